@@ -1,0 +1,81 @@
+"""`streamsvm convert`: text to a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from streamsvm_cli.console import Console, Json, Memory, Quiet, terminate_as_interrupt
+
+
+def convert(
+    inputs: Annotated[
+        list[str], typer.Argument(help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for stdin.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Store to write: .zarr, or .h5 / .h5ad.")],
+    index_base: Annotated[
+        Literal["auto", "0", "1"],
+        typer.Option(help="What the first feature is called; auto: 0 if that ever occurs."),
+    ] = "auto",
+    n_features: Annotated[
+        int | None, typer.Option(min=1, help="Number of features, if larger than seen.")
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "float64"], typer.Option(help="Precision of the values.")
+    ] = "float32",
+    shuffle: Annotated[bool, typer.Option(help="Shuffle the rows, or keep the order of the input.")] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Determines the shuffle.")] = 0,
+    memory: Memory = "1G",  # type: ignore[assignment]
+    codec: Annotated[
+        Literal["fast", "small", "none"],
+        typer.Option(help="Compression: fast (LZ), small (zstd or gzip), none."),
+    ] = "fast",
+    chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Non-zeros a chunk.")] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="Take classes, index base and width from this store (for test data).")
+    ] = None,
+    unseen_label: Annotated[
+        Literal["error", "keep"],
+        typer.Option(help="With --like: refuse an unknown label, or keep it as wrong for ever."),
+    ] = "error",
+    on_error: Annotated[
+        Literal["raise", "skip", "fix"],
+        typer.Option(help="Bad rows: stop, skip them, or also sort and sum indices to fix them."),
+    ] = "raise",
+    force: Annotated[bool, typer.Option("--force", help="Replace a store that is there.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Convert LIBSVM text to a chunked, checksummed store that anndata opens too."""
+    console = Console(quiet=quiet, json=json)
+    from streamsvm_converters import convert as to_store
+
+    with terminate_as_interrupt():
+        report = to_store(
+            inputs, out, index_base=index_base, n_features=n_features, dtype=dtype,
+            shuffle=shuffle, seed=seed, memory=memory, codec=codec, chunk_nnz=chunk_nnz, like=like,
+            unseen_label=unseen_label, on_error=on_error, force=force,
+            progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
+        )  # fmt: skip
+    for line in report.first_errors:
+        console.warn(f"skipped: {line}")
+    console.say(
+        f"{report.n:,} rows, {report.d:,} features, {report.n_classes:,} classes, {report.nnz:,} non-zeros "
+        f"in {report.seconds:.1f} s; features counted from {report.index_base}"
+    )
+    notes = {
+        "rows skipped": report.skipped,
+        "rows repaired": report.repaired,
+        "rows without a non-zero": report.empty_rows,
+        "explicit zeros dropped": report.explicit_zeros,
+        "qid fields ignored": report.qids,
+        "values of unseen features dropped": report.unseen_features,
+        "rows with unseen labels kept": report.unseen_labels,
+    }
+    for what, count in notes.items():
+        if count:
+            console.say(f"  {count:,} {what}")
+    console.say(f"store: {report.path}")
+    console.result({**dataclasses.asdict(report), "path": str(report.path)})

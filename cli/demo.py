@@ -1,0 +1,116 @@
+"""`streamsvm demo`: the whole job on real data, kill and resume included."""
+
+from __future__ import annotations
+
+import filecmp
+import json as json_module
+import lzma
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from streamsvm_cli.console import Console, Json, Quiet
+
+_MARK = ".streamsvm-demo"  # only a folder that holds it is ever replaced
+_ATTEMPTS = 10
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder to work in.")] = Path("streamsvm-demo"),
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Convert, train, kill, resume, compare, predict and evaluate on real data, in under a minute."""
+    console = Console(quiet=quiet, json=json)
+    begin = time.perf_counter()
+    _prepare(folder)
+    console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
+    console.say(f"All files go to {folder}; the commands can be repeated there.\n")
+    steps = _Steps(folder, console)
+    steps.run("convert digits.train --out train.zarr")
+    steps.run("convert digits.test --out test.zarr --like train.zarr --no-shuffle")
+    fit = "--passes 5 --C 0.01 --block-rows 64 --valid test.zarr --checkpoint-every 1"
+    steps.run(f"fit train.zarr --out uninterrupted {fit}")
+    killed_in = steps.kill(f"fit train.zarr --out killed {fit}")
+    steps.run("resume killed")
+    same = all(
+        filecmp.cmp(folder / "uninterrupted/model" / name, folder / "killed/model" / name, shallow=False)
+        for name in ("coef.npy", "model.json")
+    )
+    console.say(f"The two models are {'byte-identical' if same else 'DIFFERENT'}.\n")
+    steps.run("predict killed digits.test --out predictions.txt --top-k 3 --scores")
+    measured = steps.run("evaluate killed test.zarr --top-k 3 --json")
+    steps.run("info train.zarr --verify")
+    seconds = time.perf_counter() - begin
+    console.say(f"Done in {seconds:.1f} s.")
+    accuracy = json_module.loads(measured)["accuracy"]
+    console.result({"identical": same, "killed_in": killed_in, "accuracy": accuracy, "seconds": seconds})
+    if not same:
+        raise typer.Exit(1)
+
+
+def _prepare(folder: Path) -> None:
+    from streamsvm.errors import RunError
+
+    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
+        raise RunError(f"{folder} holds other files; name a new folder with --dir")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / _MARK).touch()
+    for name in ("digits.train", "digits.test"):
+        packed = resources.files("streamsvm_cli").joinpath("digits", name + ".xz").read_bytes()
+        (folder / name).write_bytes(lzma.decompress(packed))
+
+
+class _Steps:
+    """Runs commands in the demo's folder and shows them as a reader would type them."""
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        self._folder = folder
+        self._console = console
+
+    def _start(self, command: str) -> subprocess.Popen[str]:
+        self._console.say(f"$ streamsvm {command}")
+        return subprocess.Popen(
+            [sys.executable, "-m", "streamsvm_cli.main", *shlex.split(command)],
+            cwd=self._folder, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, command: str) -> str:
+        """Run to the end and show the output, which is returned; a failure ends the demo."""
+        with self._start(command) as process:
+            printed = process.communicate()[0]
+        self._console.say(printed.replace("\n", "\n  ").join(("  ", "")).rstrip() + "\n")
+        if process.returncode:
+            raise typer.Exit(process.returncode)
+        return printed
+
+    def kill(self, command: str) -> int:
+        """Start, and SIGKILL in the middle of a pass; returns the pass it was in."""
+        for _ in range(_ATTEMPTS):
+            with self._start(command) as process:
+                # The third pass begins when the first two are in the metrics.
+                while process.poll() is None and self._passes_done("killed") < 2:
+                    time.sleep(0.001)
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+            if process.returncode == -signal.SIGKILL:
+                done = self._passes_done("killed")
+                self._console.say(f"  ... killed (SIGKILL) in pass {done + 1}\n")
+                return done + 1
+            self._console.say("  ... it ended before it could be killed; once more\n")
+            shutil.rmtree(self._folder / "killed")
+        raise typer.Exit(1)
+
+    def _passes_done(self, run: str) -> int:
+        try:
+            return (self._folder / run / "metrics.jsonl").read_text().count('"event": "pass"')
+        except FileNotFoundError:
+            return 0

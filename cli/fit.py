@@ -1,0 +1,137 @@
+"""`streamsvm fit`: train on a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from streamsvm_cli.console import Console, Every, Json, Memory, Quiet, format_size, stop_on_signals
+
+
+def fit(
+    store: Annotated[Path, typer.Argument(help="Store to train on.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 3,
+    C: Annotated[float, typer.Option("--C", help="Weight of the loss against the regulariser.")] = 1.0,
+    loss: Annotated[Literal["ww", "cs"], typer.Option(help="Weston-Watkins or Crammer-Singer.")] = "ww",
+    margin: Annotated[float | None, typer.Option(help="Margin scale of Weston-Watkins: 1 or 0.5.")] = None,
+    solver: Annotated[
+        Literal["newton", "sorted"] | None,
+        typer.Option(help="Block solver; sorted is the published algorithm."),
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "float64"], typer.Option(help="Precision of weights and duals.")
+    ] = "float32",
+    seed: Annotated[int, typer.Option(min=0, help="Determines the order of blocks and rows.")] = 0,
+    memory: Memory = "2G",  # type: ignore[assignment]
+    tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
+    gap: Annotated[
+        Literal["pass", "end", "none"],
+        typer.Option(help="When to measure the exact gap: one more reading of the data."),
+    ] = "pass",
+    valid: Annotated[Path | None, typer.Option(help="Store to measure accuracy on after each pass.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Label column of obs, for AnnData not written by convert.")
+    ] = None,
+    keep_duals: Annotated[
+        bool | None, typer.Option(help="Allow passes to be added later; default unless --passes 1.")
+    ] = None,
+    block_rows: Annotated[int | None, typer.Option(min=1, help="At most so many rows a block.")] = None,
+    checkpoint_every: Every = "60s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Train a linear multi-class SVM on a store, in a few passes over the disk."""
+    console = Console(quiet=quiet, json=json)
+    settings: dict[str, Any] = {
+        "passes": passes, "C": C, "loss": loss, "margin": margin,
+        "solver": solver, "dtype": dtype, "seed": seed, "memory": memory,
+        "tol": tol, "gap": gap, "valid": valid, "label": label, "keep_duals": keep_duals,
+        "block_rows": block_rows,
+    }  # fmt: skip
+    from streamsvm import train
+
+    if dry_run:
+        plan = train.plan(store, **settings)
+        print_plan(console, plan)
+        console.result(plan)
+        return
+    with stop_on_signals() as stop:
+        result = train.fit(
+            store, out, **settings, checkpoint_every=checkpoint_every, force=force,
+            report=Reporter(console), progress=console.progress, stop=stop,
+        )  # fmt: skip
+    finish(console, result)
+
+
+def print_plan(console: Console, plan: dict[str, Any]) -> None:
+    console.say(
+        f"{plan['rows']:,} rows, {plan['features']:,} features, {plan['classes']:,} classes, "
+        f"{plan['nnz']:,} non-zeros; {plan['blocks']:,} blocks"
+    )
+    console.say(
+        f"memory: {format_size(plan['planned_bytes'])} planned of {format_size(plan['memory'])}; "
+        f"weights {format_size(plan['weights_bytes'])}, memory-mapped"
+    )
+
+
+class Reporter:
+    """Prints the events of a training as lines of a table."""
+
+    COLUMNS = (  # heading, width, key, format
+        ("pass", 4, "pass", "d"),
+        ("dual", 13, "dual", ".6g"),
+        ("primal", 13, "primal", ".6g"),
+        ("rel. gap", 9, "relative_gap", ".2e"),
+        ("accuracy", 9, "accuracy", ".4f"),
+        ("valid", 7, "valid_accuracy", ".4f"),
+        ("rows/s", 10, "rows_per_second", ",.0f"),
+        ("seconds", 8, "seconds", ".2f"),
+        ("read", 9, "bytes_read", "size"),
+        ("peak", 9, "peak_memory_bytes", "size"),
+    )
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._headed = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "plan":
+            print_plan(self._console, event)
+        elif event["event"] == "rows":
+            self._console.say(
+                f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"
+            )
+        elif event["event"] == "pass":
+            if not self._headed:
+                self._console.say("  ".join(f"{name:>{width}}" for name, width, *_ in self.COLUMNS))
+                self._headed = True
+            self._console.say(
+                "  ".join(self._cell(event.get(key), width, form) for _, width, key, form in self.COLUMNS)
+            )
+
+    @staticmethod
+    def _cell(value: Any, width: int, form: str) -> str:
+        if value is None:
+            return "-".rjust(width)
+        return (format_size(value) if form == "size" else format(value, form)).rjust(width)
+
+
+def finish(console: Console, result: Any) -> None:
+    """Print how a fit or a resume ended."""
+    for warning in result.warnings:
+        console.warn(warning)
+    if result.empty_rows:
+        console.say(f"{result.empty_rows:,} rows without a non-zero value took no part in training")
+    line = f"{result.status}: {result.passes} passes in {result.seconds:.2f} s of training"
+    if result.relative_gap is not None:
+        line += f", relative gap {result.relative_gap:.2e}"
+    if result.progressive_accuracy is not None:
+        line += f", progressive accuracy {result.progressive_accuracy:.4f}"
+    console.say(line)
+    console.say(f"model: {result.model}")
+    console.result(dataclasses.asdict(result))

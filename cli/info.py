@@ -1,0 +1,37 @@
+"""`streamsvm info`: what a path holds, and whether it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from streamsvm_cli.console import Console, Json, Quiet
+
+
+def info(
+    path: Annotated[Path, typer.Argument(help="A store, a run or a model.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
+    label: Annotated[str | None, typer.Option(help="Label column of obs, for foreign AnnData.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Describe a store, a run or a model, and with --verify check every byte that it relies on."""
+    console = Console(quiet=quiet, json=json)
+    from streamsvm.inspection import inspect
+
+    record = inspect(path, verify=verify, label=label, progress=console.progress)
+    for key, value in record.items():
+        console.say(f"{key.replace('_', ' '):>20}  {_text(value)}")
+    console.result(record)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        shown = ", ".join(map(_text, value[:8]))
+        return f"{shown}, ... ({len(value):,} in all)" if len(value) > 8 else shown
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_text(each)}" for key, each in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,61 @@
+"""Assembles the commands; the entry point of `streamsvm`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from streamsvm_cli import convert, demo, evaluate, fit, info, predict, resume
+
+app = typer.Typer(
+    name="streamsvm",
+    help="Linear multi-class SVMs on data larger than memory, exactly, in a few passes over the disk.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for module in (convert, info, fit, resume, predict, evaluate, demo):
+    app.command()(getattr(module, module.__name__.rpartition(".")[2]))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from streamsvm import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    from streamsvm.errors import Interrupted, StreamsvmError
+
+    try:
+        app()
+    except StreamsvmError as error:
+        print(f"streamsvm: {error}", file=sys.stderr)
+        sys.exit(130 if isinstance(error, Interrupted) else 1)
+    except KeyboardInterrupt:
+        print("streamsvm: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        sys.stderr.close()
+        sys.exit(1)
+    except MemoryError:
+        print("streamsvm: out of memory; give a smaller --memory", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,87 @@
+"""`streamsvm predict`: labels, or the best few with their scores, one line a row."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from streamsvm_cli.console import Console, Json, Memory, Quiet, is_store
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
+    data: Annotated[
+        Path, typer.Argument(help="Store or LIBSVM text (- for stdin); labels are not looked at.")
+    ],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default stdout.")] = None,
+    top_k: Annotated[int, typer.Option(min=1, help="The best so many labels, tab-separated.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Each label followed by its score.")] = False,
+    memory: Memory = "256M",  # type: ignore[assignment]
+    label: Annotated[str | None, typer.Option(help="Label column of obs, for foreign AnnData.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Print the predicted label of each row, in the order of the data."""
+    if json and out is None:
+        raise typer.BadParameter("--json needs --out: stdout cannot hold both")
+    console = Console(quiet=quiet, json=json)
+    from streamsvm import load_model
+
+    loaded = load_model(model)
+    n = 0
+    with ExitStack() as stack:
+        aside = out.with_name(out.name + ".tmp") if out else None
+        file = stack.enter_context(aside.open("w", encoding="utf-8")) if aside else sys.stdout
+        for rows in batches(loaded, data, memory, label, stack, console):
+            for _, piece in loaded.scores(rows):
+                n += len(piece)
+                file.writelines(lines(loaded.classes_, piece, top_k, scores))
+    if out and aside:
+        os.replace(aside, out)
+        console.say(f"{n:,} predictions: {out}")
+    console.result({"n": n, "out": str(out)})
+
+
+def batches(
+    model: Any, data: Path, memory: int, label: str | None, stack: ExitStack, console: Console
+) -> Iterator[Any]:
+    """Rows of a store or of LIBSVM text, for a model, in their order."""
+    if str(data) != "-" and is_store(data):
+        from streamsvm import open_store
+
+        store = stack.enter_context(open_store(data, label=label))
+        yield from model.batches(store, memory)
+        return
+    from streamsvm_converters import read_rows
+
+    yield from read_rows(
+        [str(data)],
+        classes=model.record["classes"],
+        n_features=model.n_features,
+        index_base=model.record["index_base"],
+        dtype=model.record["dtype"],
+        memory=memory,
+    )
+
+
+def lines(classes: Any, scores: Any, top_k: int, with_scores: bool) -> Iterator[str]:
+    """One line a row: the best labels, best first, each followed by its score if wanted."""
+    import numpy as np
+
+    top_k = min(top_k, len(classes))
+    if top_k == 1:
+        best = scores.argmax(axis=1)[:, None]
+    else:  # stable: of equal scores the first class wins, as in argmax
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
+    for row, columns in enumerate(best):
+        fields = []
+        for column in columns:
+            fields.append(classes[column])
+            if with_scores:
+                fields.append(f"{scores[row, column]:.9g}")
+        yield "\t".join(fields) + "\n"

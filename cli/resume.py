@@ -1,0 +1,30 @@
+"""`streamsvm resume`: continue a run, or extend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from streamsvm_cli.console import Console, Every, Json, Quiet, stop_on_signals
+from streamsvm_cli.fit import Reporter, finish
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    passes: Annotated[int | None, typer.Option(min=1, help="New total number of passes.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Where the store is now, if it was moved.")] = None,
+    checkpoint_every: Every = "60s",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Continue an interrupted run, or extend a finished one with --passes."""
+    console = Console(quiet=quiet, json=json)
+    from streamsvm import train
+
+    with stop_on_signals() as stop:
+        result = train.resume(
+            run, passes=passes, store=store, checkpoint_every=checkpoint_every,
+            report=Reporter(console), progress=console.progress, stop=stop,
+        )  # fmt: skip
+    finish(console, result)

@@ -1,0 +1,234 @@
+"""Commit, recover: the protocol by which a run survives being killed at any instant.
+
+A commit is a folder ``checkpoint/<number>/`` with a copy of the weights and a manifest, written
+aside, synced, and renamed in last. The logs of duals are synced before it and only ever grow, so
+the manifest's lengths are all there is to say about them. The last two commits are kept, and every
+log that either of them needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import files, format
+from streamsvm.errors import RunError
+from streamsvm.state import check_log, copy_weights, file_crc
+
+_KEPT = 2
+
+
+@dataclasses.dataclass
+class Position:
+    """How far a run has come, and everything that the rest of it depends on.
+
+    Attributes
+    ----------
+    passes_done : int
+        Passes trained and reported.
+    blocks_done : int
+        Blocks trained in the pass after those; all of them: trained, not yet reported.
+    tally : list of float
+        Sums over the rows of the pass in progress (see `streamsvm.kernels`).
+    log_lengths : dict of int to int
+        Bytes committed in the duals of each pass that is still needed.
+    history : list of dict
+        The report of each pass done.
+    metrics_length : int
+        Bytes committed in ``metrics.jsonl``.
+    seconds : float
+        Time spent training so far, and of it, `pass_seconds` in the pass in progress.
+    """
+
+    passes_done: int
+    blocks_done: int
+    tally: list[float]
+    log_lengths: dict[int, int]
+    history: list[dict[str, Any]]
+    metrics_length: int = 0
+    seconds: float = 0.0
+    pass_seconds: float = 0.0
+
+
+class RunDir:
+    """The one owner of the names in a run directory."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.settings = self.path / format.RUN_JSON
+        self.weights = self.path / format.WEIGHTS
+        self.checkpoints = self.path / format.CHECKPOINTS
+        self.metrics = self.path / format.METRICS
+        self.model = self.path / format.MODEL
+        self.lock = self.path / format.LOCK
+
+    def duals(self, pass_number: int) -> Path:
+        return self.path / format.duals_name(pass_number)
+
+    def read_settings(self) -> dict[str, Any]:
+        """What was asked of this run, checked; `RunError` if there is none or it is damaged."""
+        try:
+            record = json.loads(self.settings.read_bytes())
+        except FileNotFoundError:
+            raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is not a run: a run is a folder") from None
+        except (ValueError, RecursionError):
+            raise RunError(f"{self.settings} is damaged: not JSON; fit again") from None
+        except OSError as error:
+            raise RunError(f"{self.settings} cannot be read: {error.strerror}") from None
+        if not format.is_sealed(record):
+            raise RunError(f"{self.settings} is damaged: its checksum does not match; fit again")
+        if record["version"] != format.RUN_VERSION:
+            raise RunError(
+                f"{self.path} has run format {record['version']}, this program writes and resumes "
+                f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
+            )
+        return record
+
+    def write_settings(self, record: dict[str, Any]) -> None:
+        text = json.dumps(format.sealed(record), indent=2)
+        files.write_atomic(self.settings, text.encode() + b"\n")
+
+    def commits(self) -> list[int]:
+        """Numbers of the commits that are there, newest first."""
+        if not self.checkpoints.is_dir():
+            return []
+        return sorted((int(p.name) for p in self.checkpoints.iterdir() if p.name.isdecimal()), reverse=True)
+
+    def commit_path(self, number: int) -> Path:
+        return self.checkpoints / f"{number:08d}"
+
+
+def commit(run: RunDir, position: Position, weights: np.ndarray) -> None:
+    """Make `position` the state that a crash falls back to.
+
+    The caller has synced the logs of duals and the metrics up to the lengths in `position`.
+    """
+    run.checkpoints.mkdir(exist_ok=True)
+    number = max(run.commits(), default=0) + 1
+    aside = run.checkpoints / "aside"
+    files.remove(aside)
+    aside.mkdir()
+    crc = copy_weights(weights, aside / format.WEIGHTS)
+    manifest = format.sealed(
+        {
+            "version": format.RUN_VERSION,
+            "weights_crc32": crc,
+            "weights_shape": list(weights.shape),
+            **dataclasses.asdict(position),
+            "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
+        }
+    )
+    with (aside / format.MANIFEST).open("wb") as file:
+        file.write(json.dumps(manifest).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    files.sync_dir(aside)
+    files.sync_dir(run.path)  # the log's own name, on its first commit
+    os.rename(aside, run.commit_path(number))
+    files.sync_dir(run.checkpoints)
+    _prune(run)
+
+
+def _prune(run: RunDir) -> None:
+    """Delete old commits, and the logs of duals that no kept commit needs."""
+    numbers = run.commits()
+    for number in numbers[_KEPT:]:
+        files.remove(run.commit_path(number))
+    needed: set[str] = set()
+    for number in numbers[:_KEPT]:
+        try:
+            lengths = json.loads((run.commit_path(number) / format.MANIFEST).read_bytes())["log_lengths"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # a damaged commit does not say what it needs: `recover` will speak of it
+        needed.update(format.duals_name(int(p)) for p in lengths)
+    for path in run.path.glob("duals-*.bin"):
+        if path.name not in needed:
+            files.remove(path)
+
+
+def recover(
+    run: RunDir, shape: tuple[int, int], values_dtype: np.dtype, ids_dtype: np.dtype
+) -> tuple[Position | None, list[str]]:
+    """Restore the newest undamaged commit into the run's working files.
+
+    Returns
+    -------
+    position : Position or None
+        None if nothing was committed yet: the run starts from the beginning.
+    warnings : list of str
+        Why newer commits were passed over, one line each. They are deleted.
+
+    Raises
+    ------
+    RunError
+        If there are commits and none can serve, with the reason of each.
+    """
+    numbers = run.commits()
+    reasons: list[str] = []
+    for number in numbers:
+        folder = run.commit_path(number)
+        try:
+            position = read_commit(run, folder, shape, values_dtype, ids_dtype)
+        except RunError as error:
+            reasons.append(str(error))
+            continue
+        shutil.copyfile(folder / format.WEIGHTS, run.weights)
+        for newer in (n for n in numbers if n > number):
+            files.remove(run.commit_path(newer))
+        if run.metrics.exists() and run.metrics.stat().st_size > position.metrics_length:
+            os.truncate(run.metrics, position.metrics_length)
+        served = [f"{reason}; the commit before it serves" for reason in reasons]
+        return position, served
+    if numbers:
+        raise RunError("; ".join(reasons) + "; no commit is left to resume from: fit again")
+    return None, []
+
+
+def read_commit(
+    run: RunDir,
+    folder: Path,
+    shape: tuple[int, int],
+    values_dtype: np.dtype,
+    ids_dtype: np.dtype,
+    *,
+    verify: bool = True,
+) -> Position:
+    """The position recorded in a commit, after checking it and all files that it relies on.
+
+    Without `verify` only the manifest is checked. Raises `RunError` for any damage.
+    """
+    manifest_path = folder / format.MANIFEST
+    try:
+        manifest = json.loads(manifest_path.read_bytes())
+        if not format.is_sealed(manifest):
+            raise RunError(f"{manifest_path} is damaged: its checksum does not match")
+        if manifest["version"] != format.RUN_VERSION:
+            raise RunError(f"{manifest_path} has format {manifest['version']}, not {format.RUN_VERSION}")
+        if manifest["weights_shape"] != list(shape):
+            raise RunError(f"{manifest_path} belongs to a run of another shape")
+        names = {field.name for field in dataclasses.fields(Position)}
+        position = Position(**{key: value for key, value in manifest.items() if key in names})
+        position.log_lengths = {int(p): length for p, length in manifest["log_lengths"].items()}
+        if not verify:
+            return position
+        weights = folder / format.WEIGHTS
+        size = shape[0] * shape[1] * values_dtype.itemsize
+        if weights.stat().st_size != size or file_crc(weights) != manifest["weights_crc32"]:
+            raise RunError(f"{weights} is damaged: its checksum does not match")
+        for pass_number, length in position.log_lengths.items():
+            check_log(run.duals(pass_number), length, values_dtype, ids_dtype)
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename} is missing") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error}") from None
+    except (ValueError, RecursionError):
+        raise RunError(f"{manifest_path} is damaged: not JSON") from None
+    return position

@@ -1,0 +1,71 @@
+"""Files that survive a crash: write aside, fsync, rename; and locks that die with their process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamsvm.errors import StreamsvmError
+
+
+def sync_dir(path: Path) -> None:
+    """Make renames and new names in the folder `path` durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(path: Path) -> None:
+    """Make a file, or every file and folder below `path`, durable."""
+    if path.is_file():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        return
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_dir(Path(folder))
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`: a reader or a crash sees the old file or the new, never a part."""
+    aside = path.with_name(path.name + ".tmp")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    sync_dir(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a tree, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path`; the system frees it when the process dies.
+
+    Raises `error` if another process holds it. The file stays: removing it would let two
+    processes lock two different files of the same name.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise error(f"{what} is in use by another process; wait for it, or stop it") from None
+        yield
+    finally:
+        os.close(handle)

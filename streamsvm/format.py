@@ -1,0 +1,68 @@
+"""Names, dtypes and versions of everything on disk: the only place that knows them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+# -- store -----------------------------------------------------------------------------------------
+
+STORE_VERSION = 1
+STORE_ATTR = "streamsvm"  # our root attribute, beside anndata's
+CHUNK_NNZ = 2**18  # non-zeros a chunk: large enough to amortise a read, small enough to cut blocks
+
+INDPTR_DTYPE = np.dtype(np.int64)
+LABEL_DTYPE = np.dtype(np.int32)
+NORM2_DTYPE = np.dtype(np.float64)
+UNSEEN_LABEL = -1
+
+
+def index_dtype(n_features: int) -> np.dtype:
+    """int32 while every feature fits, else int64."""
+    return np.dtype(np.int32 if n_features <= np.iinfo(np.int32).max else np.int64)
+
+
+# -- run directory ---------------------------------------------------------------------------------
+
+RUN_VERSION = 1
+RUN_JSON = "run.json"
+WEIGHTS = "weights.bin"
+CHECKPOINTS = "checkpoint"
+MANIFEST = "manifest.json"
+METRICS = "metrics.jsonl"
+LOCK = "lock"
+
+
+def duals_name(pass_number: int) -> str:
+    return f"duals-{pass_number}.bin"
+
+
+# -- model -----------------------------------------------------------------------------------------
+
+MODEL_VERSION = 1
+MODEL = "model"
+MODEL_JSON = "model.json"
+COEF = "coef.npy"
+
+
+# -- JSON that can tell when it was altered --------------------------------------------------------
+
+
+def json_digest(record: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of `record` without its ``checksum`` entry."""
+    bare = {key: value for key, value in record.items() if key != "checksum"}
+    text = json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed(record: dict[str, Any]) -> dict[str, Any]:
+    """`record` with its own digest as ``checksum``."""
+    return {**record, "checksum": json_digest(record)}
+
+
+def is_sealed(record: Any) -> bool:
+    """Whether `record` is a dict whose ``checksum`` is its own digest."""
+    return isinstance(record, dict) and record.get("checksum") == json_digest(record)

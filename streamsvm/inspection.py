@@ -1,0 +1,122 @@
+"""What a path holds, in words and numbers, and whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.errors import RunError, StreamsvmError
+
+
+def inspect(
+    path: str | Path,
+    *,
+    verify: bool = False,
+    label: str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Describe the store, run or model at `path`.
+
+    Parameters
+    ----------
+    path : path
+    verify : bool
+        Read all of it and check every checksum. A model is always checked.
+    label : str, optional
+        Column of ``obs`` with the labels, for AnnData that `streamsvm convert` did not write.
+    progress : callable, optional
+        Called with a stage, units done, and units in all.
+
+    Returns
+    -------
+    dict
+        ``kind`` ("store", "run" or "model") and what there is to say of it.
+
+    Raises
+    ------
+    StreamsvmError
+        If it is none of these, or damaged: says which array and chunk, or which file.
+    """
+    path = Path(path)
+    if (path / format.RUN_JSON).exists():
+        return _run(path, verify)
+    if (path / format.MODEL_JSON).exists():
+        return _model(path)
+    return _store(path, verify, label, progress)
+
+
+def _store(
+    path: Path, verify: bool, label: str | None, progress: Callable[[str, int, int], None] | None
+) -> dict[str, Any]:
+    from streamsvm.store import open_store
+
+    with open_store(path, label=label) as store:
+        if verify:
+            store.verify(progress)
+        return {
+            "kind": "store",
+            "container": store.kind,
+            "n": store.n_rows,
+            "d": store.n_features,
+            "nnz": store.nnz,
+            "n_classes": store.n_classes,
+            "classes": list(store.classes),
+            "dtype": str(store.dtype),
+            "index_base": store.index_base,
+            "shuffled": store.shuffled,
+            "chunk_nnz": store.chunk_nnz,
+            "fingerprint": store.fingerprint,
+            "sources": store.meta.get("sources", []),
+            "verified": verify,
+        }
+
+
+def _run(path: Path, verify: bool) -> dict[str, Any]:
+    from streamsvm.checkpoint import RunDir, read_commit
+    from streamsvm.kernels import padded_classes
+    from streamsvm.model import load_model
+    from streamsvm.stream import dual_id_dtype
+
+    run = RunDir(path)
+    record = run.read_settings()
+    store, settings = record["store"], record["settings"]
+    dtype = np.dtype(settings["dtype"])
+    shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
+    commits: list[str] = []
+    damage: list[str] = []
+    for number in run.commits():
+        try:
+            position = read_commit(
+                run, run.commit_path(number), shape, dtype, dual_id_dtype(store["n_classes"]), verify=verify
+            )
+            commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
+        except RunError as error:
+            damage.append(str(error))
+    finished = run.model.exists()
+    if finished and verify:
+        try:
+            load_model(path)
+        except StreamsvmError as error:
+            damage.append(str(error))
+    if damage and verify:
+        raise RunError("; ".join(damage))
+    return {
+        "kind": "run",
+        "store": store["path"],
+        "settings": settings,
+        "commits": commits,
+        "damage": damage,
+        "model": finished,
+        "verified": verify,
+    }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    from streamsvm.model import load_model
+
+    model = load_model(path)
+    return {"kind": "model", "n_classes": len(model.classes_), **model.record, "verified": True}

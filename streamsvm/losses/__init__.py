@@ -1,0 +1,37 @@
+"""Formulations of the multi-class SVM: one file each, and one line each in `MODULES`.
+
+A loss is a module. All of them train duals b_i >= 0 of the classes other than the row's own, with
+weights w_j = -margin Σ_i b_ij x_i, w_y = +margin Σ_i Σ_j b_ij x_i and the dual objective
+Σ b - ½‖w‖². A module offers
+
+``TITLE``
+    its name in full, with the source.
+``SOLVERS``
+    names of its block solvers, the default first.
+``MARGINS``
+    margin scales M that it is defined for, the default first.
+``visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, keep, scratch, tally)``
+    kernel: one exact block step for each row of ``order[begin:end]``; returns the position reached,
+    which is before `end` when the pool has no room for another row.
+``loss_rows(rows, weights, n_classes, margin, scratch, tally)``
+    kernel: add each row's loss (without C) and whether it is classified correctly to `tally`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from streamsvm.errors import PlanError
+
+MODULES = {
+    "ww": "streamsvm.losses.weston_watkins",
+    "cs": "streamsvm.losses.crammer_singer",
+}
+
+
+def get_loss(name: str) -> ModuleType:
+    """The module of the loss `name`; raises `PlanError` for an unknown one."""
+    if name not in MODULES:
+        raise PlanError(f"unknown loss {name!r}; choose one of {', '.join(MODULES)}")
+    return importlib.import_module(MODULES[name])

@@ -1,0 +1,219 @@
+"""A trained model: save it, load it, predict with it; neither data nor model need fit in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm import files, format
+from streamsvm.errors import ModelError
+from streamsvm.rows import Rows
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
+
+_PIECE = 2**24  # bytes of coefficients written or checked at a time
+_SCORES = 2**26  # bytes of scores computed at a time
+
+
+def save_model(folder: Path, weights: np.ndarray, record: dict[str, Any]) -> None:
+    """Write ``model.json`` and ``coef.npy`` into `folder`, replacing a model that is there.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (n_features, K)
+        Only the first ``len(record["classes"])`` columns are kept.
+    record : dict
+        What the model is; equal records and weights give equal bytes.
+    """
+    aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
+    files.remove(aside)
+    aside.mkdir()
+    n_features, n_classes = weights.shape[0], len(record["classes"])
+    crc = 0
+    with (aside / format.COEF).open("wb") as file:
+        np.lib.format.write_array_header_2_0(
+            file,
+            {"descr": weights.dtype.str, "fortran_order": False, "shape": (n_features, n_classes)},
+        )
+        step = max(1, _PIECE // (n_classes * weights.itemsize))
+        for at in range(0, n_features, step):
+            piece = np.ascontiguousarray(weights[at : at + step, :n_classes])
+            crc = zlib.crc32(piece.data, crc)
+            file.write(piece.data)
+    sealed = format.sealed({"version": format.MODEL_VERSION, **record, "coef_crc32": crc})
+    (aside / format.MODEL_JSON).write_text(json.dumps(sealed, indent=1) + "\n")
+    files.sync_tree(aside)
+    files.remove(old)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(aside, folder)
+    files.sync_dir(folder.parent)
+    files.remove(old)
+
+
+def load_model(path: str | Path) -> Model:
+    """Open the model in `path`, a model folder or a run directory with one.
+
+    The coefficients stay on disk, memory-mapped; they are read once to check them.
+
+    Raises
+    ------
+    ModelError
+        If there is no model, or it is damaged.
+    """
+    path = Path(path)
+    folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
+    header = folder / format.MODEL_JSON
+    try:
+        record = json.loads(header.read_bytes())
+        if not format.is_sealed(record):
+            raise ModelError(f"{header} is damaged: its checksum does not match")
+        if record["version"] != format.MODEL_VERSION:
+            raise ModelError(f"{header} has model format {record['version']}, not {format.MODEL_VERSION}")
+        coef = _map_coef(folder / format.COEF, record)
+    except FileNotFoundError as error:
+        if (path / format.RUN_JSON).exists():
+            raise ModelError(f"{path} has no finished model yet: `streamsvm resume {path}`") from None
+        raise ModelError(f"{error.filename}: no model is there") from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{header} is damaged: not JSON") from None
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error}") from None
+    return Model(coef, record)
+
+
+def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
+    """The coefficients as a read-only map, checked against the model's record."""
+    shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
+    with path.open("rb") as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            found = np.lib.format.read_array_header_2_0(file) if version == (2, 0) else None
+        except ValueError:
+            found = None
+        offset = file.tell()
+    size = shape[0] * shape[1] * dtype.itemsize
+    if found != (shape, False, dtype) or path.stat().st_size != offset + size:
+        raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
+    if size == 0:
+        return np.zeros(shape, dtype)
+    coef = np.asarray(np.memmap(path, dtype, "r", offset=offset, shape=shape))
+    flat = coef.reshape(-1).view(np.uint8)
+    crc = 0
+    for at in range(0, size, _PIECE):
+        crc = zlib.crc32(flat[at : at + _PIECE].data, crc)
+    if crc != record["coef_crc32"]:
+        raise ModelError(f"{path} is damaged: its checksum does not match")
+    return coef
+
+
+class Model:
+    """A linear classifier: the class of x is the one whose column of `coef_` scores it highest.
+
+    Attributes
+    ----------
+    coef_ : ndarray, shape (n_features, n_classes)
+        Memory-mapped, read-only.
+    classes_ : ndarray of str, shape (n_classes,)
+        The labels as they stood in the training data.
+    n_features : int
+    record : dict
+        All that ``model.json`` says.
+    """
+
+    def __init__(self, coef: np.ndarray, record: dict[str, Any]) -> None:
+        self.coef_ = coef
+        self.classes_ = np.array(record["classes"], dtype=str)
+        self.n_features = coef.shape[0]
+        self.record = record
+
+    def batches(self, store: Store, memory: int = 2**28) -> Iterator[Rows]:
+        """The rows of a store in its order, some at a time within `memory` bytes, ready to score.
+
+        Labels are in this model's codes, -1 where it does not know them. Raises `StoreError` if the
+        store has features that the model lacks, or counts them differently.
+        """
+        from streamsvm.stream import ReadAhead, blocks_to_score
+
+        blocks = blocks_to_score(
+            store,
+            classes=self.record["classes"],
+            n_features=self.n_features,
+            index_base=self.record["index_base"],
+            dtype=self.coef_.dtype,
+            memory=memory,
+        )
+        yield from ReadAhead()(blocks.read, range(len(blocks)))
+
+    def scores(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
+        """Scores of `rows`, some at a time.
+
+        Yields
+        ------
+        begin : int
+            First row of the piece.
+        scores : ndarray, shape (n, n_classes)
+            In the model's dtype; the array is used again for the next piece.
+        """
+        from streamsvm.kernels import score_rows
+
+        rows = rows._replace(data=rows.data.astype(self.coef_.dtype, copy=False))
+        n_classes = len(self.classes_)
+        step = max(1, _SCORES // max(1, n_classes * self.coef_.itemsize))
+        scores = np.empty((min(step, rows.n_rows), n_classes), self.coef_.dtype)
+        for begin in range(0, rows.n_rows, step):
+            end = min(begin + step, rows.n_rows)
+            score_rows(rows, begin, end, self.coef_, scores)
+            yield begin, scores[: end - begin]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of all rows of `X`.
+
+        Parameters
+        ----------
+        X : array_like or scipy sparse matrix or array, shape (n, n_features)
+
+        Returns
+        -------
+        ndarray, shape (n, n_classes), in the model's dtype
+
+        Raises
+        ------
+        ModelError
+            If `X` has another number of features.
+        """
+        rows = self._rows(X)
+        result = np.empty((rows.n_rows, len(self.classes_)), self.coef_.dtype)
+        for begin, scores in self.scores(rows):
+            result[begin : begin + len(scores)] = scores
+        return result
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (str, shape (n,)) of the rows of `X`; of equal scores the first class wins."""
+        rows = self._rows(X)
+        best = np.empty(rows.n_rows, np.int64)
+        for begin, scores in self.scores(rows):
+            best[begin : begin + len(scores)] = scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def _rows(self, X: Any) -> Rows:
+        import scipy.sparse
+
+        X = scipy.sparse.csr_array(X)
+        if X.shape[1] != self.n_features:
+            raise ModelError(f"the data has {X.shape[1]} features, the model {self.n_features}")
+        X.sum_duplicates()
+        return Rows(
+            np.ascontiguousarray(X.data, self.coef_.dtype),
+            np.ascontiguousarray(X.indices, format.index_dtype(self.n_features)),
+            X.indptr.astype(np.int64),
+            np.full(X.shape[0], format.UNSEEN_LABEL, format.LABEL_DTYPE),
+            np.zeros(X.shape[0]),
+        )

@@ -1,0 +1,53 @@
+"""Primal, dual, and the gap between them: how far from optimal a model can be at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels import CORRECT, LOSS_SUM, N_TALLIES, VISITED, Scratch
+from streamsvm.stream import Blocks, ReadAhead
+
+
+class Scoring(NamedTuple):
+    """What one pass over the data with fixed weights tells."""
+
+    loss_sum: float  # Σ of the rows' losses, without C
+    accuracy: float  # fraction of rows classified correctly
+
+
+def score_blocks(
+    blocks: Blocks,
+    weights: np.ndarray,
+    loss: ModuleType,
+    margin: float,
+    n_classes: int,
+    step: Callable[[int], None],
+) -> Scoring:
+    """Stream all blocks, in order, and add up loss and correct predictions.
+
+    Rows of norm zero have no part in the loss, as in training: no weights could change theirs.
+    Calls ``step(block)`` after each block.
+    """
+    scratch = Scratch.create(weights.shape[1], weights.dtype)
+    tally = np.zeros(N_TALLIES)
+    for block, rows in enumerate(ReadAhead()(blocks.read, range(len(blocks)))):
+        loss.loss_rows(rows, weights, n_classes, margin, scratch, tally)
+        step(block)
+    return Scoring(float(tally[LOSS_SUM]), float(tally[CORRECT] / max(tally[VISITED], 1.0)))
+
+
+def gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> dict[str, float]:
+    """Dual, primal, gap and relative gap from Σβ, the summed loss and ‖w‖²."""
+    primal = 0.5 * norm2 + C * loss_sum
+    dual = dual_sum - 0.5 * norm2
+    gap = primal - dual
+    return {
+        "dual": dual,
+        "primal": primal,
+        "gap": gap,
+        "relative_gap": gap / primal if primal > 0 else 0.0,
+    }

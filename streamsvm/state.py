@@ -1,0 +1,233 @@
+"""The memory-mapped files of a run: the weights in use, and the log of duals of each pass."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.errors import RunError
+from streamsvm.kernels import OldDuals, Pool
+
+_COPY_BYTES = 2**24
+
+
+def map_weights(path: Path, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool) -> np.ndarray:
+    """The weights as an array over the file `path`; `fresh` ones are zero and take no disk yet."""
+    size = shape[0] * shape[1] * dtype.itemsize
+    if fresh:
+        with path.open("wb") as file:
+            file.truncate(size)
+    if size == 0:
+        return np.zeros(shape, dtype)
+    # A plain array over the map: compiled code then sees one type, whatever the file.
+    return np.asarray(np.memmap(path, dtype, "r+", shape=shape))
+
+
+def copy_weights(weights: np.ndarray, path: Path) -> int:
+    """Write the weights to the new file `path`, durably; return their CRC-32."""
+    flat = weights.reshape(-1).view(np.uint8)
+    crc = 0
+    with path.open("wb") as file:
+        for at in range(0, len(flat), _COPY_BYTES):
+            piece = flat[at : at + _COPY_BYTES].data
+            crc = zlib.crc32(piece, crc)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return crc
+
+
+def file_crc(path: Path) -> int:
+    """CRC-32 of a file's content."""
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(_COPY_BYTES):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+# -- duals -----------------------------------------------------------------------------------------
+#
+# A log is a sequence of parts; a block's segment is the parts with its number. A part holds, each
+# padded to 8 bytes: a header, rows (int32, in visiting order), count (int32, non-zeros of each),
+# ids (uint8, uint16 or uint32) and values (float32 or float64). Nothing is ever overwritten.
+
+_MAGIC = b"SSVMDUAL"
+_HEADER = struct.Struct("<8sqqqII")  # magic, block, n_rows, n_entries, CRC of payload, CRC of header
+_HEADER_CRC = struct.Struct("<I")
+
+
+class _Part(NamedTuple):
+    at: int  # offset of the payload
+    block: int
+    n_rows: int
+    n_entries: int
+    crc: int
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+class DualLog:
+    """The duals written in one pass: append-only, a segment a block.
+
+    Parameters
+    ----------
+    path : Path
+    values_dtype, ids_dtype : dtype
+        Types of the duals and of their class ids.
+    n_classes : int
+    length : int
+        Committed bytes: whatever follows them is cut off. 0 begins a new log.
+    write : bool
+        Whether parts will be appended.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        values_dtype: np.dtype,
+        ids_dtype: np.dtype,
+        n_classes: int,
+        *,
+        length: int = 0,
+        write: bool,
+    ) -> None:
+        self.path = path
+        self.length = length
+        self._values_dtype = values_dtype
+        self._ids_dtype = ids_dtype
+        self._n_classes = n_classes
+        self._parts: dict[int, list[_Part]] = {}
+        self._file = None
+        if write:
+            self._file = path.open("r+b" if length else "wb")
+            self._file.truncate(length)
+            self._file.seek(length)
+        self._bytes = np.zeros(0, np.uint8)
+        if length and not write:
+            self._bytes = np.asarray(np.memmap(path, np.uint8, "r", shape=(length,)))
+            for part in scan_log(path, length, values_dtype, ids_dtype):
+                self._parts.setdefault(part.block, []).append(part)
+        self._bytes.flags.writeable = False  # one type for compiled code, with a log and without
+
+    def append(self, block: int, pool: Pool) -> None:
+        """Append what a kernel left in `pool` as a part of the block's segment, and empty the pool."""
+        n_entries, n_rows = int(pool.used[0]), int(pool.used[1])
+        arrays = pool.rows[:n_rows], pool.count[:n_rows], pool.ids[:n_entries], pool.values[:n_entries]
+        pieces = []
+        for array in arrays:
+            pieces += [array.data, bytes(_padded(array.nbytes) - array.nbytes)]
+        crc = 0
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+        header = _HEADER.pack(_MAGIC, block, n_rows, n_entries, crc, 0)
+        header = header[: -_HEADER_CRC.size] + _HEADER_CRC.pack(zlib.crc32(header[: -_HEADER_CRC.size]))
+        assert self._file is not None
+        for piece in [header, *pieces]:
+            self._file.write(piece)
+            self.length += len(piece) if isinstance(piece, bytes) else piece.nbytes
+        pool.used[:] = 0
+
+    def segment(self, block: int, n_rows: int) -> OldDuals:
+        """A block's duals, checked, as views of the mapped log; rows without any have count 0."""
+        ids = self._bytes[: self.length // 8 * 8].view(self._ids_dtype)
+        values = self._bytes[: self.length // 8 * 8].view(self._values_dtype)
+        ids_at, values_at = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
+        count = np.zeros(n_rows, np.int32)
+        for part in self._parts.get(block, ()):
+            check_part(self.path, self._bytes, part, self._values_dtype, self._ids_dtype)
+            at = part.at
+            rows = self._bytes[at : at + 4 * part.n_rows].view(np.int32)
+            at += _padded(4 * part.n_rows)
+            counts = self._bytes[at : at + 4 * part.n_rows].view(np.int32)
+            at += _padded(4 * part.n_rows)
+            before = np.cumsum(counts, dtype=np.int64) - counts
+            first_id = at // self._ids_dtype.itemsize
+            part_ids = ids[first_id : first_id + part.n_entries]
+            at += _padded(part_ids.nbytes)
+            # The checksum finds damage; these find a log that was never ours. Compiled code
+            # trusts the numbers.
+            if (
+                (part.n_rows and not 0 <= rows.min() <= rows.max() < n_rows)
+                or (part.n_rows and counts.min() < 0)
+                or counts.sum(dtype=np.int64) != part.n_entries
+                or (part.n_entries and part_ids.max() >= self._n_classes)
+            ):
+                raise RunError(f"{self.path}: block {block} does not belong to this run; fit again")
+            ids_at[rows] = first_id + before
+            values_at[rows] = at // self._values_dtype.itemsize + before
+            count[rows] = counts
+        return OldDuals(ids, values, ids_at, values_at, count)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def scan_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> Iterator[_Part]:
+    """The parts in the first `length` bytes of a log, by their headers; `RunError` if one is damaged."""
+    at = 0
+    with path.open("rb") as file:
+        while at < length:
+            file.seek(at)
+            header = file.read(_HEADER.size)
+            damaged = len(header) < _HEADER.size or at + _HEADER.size > length
+            if not damaged:
+                magic, block, n_rows, n_entries, crc, header_crc = _HEADER.unpack(header)
+                damaged = magic != _MAGIC or header_crc != zlib.crc32(header[: -_HEADER_CRC.size])
+            if not damaged:
+                part = _Part(at + _HEADER.size, block, n_rows, n_entries, crc)
+                at = part.at + _payload(part, values_dtype, ids_dtype)
+                damaged = n_rows < 0 or n_entries < 0 or at > length
+            if damaged:
+                raise RunError(f"{path} is damaged: no whole segment at byte {at}")
+            yield part
+
+
+def check_part(path: Path, log: np.ndarray, part: _Part, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+    """Raise `RunError` unless the payload of `part` has its recorded checksum."""
+    if zlib.crc32(log[part.at : part.at + _payload(part, values_dtype, ids_dtype)].data) != part.crc:
+        raise RunError(f"{path} is damaged: wrong checksum in block {part.block} at byte {part.at}")
+
+
+def check_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+    """Raise `RunError` unless the first `length` bytes of a log are whole and undamaged."""
+    if path.stat().st_size < length:
+        raise RunError(f"{path} is cut short: {path.stat().st_size:,} of {length:,} bytes")
+    if length:
+        log = np.asarray(np.memmap(path, np.uint8, "r", shape=(length,)))
+        for part in scan_log(path, length, values_dtype, ids_dtype):
+            check_part(path, log, part, values_dtype, ids_dtype)
+
+
+def _payload(part: _Part, values_dtype: np.dtype, ids_dtype: np.dtype) -> int:
+    return (
+        2 * _padded(4 * part.n_rows)
+        + _padded(part.n_entries * ids_dtype.itemsize)
+        + _padded(part.n_entries * values_dtype.itemsize)
+    )
+
+
+def make_pool(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> Pool:
+    """Room for `entries` new duals of up to `n_rows` rows."""
+    return Pool(
+        np.empty(entries, ids_dtype),
+        np.empty(entries, values_dtype),
+        np.empty(n_rows, np.int32),
+        np.empty(n_rows, np.int32),
+        np.zeros(2, np.int64),
+    )

@@ -1,0 +1,276 @@
+"""From a store to a stream of blocks: the memory plan, the cut into blocks, and reading ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from streamsvm.errors import PlanError, StoreError
+from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.rows import Rows
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
+
+T = TypeVar("T")
+
+LIVE_BLOCKS = 2  # the one in work and the one read ahead
+SHUFFLED_BLOCK_NNZ = 2**23  # more buys nothing on shuffled rows, and coarsens checkpoints
+_SCAN_ROWS = 2**18  # row offsets looked at in one go while cutting blocks
+_POOL_SHARE = 1 / 8  # of the budget, for new duals on their way to the log
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a fit holds in memory, decided before the first row is read; all sizes in bytes.
+
+    Memory-mapped files (weights, duals of the last pass) are not counted: the operating system
+    keeps as much of them as there is room for.
+    """
+
+    memory: int
+    fixed: int  # chunks being decoded, one row's scratch
+    pool_entries: int  # new duals held before they are appended to the log
+    pool_bytes: int
+    block_bytes: int  # bound of one block
+    row_bytes: int  # cost of a row in a block, beside its non-zeros
+    nnz_bytes: int  # cost of a non-zero in a block
+    max_block_rows: int
+    max_block_nnz: int
+
+    @property
+    def total(self) -> int:
+        """Bound of everything planned."""
+        return self.fixed + self.pool_bytes + LIVE_BLOCKS * self.block_bytes
+
+
+def make_plan(
+    store: Store,
+    *,
+    dtype: np.dtype,
+    columns: int,
+    memory: int,
+    keep_duals: bool,
+    block_rows: int | None = None,
+) -> Plan:
+    """Divide the budget `memory` (bytes) between blocks, new duals and scratch.
+
+    Parameters
+    ----------
+    columns : int
+        Columns of the weights (classes, padded).
+    block_rows : int, optional
+        Upper bound of the rows in a block, beside those that memory sets.
+
+    Raises
+    ------
+    PlanError
+        If the budget cannot hold even one row; says which budget can.
+    """
+    decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
+    scratch = columns * (4 * dtype.itemsize + 8) + 16 * columns  # and a sorted copy, for exact solvers
+    fixed = decode + scratch
+    entry = dtype.itemsize + dual_id_dtype(store.n_classes).itemsize
+    pool_entries = 0
+    if keep_duals:
+        worst = store.n_rows * store.n_classes
+        pool_entries = max(store.n_classes, min(worst, int(memory * _POOL_SHARE) // entry))
+    pool_bytes = pool_entries * entry
+    # Non-zeros: value and index in this block, the same again while they are read and checked.
+    nnz_bytes = 2 * (store.dtype.itemsize + store.index_dtype.itemsize) + dtype.itemsize
+    # Rows: offsets, labels, norms, and as much again while reading; order, old and new duals.
+    row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4)
+    block_bytes = (memory - fixed - pool_bytes) // LIVE_BLOCKS
+    plan = Plan(
+        memory=memory,
+        fixed=fixed,
+        pool_entries=pool_entries,
+        pool_bytes=pool_bytes,
+        block_bytes=max(block_bytes, 0),
+        row_bytes=row_bytes,
+        nnz_bytes=nnz_bytes,
+        max_block_rows=min(block_rows or store.n_rows, np.iinfo(np.int32).max),
+        max_block_nnz=SHUFFLED_BLOCK_NNZ if store.shuffled else store.nnz,
+    )
+    average = row_bytes + nnz_bytes * -(-store.nnz // max(store.n_rows, 1))
+    if plan.block_bytes < average:
+        raise PlanError(_too_small(plan, average))
+    return plan
+
+
+def dual_id_dtype(n_classes: int) -> np.dtype:
+    """Smallest unsigned type that numbers the classes."""
+    return np.min_scalar_type(max(n_classes - 1, 0))
+
+
+def _too_small(plan: Plan, block: int) -> str:
+    need = (plan.fixed + LIVE_BLOCKS * block + plan.pool_bytes) * 9 // 8 + 1
+    return (
+        f"a memory budget of {plan.memory:,} bytes cannot hold one row of this store and its scratch; "
+        f"give at least {need:,} (--memory {-(-need // 2**20)}M)"
+    )
+
+
+def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
+    """First row of every block, and the number of rows at the end (int64).
+
+    Rows are taken in the store's order for as long as they fit the plan, so the cut is a function
+    of store and plan alone. Reads the row offsets once, in pieces.
+    """
+    starts = [0]
+    rows_left, nnz_left, bytes_left = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
+    for begin in range(0, store.n_rows, _SCAN_ROWS):
+        offsets = store.indptr(begin, min(begin + _SCAN_ROWS, store.n_rows))
+        n = len(offsets) - 1
+        cost = plan.nnz_bytes * (offsets - offsets[0]) + plan.row_bytes * np.arange(n + 1)
+        at = 0
+        while at < n:
+            end = min(
+                at + rows_left,
+                int(np.searchsorted(offsets, offsets[at] + nnz_left, side="right")) - 1,
+                int(np.searchsorted(cost, cost[at] + bytes_left, side="right")) - 1,
+                n,
+            )
+            if end == at:  # the next row does not fit what is left
+                row = begin + at
+                if starts[-1] == row:  # nor a block of its own
+                    size = int(cost[at + 1] - cost[at])
+                    if size > plan.block_bytes:
+                        raise PlanError(f"row {row} of {store.path}: " + _too_small(plan, size))
+                    end = at + 1  # longer than the preferred block, but it fits in memory
+                else:
+                    starts.append(row)
+                    rows_left, nnz_left, bytes_left = (
+                        plan.max_block_rows,
+                        plan.max_block_nnz,
+                        plan.block_bytes,
+                    )
+                    continue
+            rows_left -= end - at
+            nnz_left -= int(offsets[end] - offsets[at])
+            bytes_left -= int(cost[end] - cost[at])
+            at = end
+    return np.array([*starts, store.n_rows] if store.n_rows else [0], dtype=np.int64)
+
+
+class Blocks:
+    """The blocks of a store: how many, where they start, and reading one of them.
+
+    Parameters
+    ----------
+    starts : ndarray of int64
+        As `cut_blocks` gives them.
+    dtype : dtype
+        Of the computation; values are converted to it.
+    classes : sequence of str, optional
+        Give label codes in this order of classes instead of the store's own; -1 for others.
+    """
+
+    def __init__(
+        self, store: Store, starts: np.ndarray, dtype: np.dtype, classes: Sequence[str] | None = None
+    ) -> None:
+        self.store = store
+        self.starts = starts
+        self.dtype = dtype
+        self._codes = None
+        if classes is not None and tuple(classes) != tuple(store.classes):
+            code = {label: c for c, label in enumerate(classes)}
+            self._codes = np.array(
+                [*(code.get(label, UNSEEN_LABEL) for label in store.classes), UNSEEN_LABEL], LABEL_DTYPE
+            )  # the last entry serves code -1
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def read(self, block: int) -> Rows:
+        """The rows of a block."""
+        rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
+        labels = rows.labels if self._codes is None else self._codes[rows.labels]
+        return rows._replace(data=rows.data.astype(self.dtype, copy=False), labels=labels)
+
+    def read_to_train(self, block: int) -> Rows:
+        """As `read`, but a row without a known class is an error."""
+        rows = self.read(block)
+        if rows.n_rows and rows.labels.min() < 0:
+            row = int(self.starts[block]) + int(np.argmax(rows.labels < 0))
+            raise StoreError(
+                f"{self.store.path}: row {row} has a label outside the store's classes (kept by "
+                "--unseen-label keep); such a store serves to evaluate, not to train"
+            )
+        return rows
+
+
+def blocks_to_score(
+    store: Store,
+    *,
+    classes: Sequence[str],
+    n_features: int,
+    index_base: int | None,
+    dtype: np.dtype,
+    memory: int,
+) -> Blocks:
+    """The blocks of a store that a model of these classes and features can score.
+
+    Labels come in the model's codes, whatever the store's; raises `StoreError` if the store's
+    features are not the model's.
+    """
+    if store.n_features > n_features:
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}; convert it "
+            "with --like and the store that the model was trained on"
+        )
+    if None not in (index_base, store.index_base) and index_base != store.index_base:
+        raise StoreError(
+            f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
+            "convert it with --like and the store that the model was trained on"
+        )
+    plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory, keep_duals=False)
+    return Blocks(store, cut_blocks(store, plan), dtype, classes)
+
+
+class ReadAhead:
+    """Read items in a thread, one ahead of their use, and count the time spent waiting."""
+
+    def __init__(self) -> None:
+        self.waited = 0.0
+
+    def __call__(self, read: Callable[[int], T], items: Iterable[int]) -> Iterator[T]:
+        with ThreadPoolExecutor(1, thread_name_prefix="streamsvm-read") as pool:
+            ahead = None
+            for item in items:
+                value = None if ahead is None else self._wait(ahead)
+                ready, ahead = ahead is not None, pool.submit(read, item)
+                if ready:
+                    yield value
+            if ahead is not None:
+                yield self._wait(ahead)
+
+    def _wait(self, future):
+        begin = time.perf_counter()
+        try:
+            return future.result()
+        finally:
+            self.waited += time.perf_counter() - begin
+
+
+def private_memory() -> int:
+    """Bytes of memory this process holds for itself now, memory-mapped files not counted.
+
+    Where the system does not tell (it does on Linux), the peak of all resident memory.
+    """
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,720 @@
+"""Training: the one loop that streams blocks through a loss and commits, reports and stops."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import files, format
+from streamsvm.checkpoint import Position, RunDir, commit, recover
+from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.kernels import (
+    CORRECT,
+    DUAL_SUM,
+    EMPTY,
+    LOSS_SUM,
+    N_TALLIES,
+    VISITED,
+    Scratch,
+    padded_classes,
+    permutation,
+    sum_of_squares,
+)
+from streamsvm.losses import get_loss
+from streamsvm.model import save_model
+from streamsvm.objective import gap_record, score_blocks
+from streamsvm.rows import Rows
+from streamsvm.state import DualLog, make_pool, map_weights
+from streamsvm.store import Store, open_store
+from streamsvm.stream import (
+    Blocks,
+    Plan,
+    ReadAhead,
+    blocks_to_score,
+    cut_blocks,
+    dual_id_dtype,
+    make_plan,
+    private_memory,
+)
+
+_BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
+
+Report = Callable[[dict[str, Any]], None]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitResult:
+    """How a fit ended, and the evidence.
+
+    Attributes
+    ----------
+    status : {"done", "converged"}
+        Whether all passes were made, or the relative gap reached ``tol`` before.
+    passes : int
+        Passes over the data.
+    dual, primal, gap, relative_gap : float or None
+        Exact, after the last pass; None if ``gap="none"``. The gap bounds how far the primal is
+        from its minimum, up to the rounding of the weights' dtype.
+    gap_decay : float or None
+        Gap divided by the gap after the first pass.
+    accuracy : float or None
+        Of the training rows, with the final weights.
+    valid_accuracy : float or None
+    progressive_accuracy : float or None
+        Of the first pass, each row predicted before it was learned from.
+    rows_per_second : float
+        In the training of all passes.
+    seconds : float
+        Spent in this process and, before it was interrupted, in earlier ones up to their last commit.
+    peak_memory_bytes : int
+        Largest private memory seen, memory-mapped files not counted.
+    empty_rows : int
+        Rows of norm zero, which nothing can be learned from; left out of the objective.
+    model : str
+        Folder of the model.
+    history : list of dict
+        The report of each pass.
+    warnings : list of str
+        What went wrong and was repaired, such as a damaged commit passed over on resuming.
+    """
+
+    status: str
+    passes: int
+    dual: float | None
+    primal: float | None
+    gap: float | None
+    relative_gap: float | None
+    gap_decay: float | None
+    accuracy: float | None
+    valid_accuracy: float | None
+    progressive_accuracy: float | None
+    rows_per_second: float
+    seconds: float
+    peak_memory_bytes: int
+    empty_rows: int
+    model: str
+    history: list[dict[str, Any]]
+    warnings: list[str]
+
+
+def fit(
+    store: str | Path,
+    out: str | Path,
+    *,
+    passes: int = 3,
+    C: float = 1.0,
+    loss: str = "ww",
+    margin: float | None = None,
+    solver: str | None = None,
+    dtype: str = "float32",
+    seed: int = 0,
+    memory: int = 2**31,
+    tol: float | None = None,
+    gap: str = "pass",
+    valid: str | Path | None = None,
+    label: str | None = None,
+    keep_duals: bool | None = None,
+    block_rows: int | None = None,
+    checkpoint_every: str | float = "60s",
+    force: bool = False,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> FitResult:
+    """Train a linear multi-class SVM on a store by exact dual block-coordinate descent.
+
+    Each pass streams the store once, block by block in a seeded random order, rows in a seeded
+    random order within the block, and solves every row's dual block exactly (Wang & Scott 2021,
+    Algorithm 1). State lives in the run directory `out`, from which `resume` continues after any
+    interruption to the same bits.
+
+    Parameters
+    ----------
+    store : path
+        A store made by `streamsvm convert`, or an AnnData file with CSR ``X`` (then give `label`).
+    out : path
+        Run directory to create.
+    passes : int
+        Passes over the data at most.
+    C : float
+        Weight of the loss against ½‖w‖².
+    loss : {"ww", "cs"}
+        Weston-Watkins or Crammer-Singer (see `streamsvm.losses`).
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : str, optional
+        Block solver: for Weston-Watkins "newton" (default) or "sorted", the published Algorithm 2.
+    dtype : {"float32", "float64"}
+        Of weights, duals and scores; sums and objectives are float64 always.
+    seed : int
+        Determines the order of blocks and rows.
+    memory : int
+        Budget in bytes for blocks and scratch, beside the interpreter and memory-mapped files.
+    tol : float, optional
+        Stop as soon as the exact relative gap (primal - dual) / primal is at most this.
+    gap : {"pass", "end", "none"}
+        When to measure the exact gap, which costs one more reading of the data.
+    valid : path, optional
+        A store to measure the accuracy on after each pass.
+    label : str, optional
+        Column of ``obs`` with the labels, for AnnData that `streamsvm convert` did not write.
+    keep_duals : bool, optional
+        Keep the duals so that passes can be added later; by default unless ``passes`` is 1.
+    block_rows : int, optional
+        Upper bound of the rows in a block; by default memory decides.
+    checkpoint_every : str or float
+        A time ("0.5s", "60s", "5m"; a float is seconds) or a number of blocks ("8").
+    force : bool
+        Replace a run that is there.
+    report : callable, optional
+        Called with a dict for each line of ``metrics.jsonl``, and ``{"event": "plan", ...}`` first.
+    progress : callable, optional
+        Called with a stage ("pass 1", "gap 1", "valid 1"), rows done, and rows in all.
+    stop : callable, optional
+        Asked after each block; if true, the run commits and raises `Interrupted`.
+
+    Returns
+    -------
+    FitResult
+
+    Raises
+    ------
+    PlanError
+        If a setting is not valid, or the memory budget cannot work (says which would).
+    StoreError
+        If the store cannot be read, is damaged, or is not fit to train on.
+    RunError
+        If `out` is there already, cannot be written, or another process uses it.
+    Interrupted
+        If `stop` asked for it.
+    """
+    settings = _settings(
+        passes=passes, C=C, loss=loss, margin=margin, solver=solver, dtype=dtype, seed=seed,
+        memory=memory, tol=tol, gap=gap, valid=valid, label=label, keep_duals=keep_duals,
+        block_rows=block_rows,
+    )  # fmt: skip
+    every = Interval(checkpoint_every)
+    run = RunDir(out)
+    with open_store(store, label=label) as opened:
+        record = {
+            "version": format.RUN_VERSION,
+            "settings": settings,
+            "store": {
+                "path": os.path.abspath(store),
+                "fingerprint": opened.fingerprint,
+                "n_features": opened.n_features,
+                "n_classes": opened.n_classes,
+            },
+            "plan": dataclasses.asdict(_plan(opened, settings)),
+        }
+        with _claimed(run, force=force):
+            run.write_settings(record)
+            return _Training(run, opened, record, every, report, progress, stop).run_to_end()
+
+
+def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
+    """What `fit` would hold in memory and on disk, without training.
+
+    Parameters
+    ----------
+    store : path
+    **settings
+        As for `fit`.
+
+    Returns
+    -------
+    dict
+        rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, and the settings.
+    """
+    complete = _settings(**{**_DEFAULTS, **settings})
+    with open_store(store, label=complete["label"]) as opened:
+        return _describe(opened, complete, _plan(opened, complete))
+
+
+def resume(
+    run: str | Path,
+    *,
+    passes: int | None = None,
+    store: str | Path | None = None,
+    checkpoint_every: str | float = "60s",
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> FitResult:
+    """Continue an interrupted run from its last commit, or extend a finished one.
+
+    The result is byte for byte that of a run never interrupted, on the same machine and versions.
+
+    Parameters
+    ----------
+    run : path
+        Run directory made by `fit`.
+    passes : int, optional
+        New total number of passes.
+    store : path, optional
+        Where the run's store is now, if it was moved; it must be the same store.
+    checkpoint_every, report, progress, stop
+        As for `fit`.
+
+    Raises
+    ------
+    RunError
+        If there is no run, its format is another, the store has changed, every commit is damaged,
+        or passes cannot be added because the run kept no duals.
+    """
+    every = Interval(checkpoint_every)
+    directory = RunDir(run)
+    directory.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    with _locked(directory):
+        record = directory.read_settings()
+        settings = record["settings"]
+        path = record["store"]["path"] if store is None else os.path.abspath(store)
+        with open_store(path, label=settings["label"]) as opened:
+            if opened.fingerprint != record["store"]["fingerprint"]:
+                raise RunError(
+                    f"the store {path} has changed since {directory.path} was begun (its content "
+                    "fingerprint differs); bring the old store back, or fit again"
+                )
+            if passes is not None and passes != settings["passes"]:
+                record = _extended(directory, record, passes)
+            if path != record["store"]["path"]:
+                record["store"]["path"] = path
+            directory.write_settings(record)
+            return _Training(directory, opened, record, every, report, progress, stop).run_to_end()
+
+
+def _plan(store: Store, settings: dict[str, Any]) -> Plan:
+    """The memory plan of a fit; `StoreError` if the store cannot be trained on."""
+    if store.n_rows == 0:
+        raise StoreError(f"{store.path} has no rows to train on")
+    if store.n_classes < 2:
+        raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
+    dtype = np.dtype(settings["dtype"])
+    return make_plan(
+        store,
+        dtype=dtype,
+        columns=padded_classes(store.n_classes, dtype),
+        memory=settings["memory"],
+        keep_duals=settings["keep_duals"],
+        block_rows=settings["block_rows"],
+    )
+
+
+def _describe(store: Store, settings: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    dtype = np.dtype(settings["dtype"])
+    return {
+        "event": "plan",
+        "rows": store.n_rows,
+        "features": store.n_features,
+        "classes": store.n_classes,
+        "nnz": store.nnz,
+        "blocks": len(cut_blocks(store, plan)) - 1,
+        "planned_bytes": plan.total,
+        "weights_bytes": store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize,
+        **settings,
+    }
+
+
+class Interval:
+    """When to commit: after a time or a number of blocks, whichever `text` says."""
+
+    def __init__(self, text: str | float) -> None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", str(text).strip())
+        unit = match and (match[2] or ("s" if isinstance(text, float) or "." in match[1] else None))
+        if not match or float(match[1]) <= 0:
+            raise PlanError(
+                f"cannot checkpoint every {text!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
+            )
+        self.seconds = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] if unit else None
+        self.blocks = None if unit else int(match[1])
+        self.restart()
+
+    def restart(self) -> None:
+        self._begin = time.monotonic()
+        self._count = 0
+
+    def due(self) -> bool:
+        """Count one block; whether it is time to commit."""
+        self._count += 1
+        if self.blocks is not None:
+            return self._count >= self.blocks
+        return time.monotonic() - self._begin >= self.seconds
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(fit).parameters.items()
+    if parameter.default is not parameter.empty
+    and name not in ("checkpoint_every", "force", "report", "progress", "stop")
+}
+
+
+def _settings(**given: Any) -> dict[str, Any]:
+    """The settings of a fit with defaults filled in; `PlanError` for one that cannot work."""
+    loss = get_loss(given["loss"])
+    settings = dict(given)
+    settings["margin"] = loss.MARGINS[0] if given["margin"] is None else float(given["margin"])
+    settings["solver"] = given["solver"] or loss.SOLVERS[0]
+    settings["keep_duals"] = given["passes"] > 1 if given["keep_duals"] is None else given["keep_duals"]
+    settings["valid"] = None if given["valid"] is None else os.path.abspath(given["valid"])
+    choices = {
+        "dtype": ("float32", "float64"),
+        "gap": ("pass", "end", "none"),
+        "solver": loss.SOLVERS,
+        "margin": loss.MARGINS,
+    }
+    for name, allowed in choices.items():
+        if settings[name] not in allowed:
+            raise PlanError(
+                f"{name} {settings[name]!r} is not one of {', '.join(map(str, allowed))} "
+                f"(loss {given['loss']})"
+            )
+    if settings["passes"] < 1:
+        raise PlanError(f"passes must be at least 1, not {settings['passes']}")
+    if settings["passes"] > 1 and not settings["keep_duals"]:
+        raise PlanError("more than one pass needs the duals of the pass before: keep them")
+    if not (settings["C"] > 0 and math.isfinite(settings["C"])):
+        raise PlanError(f"C must be positive and finite, not {settings['C']}")
+    if settings["tol"] is not None:
+        if not settings["tol"] >= 0:
+            raise PlanError(f"tol must not be negative, not {settings['tol']}")
+        if settings["gap"] != "pass":
+            raise PlanError('tol needs the exact gap after each pass: gap must be "pass"')
+    if settings["block_rows"] is not None and settings["block_rows"] < 1:
+        raise PlanError(f"block_rows must be at least 1, not {settings['block_rows']}")
+    if not 0 <= settings["seed"] < 2**63:
+        raise PlanError(f"seed must be in [0, 2**63), not {settings['seed']}")
+    return settings
+
+
+def _extended(run: RunDir, record: dict[str, Any], passes: int) -> dict[str, Any]:
+    """The record of a run that shall go on to `passes` in all."""
+    settings = record["settings"]
+    if passes < settings["passes"]:
+        raise RunError(
+            f"{run.path} was asked for {settings['passes']} passes; it can be extended, not shortened"
+        )
+    if not settings["keep_duals"]:
+        raise RunError(f"{run.path} kept no duals to start another pass from; fit again with --keep-duals")
+    return {**record, "settings": {**settings, "passes": passes}}
+
+
+@contextlib.contextmanager
+def _locked(run: RunDir):
+    """Hold the run's lock; file system errors inside become `RunError`."""
+    try:
+        with files.locked(run.lock, RunError, f"the run {run.path}"):
+            yield
+    except OSError as error:
+        raise RunError(f"{error.filename or run.path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _claimed(run: RunDir, *, force: bool):
+    """Create the run directory and hold its lock; refuse one that is there unless `force`."""
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create {run.path}: {error.strerror}") from None
+    ours = re.compile(r"run\.json|weights\.bin|checkpoint|metrics\.jsonl|model.*|lock|duals-\d+\.bin|.*\.tmp")
+    foreign = [p.name for p in run.path.iterdir() if not ours.fullmatch(p.name)]
+    if foreign:
+        raise RunError(f"{run.path} holds other files ({foreign[0]}); choose a new folder for the run")
+    with _locked(run):
+        if run.settings.exists() and not force:
+            raise RunError(
+                f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
+                "--force replaces it"
+            )
+        for path in run.path.iterdir():
+            if path != run.lock:
+                files.remove(path)
+        yield
+
+
+class _Training:
+    """A fit in progress: its files, its position, and the loop."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        store: Store,
+        record: dict[str, Any],
+        every: Interval,
+        report: Report | None,
+        progress: Progress | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        self.run = run
+        self.store = store
+        self.record = record
+        self.settings = record["settings"]
+        self.plan = Plan(**record["plan"])
+        self.every = every
+        self.report = report or (lambda event: None)
+        self.progress = progress or (lambda stage, done, total: None)
+        self.stop = stop or (lambda: False)
+        self.loss = get_loss(self.settings["loss"])
+        self.solver = self.loss.SOLVERS.index(self.settings["solver"])
+        self.dtype = np.dtype(self.settings["dtype"])
+        self.ids_dtype = dual_id_dtype(store.n_classes)
+        self.blocks = Blocks(store, cut_blocks(store, self.plan), self.dtype)
+        self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
+        largest = int(np.diff(self.blocks.starts).max())
+        self.pool = make_pool(self.plan.pool_entries, largest, self.dtype, self.ids_dtype)
+        self.scratch = Scratch.create(self.shape[1], self.dtype)
+        self.peak = private_memory()
+        self.bytes_before = store.bytes_read
+        self.warnings: list[str] = []
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def run_to_end(self) -> FitResult:
+        self.report(_describe(self.store, self.settings, self.plan))
+        position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype)
+        fresh = position is None
+        if fresh:
+            files.remove(self.run.metrics)
+        self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
+        self.weights = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
+        self.every.restart()
+        while self.position.passes_done < self.settings["passes"] and not self._converged():
+            self._train_pass()
+            self._end_pass()
+        save_model(self.run.model, self.weights, self._model_record())
+        return self._result()
+
+    def _train_pass(self) -> None:
+        position, settings = self.position, self.settings
+        this_pass = position.passes_done + 1
+        tally = np.array(position.tally)
+        order = permutation(len(self.blocks), settings["seed"], this_pass, _BLOCK_ORDER, 0)
+        total = self.store.n_rows
+        old = self._open_log(this_pass - 1, write=False)
+        new = self._open_log(this_pass, write=True) if settings["keep_duals"] else None
+        if new is not None:
+            position.log_lengths.setdefault(this_pass, 0)
+        begin, before = time.perf_counter(), position.pass_seconds
+        read_ahead = ReadAhead()
+        todo = order[position.blocks_done :].tolist()
+        try:
+            for block, rows in zip(todo, read_ahead(self.blocks.read_to_train, todo), strict=True):
+                self._train_block(this_pass, block, rows, old, new, tally)
+                self.peak = max(self.peak, private_memory())
+                position.blocks_done += 1
+                position.tally = tally.tolist()
+                position.pass_seconds = before + time.perf_counter() - begin
+                if new is not None:
+                    position.log_lengths[this_pass] = new.length
+                self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
+                stopping = self.stop()
+                if self.every.due() or stopping:
+                    self._commit(new)
+                if stopping:
+                    self._interrupt()
+            if new is not None:
+                new.sync()
+        finally:
+            for log in (old, new):
+                if log is not None:
+                    log.close()
+        self.waited = read_ahead.waited
+
+    def _train_block(
+        self,
+        this_pass: int,
+        block: int,
+        rows: Rows,
+        old: DualLog,
+        new: DualLog | None,
+        tally: np.ndarray,
+    ) -> None:
+        settings, pool = self.settings, self.pool
+        order = permutation(rows.n_rows, settings["seed"], this_pass, block, 0)
+        duals = old.segment(block, rows.n_rows)
+        at = 0
+        while at < rows.n_rows:
+            end = rows.n_rows
+            if this_pass == 1:  # pause where the number of rows doubles, to report
+                visited = int(tally[VISITED])
+                end = min(end, at + (1 << visited.bit_length()) - visited)
+            reached = self.loss.visit(
+                rows,
+                order,
+                at,
+                end,
+                self.weights,
+                self.store.n_classes,
+                settings["C"],
+                settings["margin"],
+                self.solver,
+                duals,
+                pool,
+                new is not None,
+                self.scratch,
+                tally,
+            )
+            if new is not None and (reached < end or reached == rows.n_rows):
+                new.append(block, pool)
+            at = reached
+            if this_pass == 1 and reached == end and int(tally[VISITED]).bit_count() == 1:
+                self._log({"event": "rows", "pass": 1, "block": block, **self._progressive(tally)})
+
+    def _end_pass(self) -> None:
+        """Measure, report and commit a pass whose blocks are all trained."""
+        position, settings = self.position, self.settings
+        this_pass = position.passes_done + 1
+        tally = np.array(position.tally)
+        norm2 = float(sum_of_squares(self.weights))
+        last = this_pass == settings["passes"]
+        record: dict[str, Any] = {"event": "pass", "pass": this_pass}
+        if this_pass == 1:
+            record |= self._progressive(tally)
+        record["rows"] = self.store.n_rows
+        record["dual"] = float(tally[DUAL_SUM]) - 0.5 * norm2
+        record["primal_estimate"] = 0.5 * norm2 + settings["C"] * float(tally[LOSS_SUM])
+        if settings["gap"] == "pass" or (settings["gap"] == "end" and last):
+            scoring = self._score(self.blocks, f"gap {this_pass}")
+            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings["C"])
+            record["accuracy"] = scoring.accuracy
+            first = position.history[0].get("gap") if position.history else record["gap"]
+            record["gap_decay"] = record["gap"] / first if first else None
+        if settings["valid"] is not None:
+            record["valid_accuracy"] = self._valid_accuracy(this_pass)
+        position.seconds += position.pass_seconds
+        record |= {
+            "rows_per_second": self.store.n_rows / max(position.pass_seconds, 1e-9),
+            "seconds": position.pass_seconds,
+            "waited_seconds": self.waited,
+            "bytes_read": self.store.bytes_read - self.bytes_before,
+            "peak_memory_bytes": self.peak,
+        }
+        self.bytes_before = self.store.bytes_read
+        self._log(record)
+        position.history.append(record)
+        position.passes_done, position.blocks_done = this_pass, 0
+        position.tally, position.pass_seconds = [0.0] * N_TALLIES, 0.0
+        position.log_lengths.pop(this_pass - 1, None)
+        self._commit(None)
+
+    def _score(self, blocks: Blocks, stage: str):
+        total = blocks.store.n_rows
+
+        def step(block: int) -> None:
+            self.progress(stage, int(blocks.starts[block + 1]), total)
+            self.peak = max(self.peak, private_memory())
+            if self.stop():
+                self._commit(None)
+                self._interrupt()
+
+        settings = self.settings
+        return score_blocks(blocks, self.weights, self.loss, settings["margin"], self.store.n_classes, step)
+
+    def _valid_accuracy(self, this_pass: int) -> float:
+        with open_store(self.settings["valid"], label=self.settings["label"]) as store:
+            blocks = blocks_to_score(
+                store,
+                classes=self.store.classes,
+                n_features=self.store.n_features,
+                index_base=self.store.index_base,
+                dtype=self.dtype,
+                memory=self.settings["memory"],
+            )
+            return self._score(blocks, f"valid {this_pass}").accuracy
+
+    def _converged(self) -> bool:
+        tol, history = self.settings["tol"], self.position.history
+        return tol is not None and bool(history) and history[-1]["relative_gap"] <= tol
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _open_log(self, pass_number: int, *, write: bool) -> DualLog:
+        return DualLog(
+            self.run.duals(pass_number),
+            self.dtype,
+            self.ids_dtype,
+            self.store.n_classes,
+            length=self.position.log_lengths.get(pass_number, 0),
+            write=write,
+        )
+
+    def _commit(self, log: DualLog | None) -> None:
+        if log is not None:
+            log.sync()
+        if self.run.metrics.exists():
+            files.sync_tree(self.run.metrics)
+        commit(self.run, self.position, self.weights)
+        self.every.restart()
+
+    def _interrupt(self) -> None:
+        position = self.position
+        raise Interrupted(
+            f"stopped in pass {position.passes_done + 1} after {position.blocks_done} of "
+            f"{len(self.blocks)} blocks; `streamsvm resume {self.run.path}` continues"
+        )
+
+    def _log(self, record: dict[str, Any]) -> None:
+        """Report `record`, and append it to the metrics."""
+        with self.run.metrics.open("ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            self.position.metrics_length = file.tell()
+        self.report(record)
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _progressive(self, tally: np.ndarray) -> dict[str, Any]:
+        visited = int(tally[VISITED])
+        return {
+            "rows": visited,
+            "progressive_accuracy": float(tally[CORRECT]) / max(visited, 1),
+            "empty_rows": int(tally[EMPTY]),
+        }
+
+    def _model_record(self) -> dict[str, Any]:
+        """What the model says of itself: nothing that differs between equal trainings."""
+        names = ("loss", "C", "margin", "solver", "seed", "dtype", "memory", "block_rows")
+        return {
+            "classes": list(self.store.classes),
+            "n_features": self.store.n_features,
+            "index_base": self.store.index_base,
+            **{name: self.settings[name] for name in names},
+            "passes": self.position.passes_done,
+            "store_fingerprint": self.store.fingerprint,
+        }
+
+    def _result(self) -> FitResult:
+        history = self.position.history
+        last, first = history[-1], history[0]
+        seconds = self.position.seconds
+        exact = ("dual", "primal", "gap", "relative_gap") if "gap" in last else ()
+        return FitResult(
+            status="converged" if self._converged() else "done",
+            passes=self.position.passes_done,
+            **{
+                name: last[name] if name in exact else None
+                for name in ("dual", "primal", "gap", "relative_gap")
+            },
+            gap_decay=last.get("gap_decay"),
+            accuracy=last.get("accuracy"),
+            valid_accuracy=last.get("valid_accuracy"),
+            progressive_accuracy=first.get("progressive_accuracy"),
+            rows_per_second=self.store.n_rows * len(history) / max(seconds, 1e-9),
+            seconds=seconds,
+            peak_memory_bytes=max(self.peak, *(r["peak_memory_bytes"] for r in history)),
+            empty_rows=first.get("empty_rows", 0),
+            model=str(self.run.model),
+            history=history,
+            warnings=self.warnings,
+        )
