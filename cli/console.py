@@ -102,7 +102,8 @@ def stop_on_signals() -> Iterator[Any]:
         asked = True
         for each in before:
             signal.signal(each, signal.SIG_DFL)
-        print("streamsvm: stopping after this block; once more to stop at once", file=sys.stderr)
+        if sys.stderr.isatty():
+            print("\nstopping after this block; once more to stop at once", file=sys.stderr)
 
     before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
     try:

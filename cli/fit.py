@@ -102,7 +102,9 @@ class Reporter:
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "plan":
             print_plan(self._console, event)
-        elif event["event"] == "rows":
+        elif event["event"] == "compile":
+            self._console.say("compiling kernels; this happens once on a machine")
+        elif event["event"] == "rows" and event["rows"] >= 100:
             self._console.say(
                 f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"
             )

@@ -56,7 +56,7 @@ def _store(
 
     with open_store(path, label=label) as store:
         if verify:
-            store.verify(progress)
+            store.verify(lambda done, total: progress and progress("verify", done, total))
         return {
             "kind": "store",
             "container": store.kind,

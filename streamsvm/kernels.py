@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "cache": True,  # compiled once a machine, then loaded from disk
     "nogil": True,  # the reading thread runs beside the kernel
     "error_model": "numpy",  # a division needs no branch for zero
@@ -42,10 +42,18 @@ def kernel(function: Callable) -> Any:
     stale callee that was inlined from another one.
     """
     dispatcher = numba.njit(**OPTIONS)(function)
-    files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if hasattr(files, "_source_stamp"):
         files._source_stamp = (files._source_stamp, _source_digest())
     return dispatcher
+
+
+def is_compiled(dispatcher: Any) -> bool:
+    """Whether a kernel is compiled already, in memory or on disk, for any types."""
+    if dispatcher.signatures:
+        return True
+    files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    return bool(files._load_index()) if hasattr(files, "_load_index") else True
 
 
 # -- order -----------------------------------------------------------------------------------------
@@ -165,7 +173,7 @@ def sum_of_squares(weights):
 
 
 class OldDuals(NamedTuple):
-    """A block's duals as the last pass left them: row i has ``count[i]`` non-zeros.
+    """A block's duals as the last pass left them: row i has ``counts[i]`` non-zeros.
 
     Class ids are ``ids[ids_at[i]:]``, values ``values[values_at[i]:]``; the two arrays usually are
     views of one memory-mapped log, hence an offset each.
@@ -175,7 +183,7 @@ class OldDuals(NamedTuple):
     values: np.ndarray  # (any,) dtype of the weights
     ids_at: np.ndarray  # (n_rows,) int64
     values_at: np.ndarray  # (n_rows,) int64
-    count: np.ndarray  # (n_rows,) int32
+    counts: np.ndarray  # (n_rows,) int32
 
 
 class Pool(NamedTuple):
@@ -184,7 +192,7 @@ class Pool(NamedTuple):
     ids: np.ndarray  # (capacity,) uint8, uint16 or uint32
     values: np.ndarray  # (capacity,) dtype of the weights
     rows: np.ndarray  # (n_rows,) int32: the rows visited so far
-    count: np.ndarray  # (n_rows,) int32: non-zeros of each of them
+    counts: np.ndarray  # (n_rows,) int32: non-zeros of each of them
     used: np.ndarray  # (2,) int64: entries and rows filled
 
 
@@ -199,7 +207,8 @@ class Scratch(NamedTuple):
 
     @classmethod
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
-        return cls(*(np.zeros(K, dtype) for _ in range(4)), np.zeros(K, np.int64))
+        scores, v, beta, delta = np.zeros((4, K), dtype)
+        return cls(scores, v, beta, delta, np.zeros(K, np.int64))
 
 
 # What a kernel adds up, by position in a float64 array of shape (N_TALLIES,).
@@ -211,7 +220,7 @@ N_TALLIES = 5
 def load_duals(old, i, beta):
     """Scatter row `i`'s old duals into `beta`, all zero before; return their float64 sum."""
     total = 0.0
-    for t in range(old.count[i]):
+    for t in range(old.counts[i]):
         value = old.values[old.values_at[i] + t]
         beta[old.ids[old.ids_at[i] + t]] = value
         total += value
@@ -265,7 +274,7 @@ def settle_row(rows, i, y, weights, scale, scratch, pool, keep):
     if keep:
         r = pool.used[1]
         pool.rows[r] = i
-        pool.count[r] = n_kept
+        pool.counts[r] = n_kept
         pool.used[0] = at + n_kept
         pool.used[1] = r + 1
     return total

@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def file_crc(path: Path) -> int:
 # -- duals -----------------------------------------------------------------------------------------
 #
 # A log is a sequence of parts; a block's segment is the parts with its number. A part holds, each
-# padded to 8 bytes: a header, rows (int32, in visiting order), count (int32, non-zeros of each),
+# padded to 8 bytes: a header, rows (int32, in visiting order), counts (int32, non-zeros of each),
 # ids (uint8, uint16 or uint32) and values (float32 or float64). Nothing is ever overwritten.
 
 _MAGIC = b"SSVMDUAL"
@@ -121,8 +121,8 @@ class DualLog:
     def append(self, block: int, pool: Pool) -> None:
         """Append what a kernel left in `pool` as a part of the block's segment, and empty the pool."""
         n_entries, n_rows = int(pool.used[0]), int(pool.used[1])
-        arrays = pool.rows[:n_rows], pool.count[:n_rows], pool.ids[:n_entries], pool.values[:n_entries]
-        pieces = []
+        arrays = pool.rows[:n_rows], pool.counts[:n_rows], pool.ids[:n_entries], pool.values[:n_entries]
+        pieces: list[Any] = []
         for array in arrays:
             pieces += [array.data, bytes(_padded(array.nbytes) - array.nbytes)]
         crc = 0
@@ -133,23 +133,23 @@ class DualLog:
         assert self._file is not None
         for piece in [header, *pieces]:
             self._file.write(piece)
-            self.length += len(piece) if isinstance(piece, bytes) else piece.nbytes
+            self.length += memoryview(piece).nbytes
         pool.used[:] = 0
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
-        """A block's duals, checked, as views of the mapped log; rows without any have count 0."""
+        """A block's duals, checked, as views of the mapped log; rows without any have a count of 0."""
         ids = self._bytes[: self.length // 8 * 8].view(self._ids_dtype)
         values = self._bytes[: self.length // 8 * 8].view(self._values_dtype)
         ids_at, values_at = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
-        count = np.zeros(n_rows, np.int32)
+        counts = np.zeros(n_rows, np.int32)
         for part in self._parts.get(block, ()):
             check_part(self.path, self._bytes, part, self._values_dtype, self._ids_dtype)
             at = part.at
             rows = self._bytes[at : at + 4 * part.n_rows].view(np.int32)
             at += _padded(4 * part.n_rows)
-            counts = self._bytes[at : at + 4 * part.n_rows].view(np.int32)
+            part_counts = self._bytes[at : at + 4 * part.n_rows].view(np.int32)
             at += _padded(4 * part.n_rows)
-            before = np.cumsum(counts, dtype=np.int64) - counts
+            before = np.cumsum(part_counts, dtype=np.int64) - part_counts
             first_id = at // self._ids_dtype.itemsize
             part_ids = ids[first_id : first_id + part.n_entries]
             at += _padded(part_ids.nbytes)
@@ -157,15 +157,15 @@ class DualLog:
             # trusts the numbers.
             if (
                 (part.n_rows and not 0 <= rows.min() <= rows.max() < n_rows)
-                or (part.n_rows and counts.min() < 0)
-                or counts.sum(dtype=np.int64) != part.n_entries
+                or (part.n_rows and part_counts.min() < 0)
+                or part_counts.sum(dtype=np.int64) != part.n_entries
                 or (part.n_entries and part_ids.max() >= self._n_classes)
             ):
                 raise RunError(f"{self.path}: block {block} does not belong to this run; fit again")
             ids_at[rows] = first_id + before
             values_at[rows] = at // self._values_dtype.itemsize + before
-            count[rows] = counts
-        return OldDuals(ids, values, ids_at, values_at, count)
+            counts[rows] = part_counts
+        return OldDuals(ids, values, ids_at, values_at, counts)
 
     def sync(self) -> None:
         """Make everything appended so far durable."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -47,8 +48,9 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """Bound of everything planned."""
-        return self.fixed + self.pool_bytes + LIVE_BLOCKS * self.block_bytes
+        """Bound of everything planned: less than the budget where the blocks cannot fill it."""
+        block = self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz
+        return self.fixed + self.pool_bytes + LIVE_BLOCKS * min(block, self.block_bytes)
 
 
 def make_plan(
@@ -96,8 +98,8 @@ def make_plan(
         block_bytes=max(block_bytes, 0),
         row_bytes=row_bytes,
         nnz_bytes=nnz_bytes,
-        max_block_rows=min(block_rows or store.n_rows, np.iinfo(np.int32).max),
-        max_block_nnz=SHUFFLED_BLOCK_NNZ if store.shuffled else store.nnz,
+        max_block_rows=min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max),
+        max_block_nnz=min(SHUFFLED_BLOCK_NNZ, store.nnz) if store.shuffled else store.nnz,
     )
     average = row_bytes + nnz_bytes * -(-store.nnz // max(store.n_rows, 1))
     if plan.block_bytes < average:
@@ -195,6 +197,11 @@ class Blocks:
         labels = rows.labels if self._codes is None else self._codes[rows.labels]
         return rows._replace(data=rows.data.astype(self.dtype, copy=False), labels=labels)
 
+    def empty(self) -> Rows:
+        """No rows, in the types of those that `read` gives."""
+        indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)
+        return Rows(np.zeros(0, self.dtype), indices, np.zeros(1, np.int64), labels, np.zeros(0))
+
     def read_to_train(self, block: int) -> Rows:
         """As `read`, but a row without a known class is an error."""
         rows = self.read(block)
@@ -231,6 +238,11 @@ def blocks_to_score(
             f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
             "convert it with --like and the store that the model was trained on"
         )
+    if not set(classes) & set(store.classes):
+        raise StoreError(
+            f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
+            f"{tuple(classes[:1])}); convert it with --like and the store that the model was trained on"
+        )
     plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory, keep_duals=False)
     return Blocks(store, cut_blocks(store, plan), dtype, classes)
 
@@ -243,16 +255,14 @@ class ReadAhead:
 
     def __call__(self, read: Callable[[int], T], items: Iterable[int]) -> Iterator[T]:
         with ThreadPoolExecutor(1, thread_name_prefix="streamsvm-read") as pool:
-            ahead = None
-            for item in items:
-                value = None if ahead is None else self._wait(ahead)
-                ready, ahead = ahead is not None, pool.submit(read, item)
-                if ready:
-                    yield value
-            if ahead is not None:
-                yield self._wait(ahead)
+            todo = iter(items)
+            ahead = [pool.submit(read, item) for item in itertools.islice(todo, 1)]
+            while ahead:
+                value = self._wait(ahead.pop())
+                ahead = [pool.submit(read, item) for item in itertools.islice(todo, 1)]
+                yield value
 
-    def _wait(self, future):
+    def _wait(self, future: Future[T]) -> T:
         begin = time.perf_counter()
         try:
             return future.result()

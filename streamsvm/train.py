@@ -26,7 +26,9 @@ from streamsvm.kernels import (
     LOSS_SUM,
     N_TALLIES,
     VISITED,
+    OldDuals,
     Scratch,
+    is_compiled,
     padded_classes,
     permutation,
     sum_of_squares,
@@ -179,7 +181,8 @@ def fit(
     force : bool
         Replace a run that is there.
     report : callable, optional
-        Called with a dict for each line of ``metrics.jsonl``, and ``{"event": "plan", ...}`` first.
+        Called with a dict for each line of ``metrics.jsonl``; before the first, with the plan, with
+        ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded.
     progress : callable, optional
         Called with a stage ("pass 1", "gap 1", "valid 1"), rows done, and rows in all.
     stop : callable, optional
@@ -219,6 +222,9 @@ def fit(
             },
             "plan": dataclasses.asdict(_plan(opened, settings)),
         }
+        if settings["valid"] is not None:
+            with open_store(settings["valid"], label=label) as held_out:
+                _blocks_to_score(held_out, opened, settings)  # a mistake shows now, not after a pass
         with _claimed(run, force=force):
             run.write_settings(record)
             return _Training(run, opened, record, every, report, progress, stop).run_to_end()
@@ -312,6 +318,17 @@ def _plan(store: Store, settings: dict[str, Any]) -> Plan:
     )
 
 
+def _blocks_to_score(held_out: Store, store: Store, settings: dict[str, Any]) -> Blocks:
+    return blocks_to_score(
+        held_out,
+        classes=store.classes,
+        n_features=store.n_features,
+        index_base=store.index_base,
+        dtype=np.dtype(settings["dtype"]),
+        memory=settings["memory"],
+    )
+
+
 def _describe(store: Store, settings: dict[str, Any], plan: Plan) -> dict[str, Any]:
     dtype = np.dtype(settings["dtype"])
     return {
@@ -337,8 +354,10 @@ class Interval:
             raise PlanError(
                 f"cannot checkpoint every {text!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
             )
-        self.seconds = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] if unit else None
-        self.blocks = None if unit else int(match[1])
+        self.seconds: float | None = (
+            float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] if unit else None
+        )
+        self.blocks = int(float(match[1]))
         self.restart()
 
     def restart(self) -> None:
@@ -348,9 +367,9 @@ class Interval:
     def due(self) -> bool:
         """Count one block; whether it is time to commit."""
         self._count += 1
-        if self.blocks is not None:
-            return self._count >= self.blocks
-        return time.monotonic() - self._begin >= self.seconds
+        if self.seconds is not None:
+            return time.monotonic() - self._begin >= self.seconds
+        return self._count >= self.blocks
 
 
 _DEFAULTS = {
@@ -489,12 +508,40 @@ class _Training:
             files.remove(self.run.metrics)
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
         self.weights = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
+        self._compile()
         self.every.restart()
         while self.position.passes_done < self.settings["passes"] and not self._converged():
             self._train_pass()
             self._end_pass()
         save_model(self.run.model, self.weights, self._model_record())
         return self._result()
+
+    def _compile(self) -> None:
+        """Compile or load the kernels on no rows, so that neither counts as training."""
+        begin = time.perf_counter()
+        if not is_compiled(self.loss.visit):
+            self.report({"event": "compile"})
+        rows = self.blocks.empty()
+        old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
+        self._visit(rows, np.zeros(0, np.int64), 0, 0, old.segment(0, 0), False, np.zeros(N_TALLIES))
+        self.loss.loss_rows(rows, self.weights, 1, 1.0, self.scratch, np.zeros(N_TALLIES))
+        self.report({"event": "ready", "seconds": time.perf_counter() - begin})
+
+    def _visit(
+        self,
+        rows: Rows,
+        order: np.ndarray,
+        begin: int,
+        end: int,
+        old: OldDuals,
+        keep: bool,
+        tally: np.ndarray,
+    ) -> int:
+        settings = self.settings
+        return self.loss.visit(
+            rows, order, begin, end, self.weights, self.store.n_classes, settings["C"],
+            settings["margin"], self.solver, old, self.pool, keep, self.scratch, tally,
+        )  # fmt: skip
 
     def _train_pass(self) -> None:
         position, settings = self.position, self.settings
@@ -541,8 +588,7 @@ class _Training:
         new: DualLog | None,
         tally: np.ndarray,
     ) -> None:
-        settings, pool = self.settings, self.pool
-        order = permutation(rows.n_rows, settings["seed"], this_pass, block, 0)
+        order = permutation(rows.n_rows, self.settings["seed"], this_pass, block, 0)
         duals = old.segment(block, rows.n_rows)
         at = 0
         while at < rows.n_rows:
@@ -550,24 +596,9 @@ class _Training:
             if this_pass == 1:  # pause where the number of rows doubles, to report
                 visited = int(tally[VISITED])
                 end = min(end, at + (1 << visited.bit_length()) - visited)
-            reached = self.loss.visit(
-                rows,
-                order,
-                at,
-                end,
-                self.weights,
-                self.store.n_classes,
-                settings["C"],
-                settings["margin"],
-                self.solver,
-                duals,
-                pool,
-                new is not None,
-                self.scratch,
-                tally,
-            )
+            reached = self._visit(rows, order, at, end, duals, new is not None, tally)
             if new is not None and (reached < end or reached == rows.n_rows):
-                new.append(block, pool)
+                new.append(block, self.pool)
             at = reached
             if this_pass == 1 and reached == end and int(tally[VISITED]).bit_count() == 1:
                 self._log({"event": "rows", "pass": 1, "block": block, **self._progressive(tally)})
@@ -624,14 +655,7 @@ class _Training:
 
     def _valid_accuracy(self, this_pass: int) -> float:
         with open_store(self.settings["valid"], label=self.settings["label"]) as store:
-            blocks = blocks_to_score(
-                store,
-                classes=self.store.classes,
-                n_features=self.store.n_features,
-                index_base=self.store.index_base,
-                dtype=self.dtype,
-                memory=self.settings["memory"],
-            )
+            blocks = _blocks_to_score(store, self.store, self.settings)
             return self._score(blocks, f"valid {this_pass}").accuracy
 
     def _converged(self) -> bool:

@@ -1,0 +1,178 @@
+"""What the store asks of a container, Zarr or HDF5: the few calls that both answer alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamsvm.errors import StoreError
+from streamsvm.store.layout import ArraySpec
+
+REMEDY = "damaged: convert again, or run `streamsvm info --verify` for the extent"
+
+# No codec of ours, or of anndata's, packs constant bytes tighter than this (zstd: about 2^15).
+MAX_RATIO = 2**17
+SMALL = 2**20
+
+
+class StoredArray(ABC):
+    """One 1-d array in a container.
+
+    Attributes
+    ----------
+    name : str
+        Its path in the container, such as ``X/data``.
+    length : int
+    dtype : dtype or None
+        None for text.
+    chunk : int
+        Elements a chunk.
+    """
+
+    name: str
+    length: int
+    dtype: np.dtype | None
+    chunk: int
+    container: Container
+
+    @property
+    def n_chunks(self) -> int:
+        return -(-self.length // self.chunk)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Elements ``start:stop``, freshly allocated; each chunk is decoded once.
+
+        Raises StoreError naming array and chunk when the container cannot give them.
+        """
+        if start >= stop:
+            return np.empty(0, self.dtype or object)
+        try:
+            return self._read(start, stop)
+        except Exception as error:  # codecs and containers raise types of their own
+            self._blame(start, stop, error)
+
+    def _blame(self, start: int, stop: int, error: Exception) -> NoReturn:
+        """Name the first chunk of the range that fails by itself."""
+        for chunk in range(start // self.chunk, -(-stop // self.chunk)):
+            try:
+                self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
+            except Exception as cause:
+                raise self.fault(chunk * self.chunk, one_line(cause)) from cause
+        raise self.fault(start, one_line(error)) from error
+
+    def fault(self, element: int, reason: str) -> StoreError:
+        """An error that names this array and the chunk in which `element` lies."""
+        chunk = element // self.chunk
+        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({REMEDY})")
+
+    def check_held(self) -> None:
+        """Refuse a claimed length that the bytes on disk cannot hold, before anything allocates it."""
+        width = 1 if self.dtype is None else self.dtype.itemsize
+        claimed, stored = self.length * width, self.stored_bytes()
+        if claimed > stored * MAX_RATIO + SMALL:
+            raise StoreError(
+                f"{self.container.path}: array {self.name} claims {self.length} elements, "
+                f"but only {stored} bytes of it are there ({REMEDY})"
+            )
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> np.ndarray: ...
+
+    @abstractmethod
+    def stored_bytes(self) -> int:
+        """Bytes of the array's chunks on disk."""
+
+    @abstractmethod
+    def check_chunks(self) -> None:
+        """Raise StoreError naming the first chunk that was never written or is lost."""
+
+    @abstractmethod
+    def layout(self) -> str:
+        """How chunks are encoded, in words that do not depend on the library's version."""
+
+
+class Container(ABC):
+    """A Zarr folder or an HDF5 file, open for reading or for writing.
+
+    Every method raises `StoreError`, and nothing else, for what is or happens on disk.
+    """
+
+    path: Path
+    kind: str
+
+    @abstractmethod
+    def attrs(self, group: str) -> dict[str, Any]:
+        """Attributes of a group (``""`` is the root)."""
+
+    @abstractmethod
+    def attr(self, group: str, name: str) -> Any:
+        """One attribute, or None."""
+
+    @abstractmethod
+    def record(self, name: str) -> Any:
+        """Our JSON attribute at the root, or None."""
+
+    @abstractmethod
+    def node(self, path: str) -> str | None:
+        """``"group"``, ``"array"``, or None when there is nothing."""
+
+    @abstractmethod
+    def array(self, path: str) -> StoredArray: ...
+
+    @abstractmethod
+    def create_group(self, path: str, attrs: dict[str, Any]) -> None: ...
+
+    @abstractmethod
+    def create_array(
+        self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
+    ) -> None:
+        """An array of numbers, to be filled by `write`."""
+
+    @abstractmethod
+    def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
+        """An array of strings, written at once."""
+
+    @abstractmethod
+    def write(self, path: str, start: int, values: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def set_record(self, name: str, value: dict[str, Any]) -> None:
+        """Write our JSON attribute at the root, replacing an earlier one."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make everything written so far durable."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def describe(array: StoredArray) -> dict[str, Any]:
+    """An array's metadata as the record keeps it, to notice on opening that it was altered."""
+    return {
+        "shape": [array.length],
+        "dtype": "text" if array.dtype is None else array.dtype.name,
+        "chunk": array.chunk,
+        "layout": array.layout(),
+    }
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type when it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
+    """Open a container of the given kind; its library is imported here and not before."""
+    if kind == "zarr":
+        from streamsvm.store.zarr_backend import ZarrContainer
+
+        return ZarrContainer(path, write=write)
+    from streamsvm.store.hdf5_backend import Hdf5Container
+
+    return Hdf5Container(path, write=write)

@@ -1,0 +1,210 @@
+"""The store's container as an HDF5 file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from streamsvm import files
+from streamsvm.errors import StoreError
+from streamsvm.store.container import REMEDY, Container, StoredArray, one_line
+from streamsvm.store.layout import ArraySpec
+
+# From 1.10 on every structure of the file carries a checksum: superblock, object headers, chunk indexes
+# (1.8's do not). It also allows attributes above 64 KB.
+LIBVER = ("v110", "v110")
+CHUNK_CACHE = 4 * 2**20  # above a chunk of CHUNK_NNZ float64 values, so that a shared edge stays decoded
+
+CODECS: dict[str, dict[str, Any]] = {
+    "fast": {"compression": "lzf", "shuffle": True},
+    "small": {"compression": "gzip", "compression_opts": 4, "shuffle": True},
+    "none": {},
+}
+
+
+class Hdf5Array(StoredArray):
+    def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset) -> None:
+        if dataset.shape is None or len(dataset.shape) != 1:
+            raise StoreError(f"{container.path}: array {name} has shape {dataset.shape}, expected one axis")
+        self.container: Hdf5Container = container
+        self.name = name
+        self.length = int(dataset.shape[0])
+        self.chunk = max(1, int(dataset.chunks[0] if dataset.chunks else self.length))
+        text = h5py.check_string_dtype(dataset.dtype) is not None
+        self.dtype = None if text else dataset.dtype
+        self._dataset = dataset
+        self._source = dataset.asstr() if text else dataset
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return np.asarray(self._source[start:stop])
+
+    def stored_bytes(self) -> int:
+        with self.container.wrapped(self.name):
+            # The size is the file's own claim; what lies beyond its end is not there.
+            return min(self._dataset.id.get_storage_size(), self.container.path.stat().st_size)
+
+    def check_chunks(self) -> None:
+        if self._dataset.chunks is None:
+            return
+        with self.container.wrapped(self.name):
+            if self._dataset.id.get_num_chunks() == self.n_chunks:
+                return
+            there = {
+                self._dataset.id.get_chunk_info(i).chunk_offset[0] // self.chunk
+                for i in range(self._dataset.id.get_num_chunks())
+            }
+            lost = next((chunk for chunk in range(self.n_chunks) if chunk not in there), 0)
+            raise self.fault(lost * self.chunk, "the chunk is missing")
+
+    def layout(self) -> str:
+        plist = self._dataset.id.get_create_plist()
+        filters = [str(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())]
+        return ",".join(filters)
+
+
+class Hdf5Container(Container):
+    kind = "hdf5"
+
+    def __init__(self, path: Path, *, write: bool = False) -> None:
+        self.path = path
+        self._file: h5py.File | None = None
+        with self.wrapped(""):
+            if write:
+                self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
+            else:
+                self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
+
+    @contextlib.contextmanager
+    def wrapped(self, node: str) -> Iterator[None]:
+        """Turn whatever h5py raises into a StoreError."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            reason = one_line(error)
+            if "truncated file" in reason:
+                reason = "the file is shorter than it says: truncated"
+            elif "signature not found" in reason:
+                reason = "not an HDF5 file"
+            elif "already open for write" in reason:
+                reason = "incomplete: its writer has not finished, or was killed"
+            raise StoreError(f"{self.path}: {node or 'root'}: {reason} ({REMEDY})") from error
+
+    def _node(self, path: str) -> Any:
+        if self._file is None:
+            raise StoreError(f"{self.path}: the store is closed")
+        return self._file[path or "/"]
+
+    def attrs(self, group: str) -> dict[str, Any]:
+        with self.wrapped(group):
+            return {name: _plain(value) for name, value in self._node(group).attrs.items()}
+
+    def attr(self, group: str, name: str) -> Any:
+        with self.wrapped(group):
+            attrs = self._node(group).attrs
+            return _plain(attrs[name]) if name in attrs else None
+
+    def record(self, name: str) -> Any:
+        text = self.attr("", name)
+        with self.wrapped(""):
+            return None if text is None else json.loads(text)
+
+    def node(self, path: str) -> str | None:
+        with self.wrapped(path):
+            if path and path not in self._node(""):
+                return None
+            return "array" if isinstance(self._node(path), h5py.Dataset) else "group"
+
+    def array(self, path: str) -> Hdf5Array:
+        if self.node(path) != "array":
+            raise StoreError(f"{self.path}: there is no array {path} ({REMEDY})")
+        with self.wrapped(path):
+            return Hdf5Array(self, path, self._node(path))
+
+    def create_group(self, path: str, attrs: dict[str, Any]) -> None:
+        with self.wrapped(path):
+            group = self._node("").require_group(path or "/")
+            for name, value in attrs.items():
+                group.attrs[name] = _storable(value)
+
+    def create_array(
+        self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
+    ) -> None:
+        with self.wrapped(path):
+            self._create(path, spec.length, spec.dtype, chunk, codec, attrs, spec.fill)
+
+    def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
+        with self.wrapped(path):
+            encoded = [text.encode() for text in texts]
+            width = max(map(len, encoded), default=1) or 1
+            # Of fixed length, because text of variable length goes to HDF5's global heap, which has no
+            # checksums, and on whose damage libhdf5 may never return.
+            dtype = h5py.string_dtype("utf-8", width)
+            chunk = max(1, min(len(texts), 2**22 // width))
+            dataset = self._create(path, len(texts), dtype, chunk, "small", attrs, None)
+            for start in range(0, len(texts), chunk):
+                dataset[start : start + chunk] = np.array(encoded[start : start + chunk], dtype=f"S{width}")
+
+    def _create(
+        self,
+        path: str,
+        length: int,
+        dtype: np.dtype | None,
+        chunk: int,
+        codec: str,
+        attrs: dict[str, Any],
+        fill: float | int | str | None,
+    ) -> h5py.Dataset:
+        # HDF5 refuses chunks of nothing.
+        options = {"chunks": (chunk,), "fletcher32": True, **CODECS[codec]} if length else {}
+        dataset = self._node("").create_dataset(path, (length,), dtype, fillvalue=fill, **options)
+        for name, value in attrs.items():
+            dataset.attrs[name] = _storable(value)
+        return dataset
+
+    def write(self, path: str, start: int, values: np.ndarray) -> None:
+        if len(values):
+            with self.wrapped(path):
+                self._node(path)[start : start + len(values)] = values
+
+    def set_record(self, name: str, value: dict[str, Any]) -> None:
+        with self.wrapped(""):
+            text = json.dumps(value, allow_nan=False).encode()
+            # Of fixed length, it lies in the checksummed header: see `create_text`.
+            dtype = h5py.string_dtype("utf-8", len(text))
+            self._node("").attrs.create(name, np.bytes_(text), dtype=dtype)
+        self.sync()
+
+    def sync(self) -> None:
+        with self.wrapped(""):
+            assert self._file is not None
+            self._file.flush()
+            files.sync_tree(self.path)
+            files.sync_dir(self.path.parent)
+
+    def close(self) -> None:
+        if self._file is not None:
+            with self.wrapped(""):
+                self._file.close()
+            self._file = None
+
+
+def _storable(value: Any) -> Any:
+    """Lists of text as HDF5 wants them; everything else as it is."""
+    if isinstance(value, list):
+        text = all(isinstance(item, str) for item in value)
+        return np.array(value, dtype=h5py.string_dtype() if text else np.int64)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

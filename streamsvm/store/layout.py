@@ -1,0 +1,134 @@
+"""What a store holds: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.errors import StoreError
+
+LABEL = "label"
+DATA = "X/data"
+INDICES = "X/indices"
+INDPTR = "X/indptr"
+# Ours are inside X because anndata rejects unknown names at the root, but ignores extras in X.
+NORM2 = "X/row_norm2"
+COUNTS = "X/class_counts"
+NAMES = "obs/_index"
+CODES = f"obs/{LABEL}/codes"
+CATEGORIES = f"obs/{LABEL}/categories"
+FEATURES = "var/_index"
+
+# anndata needs an index for every feature. Beyond this many (1 GB of numbers) the store leaves /var out:
+# anndata then still opens X by `sparse_dataset`, and no table of that length would fit a notebook anyway.
+VAR_LIMIT = 2**27
+
+# A chunk is decoded as a whole, so its length bounds what one damaged or hostile number can allocate.
+MAX_CHUNK = 2**27
+
+SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
+
+
+class ArraySpec(NamedTuple):
+    """One array as a store must have it; `dtype` None is text."""
+
+    length: int
+    dtype: np.dtype | None
+    fill: float | int | str
+
+
+def store_kind(path: str | os.PathLike[str]) -> str:
+    """The container that a path's suffix asks for.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    str
+        ``"zarr"`` for ``.zarr``; ``"hdf5"`` for ``.h5``, ``.hdf5`` and ``.h5ad``.
+
+    Raises
+    ------
+    StoreError
+        For any other suffix.
+    """
+    kind = SUFFIXES.get(Path(path).suffix.lower())
+    if kind is None:
+        raise StoreError(f"{path}: not a store name; end it in {', '.join(SUFFIXES)}")
+    return kind
+
+
+def array_specs(n: int, d: int, nnz: int, k: int, dtype: np.dtype) -> dict[str, ArraySpec]:
+    """Every array of a store of this size.
+
+    Each fill value is one that a reader refuses: a lost chunk must not turn into plausible numbers.
+    """
+    specs = {
+        DATA: ArraySpec(nnz, dtype, float("nan")),
+        INDICES: ArraySpec(nnz, format.index_dtype(d), -1),
+        INDPTR: ArraySpec(n + 1, format.INDPTR_DTYPE, -1),
+        NORM2: ArraySpec(n, format.NORM2_DTYPE, float("nan")),
+        COUNTS: ArraySpec(k, np.dtype(np.int64), -1),
+        NAMES: ArraySpec(n, np.dtype(np.int64), -1),
+        CODES: ArraySpec(n, format.LABEL_DTYPE, -2),
+        CATEGORIES: ArraySpec(k, None, ""),
+    }
+    if d <= VAR_LIMIT:
+        specs[FEATURES] = ArraySpec(d, np.dtype(np.int64), -1)
+    return specs
+
+
+def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) -> int:
+    """Elements a chunk of the array `name` holds.
+
+    Per-row arrays are cut so that one of their chunks spans about eight of `data`: a block of rows then
+    decodes little beside its values, and there are never more files for rows than for values.
+    """
+    if name in (DATA, INDICES):
+        wanted = chunk_nnz
+    elif name in (INDPTR, NORM2, NAMES, CODES):
+        rows = max(1, 8 * chunk_nnz * n // max(nnz, 1))
+        wanted = min(max(1 << (rows - 1).bit_length(), 2**10), 2**18)
+    elif name == FEATURES:
+        wanted = 2**18
+    else:
+        wanted = max(length, 1)
+    return max(1, min(wanted, length, MAX_CHUNK))
+
+
+def text_digest(texts: Sequence[str]) -> str:
+    """SHA-256 of a list of strings."""
+    return hashlib.sha256(json.dumps(list(texts), separators=(",", ":")).encode()).hexdigest()
+
+
+def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests: Mapping[str, str]) -> str:
+    """SHA-256 of what a store says, whatever container, codec and chunks say it.
+
+    Parameters
+    ----------
+    n, d : int
+        Rows and features.
+    dtype : dtype
+        Of the values.
+    classes : sequence of str
+    digests : mapping of str to str
+        SHA-256 of the little-endian bytes, in row order, of `data`, `indices`, `indptr`, the label codes
+        and the row names, by array name.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    header = {"n": n, "d": d, "dtype": dtype.name, "classes": text_digest(classes)}
+    arrays = {name: digests[name] for name in (DATA, INDICES, INDPTR, CODES, NAMES)}
+    return format.json_digest({"header": header, "arrays": arrays})

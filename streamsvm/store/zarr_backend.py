@@ -1,0 +1,209 @@
+"""The store's container as a Zarr folder: format 3 written, formats 2 and 3 read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.storage import LocalStore
+
+from streamsvm import files, format
+from streamsvm.errors import StoreError
+from streamsvm.store.container import REMEDY, Container, StoredArray, one_line
+from streamsvm.store.layout import ArraySpec
+
+METADATA = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
+
+# Format 2 names its codecs freely, and one of numcodecs' is pickle, which executes what it reads.
+SAFE_V2_CODECS = {
+    *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "delta", "vlen-utf8"),
+    *("fletcher32", "crc32", "crc32c", "adler32"),
+}
+
+CODECS: dict[str, list[BloscCodec]] = {
+    "fast": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")],
+    "small": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
+    "none": [],
+}
+
+
+class ZarrArray(StoredArray):
+    def __init__(self, container: ZarrContainer, name: str, array: zarr.Array, raw: dict[str, Any]) -> None:
+        if len(array.shape) != 1:
+            raise StoreError(f"{container.path}: array {name} has shape {array.shape}, expected one axis")
+        self.container: ZarrContainer = container
+        self.name = name
+        self.length = array.shape[0]
+        self.chunk = max(1, array.chunks[0])
+        dtype = np.dtype(array.dtype)
+        self.dtype = None if dtype.kind in "OTUS" else dtype
+        self._array = array
+        self._raw = raw
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        values = np.asarray(self._array[start:stop])
+        return values.astype(object) if self.dtype is None else values
+
+    def _files(self) -> Iterator[int]:
+        """The size of each chunk file (or shard)."""
+        for folder, _, names in os.walk(self.container.path / self.name):
+            for name in names:
+                if name not in METADATA:
+                    yield os.stat(os.path.join(folder, name)).st_size
+
+    def stored_bytes(self) -> int:
+        with self.container.wrapped(self.name):
+            return sum(self._files())
+
+    def check_chunks(self) -> None:
+        with self.container.wrapped(self.name):
+            if sum(1 for _ in self._files()) >= self.n_chunks:
+                return
+            folder = self.container.path / self.name / "c"
+            for chunk in range(self.n_chunks):
+                if not (folder / str(chunk)).is_file():
+                    raise self.fault(chunk * self.chunk, "the chunk is missing")
+
+    def layout(self) -> str:
+        # From the file and not from zarr's objects, whose representation may change between versions.
+        keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
+        return format.json_digest({key: self._raw.get(key) for key in keys})
+
+
+class ZarrContainer(Container):
+    kind = "zarr"
+
+    def __init__(self, path: Path, *, write: bool = False) -> None:
+        self.path = path
+        self._store = LocalStore(path, read_only=not write)
+        self._open: dict[str, zarr.Array] = {}
+        self._version: Literal[2, 3] = 3
+        if write:
+            with self.wrapped(""):
+                zarr.create_group(self._store, zarr_format=3, overwrite=False)
+        elif not (path / "zarr.json").is_file():
+            if not (path / ".zgroup").is_file():
+                raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
+            self._version = 2
+
+    @contextlib.contextmanager
+    def wrapped(self, node: str) -> Iterator[None]:
+        """Turn whatever zarr, its codecs or the file system raise into a StoreError."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except OSError as error:
+            reason = error.strerror or one_line(error)
+            raise StoreError(f"{self.path}: {node or 'root'}: {reason}") from error
+        except Exception as error:
+            raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)} ({REMEDY})") from error
+
+    def _json(self, path: str, name: str) -> dict[str, Any]:
+        with self.wrapped(path):
+            content = json.loads((self.path / path / name).read_bytes())
+            if not isinstance(content, dict):
+                raise StoreError(f"{self.path}: {path or 'root'}: {name} is no JSON object ({REMEDY})")
+            return content
+
+    def attrs(self, group: str) -> dict[str, Any]:
+        if self._version == 3:
+            attributes = self._json(group, "zarr.json").get("attributes", {})
+            return attributes if isinstance(attributes, dict) else {}
+        return self._json(group, ".zattrs") if (self.path / group / ".zattrs").is_file() else {}
+
+    def attr(self, group: str, name: str) -> Any:
+        return self.attrs(group).get(name)
+
+    def record(self, name: str) -> Any:
+        return self.attr("", name)
+
+    def node(self, path: str) -> str | None:
+        with self.wrapped(path):
+            folder = self.path / path
+            if self._version == 2:
+                kinds = {".zarray": "array", ".zgroup": "group"}
+                return next((kinds[name] for name in kinds if (folder / name).is_file()), None)
+            if not (folder / "zarr.json").is_file():
+                return None
+            kind = self._json(path, "zarr.json").get("node_type")
+            return kind if kind in ("array", "group") else None
+
+    def array(self, path: str) -> ZarrArray:
+        if self.node(path) != "array":
+            raise StoreError(f"{self.path}: there is no array {path} ({REMEDY})")
+        raw = self._json(path, "zarr.json" if self._version == 3 else ".zarray")
+        with self.wrapped(path):
+            if self._version == 2:
+                used = [*(raw.get("filters") or []), *([raw["compressor"]] if raw.get("compressor") else [])]
+                if unknown := {str(codec.get("id")) for codec in used} - SAFE_V2_CODECS:
+                    raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
+            array = zarr.open_array(self._store, path=path, mode="r", zarr_format=self._version)
+            return ZarrArray(self, path, array, raw)
+
+    def create_group(self, path: str, attrs: dict[str, Any]) -> None:
+        with self.wrapped(path):
+            if path:
+                zarr.create_group(self._store, path=path, zarr_format=3, attributes=attrs)
+            else:
+                zarr.open_group(self._store, mode="r+", zarr_format=3).attrs.update(attrs)
+
+    def create_array(
+        self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
+    ) -> None:
+        with self.wrapped(path):
+            self._open[path] = zarr.create_array(
+                self._store,
+                name=path,
+                shape=(spec.length,),
+                dtype=spec.dtype,
+                chunks=(chunk,),
+                compressors=[*CODECS[codec], Crc32cCodec()],
+                fill_value=spec.fill,
+                attributes=attrs,
+                zarr_format=3,
+                config={"write_empty_chunks": True},  # a chunk that is not there is a lost one
+            )
+
+    def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
+        with self.wrapped(path):
+            array = zarr.create_array(
+                self._store,
+                name=path,
+                shape=(len(texts),),
+                dtype=str,
+                chunks=(max(1, len(texts)),),
+                compressors=[*CODECS["small"], Crc32cCodec()],
+                fill_value="",
+                attributes=attrs,
+                zarr_format=3,
+                config={"write_empty_chunks": True},
+            )
+            if texts:
+                array[:] = np.array(texts, dtype=object)
+
+    def write(self, path: str, start: int, values: np.ndarray) -> None:
+        if len(values):
+            with self.wrapped(path):
+                self._open[path][start : start + len(values)] = values
+
+    def set_record(self, name: str, value: dict[str, Any]) -> None:
+        with self.wrapped(""):
+            zarr.open_group(self._store, mode="r+", zarr_format=3).attrs[name] = value
+            files.sync_tree(self.path / "zarr.json")
+            files.sync_dir(self.path)
+
+    def sync(self) -> None:
+        with self.wrapped(""):
+            files.sync_tree(self.path)
+            files.sync_dir(self.path.parent)
+
+    def close(self) -> None:
+        self._store.close()

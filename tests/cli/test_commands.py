@@ -1,0 +1,227 @@
+"""The commands as a user runs them: output for people and machines, exit codes, no tracebacks."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score
+
+COMMANDS = ("convert", "info", "fit", "resume", "predict", "evaluate", "demo")
+
+
+def streamsvm(*words: object, cwd: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)],
+        cwd=cwd, input=stdin, capture_output=True, check=False,
+    )  # fmt: skip
+
+
+def succeeds(*words: object, cwd: Path, stdin: bytes | None = None) -> str:
+    done = streamsvm(*words, cwd=cwd, stdin=stdin)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def fails(code: int, *words: object, cwd: Path) -> str:
+    done = streamsvm(*words, cwd=cwd)
+    message = done.stderr.decode()
+    assert done.returncode == code, (done.returncode, message)
+    assert "Traceback" not in message
+    if code == 1:
+        assert message.count("\n") == 1, message
+        assert message.startswith("streamsvm: ")
+    return message
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the digits as text, stores of both kinds, and a run."""
+    path = tmp_path_factory.mktemp("commands")
+    for name in ("digits.train", "digits.test"):
+        packed = resources.files("streamsvm_cli").joinpath("digits", name + ".xz").read_bytes()
+        (path / name).write_bytes(lzma.decompress(packed))
+    succeeds("convert", "digits.train", "--out", "train.zarr", cwd=path)
+    succeeds("convert", "digits.test", "-o", "test.h5", "--like", "train.zarr", "--no-shuffle", cwd=path)
+    succeeds("fit", "train.zarr", "--out", "run", "--passes", 2, "--C", 0.01, cwd=path)
+    return path
+
+
+def test_every_command_has_help_and_stands_in_the_readme(tmp_path: Path) -> None:
+    listed = succeeds("--help", cwd=tmp_path)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for command in COMMANDS:
+        assert re.search(rf"^\s+{command} ", listed, re.MULTILINE)
+        text = succeeds(command, "--help", cwd=tmp_path)
+        assert len(text.splitlines()) > 5
+        assert f"streamsvm {command}" in readme
+
+
+@pytest.mark.parametrize("kind", ["zarr", "h5"])
+def test_convert_for_machines(folder: Path, tmp_path: Path, kind: str) -> None:
+    out = succeeds("convert", folder / "digits.train", "--out", f"a.{kind}", "--json", cwd=tmp_path)
+    record = json.loads(out)
+    expected = {"n": 1437, "d": 64, "n_classes": 10, "index_base": 1, "skipped": 0}
+    assert {key: record[key] for key in expected} == expected
+    assert record["nnz"] == (folder / "digits.train").read_text().count(":")
+    assert record.keys() >= {"fingerprint", "seconds"}
+    info = json.loads(succeeds("info", folder / "train.zarr", "--json", "--verify", cwd=tmp_path))
+    assert info["fingerprint"] == record["fingerprint"]
+
+
+def test_fit_for_machines_matches_the_metrics(folder: Path, tmp_path: Path) -> None:
+    out = succeeds(
+        "fit", folder / "train.zarr", "--out", "r", "--passes", 3, "--C", 0.01,
+        "--valid", folder / "test.h5", "--json", cwd=tmp_path,
+    )  # fmt: skip
+    record = json.loads(out)
+    promised = {
+        "primal", "dual", "gap", "relative_gap", "gap_decay", "passes", "rows_per_second", "seconds",
+        "peak_memory_bytes", "progressive_accuracy", "model",
+    }  # fmt: skip
+    assert record.keys() >= promised
+    lines = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    passes = [line for line in lines if line["event"] == "pass"]
+    assert [line["pass"] for line in passes] == [1, 2, 3]
+    assert passes[-1]["gap"] == record["gap"]
+    assert record["gap_decay"] == pytest.approx(passes[-1]["gap"] / passes[0]["gap"])
+    doubled = [line["rows"] for line in lines if line["event"] == "rows"]
+    assert doubled == [2**e for e in range(11)]
+
+
+def test_quiet_prints_nothing(folder: Path, tmp_path: Path) -> None:
+    done = streamsvm("fit", folder / "train.zarr", "--out", "r", "--passes", 1, "--quiet", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_dry_run_prints_the_plan_and_makes_nothing(folder: Path, tmp_path: Path) -> None:
+    out = succeeds("fit", folder / "train.zarr", "--out", "r", "--dry-run", "--memory", "64M", cwd=tmp_path)
+    assert "67.1 MB" in out
+    assert "1,437 rows" in out
+    assert not (tmp_path / "r").exists()
+
+
+def test_evaluate_agrees_with_scikit_learn_on_the_predictions(folder: Path) -> None:
+    from_text = succeeds("predict", "run", "digits.test", cwd=folder).split()
+    from_store = succeeds("predict", "run", "test.h5", cwd=folder).split()
+    assert from_text == from_store
+    true = [line.split()[0] for line in (folder / "digits.test").read_text().splitlines()]
+    for data in ("digits.test", "test.h5"):
+        record = json.loads(succeeds("evaluate", "run", data, "--json", cwd=folder))
+        assert record["n"] == len(true)
+        assert record["accuracy"] == pytest.approx(accuracy_score(true, from_text))
+        assert record["macro_f1"] == pytest.approx(f1_score(true, from_text, average="macro"))
+        assert record["micro_f1"] == pytest.approx(f1_score(true, from_text, average="micro"))
+
+
+def test_predict_ranks_labels_with_scores_of_the_saved_coefficients(folder: Path) -> None:
+    out = succeeds("predict", "run", "digits.test", "--top-k", 3, "--scores", cwd=folder)
+    coef = np.load(folder / "run" / "model" / "coef.npy")
+    classes = json.loads((folder / "run" / "model" / "model.json").read_text())["classes"]
+    for line, text in zip(out.splitlines(), (folder / "digits.test").read_text().splitlines(), strict=True):
+        x = np.zeros(len(coef))
+        for field in text.split()[1:]:
+            index, value = field.split(":")
+            x[int(index) - 1] = float(value)
+        scores = x @ coef
+        best = np.argsort(-scores)[:3]
+        fields = line.split("\t")
+        assert fields[::2] == [classes[c] for c in best]
+        np.testing.assert_allclose(np.array(fields[1::2], float), scores[best], rtol=1e-4, atol=1e-4)
+
+
+def test_predict_reads_stdin_and_writes_a_file(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "digits.test").read_bytes()
+    printed = succeeds("predict", folder / "run", "-", cwd=tmp_path, stdin=text)
+    succeeds("predict", folder / "run", folder / "digits.test", "--out", "p.txt", cwd=tmp_path)
+    assert (tmp_path / "p.txt").read_text() == printed
+    record = json.loads(
+        succeeds("predict", folder / "run", folder / "digits.test", "-o", "p.txt", "--json", cwd=tmp_path)
+    )
+    assert record["n"] == printed.count("\n")
+
+
+def test_resume_extends_a_finished_run(folder: Path, tmp_path: Path) -> None:
+    common = ("--C", 0.01, "--block-rows", 200)
+    succeeds("fit", folder / "train.zarr", "--out", "two", "--passes", 2, *common, cwd=tmp_path)
+    succeeds("fit", folder / "train.zarr", "--out", "three", "--passes", 3, *common, cwd=tmp_path)
+    record = json.loads(succeeds("resume", "two", "--passes", 3, "--json", cwd=tmp_path))
+    assert record["passes"] == 3
+    for name in ("coef.npy", "model.json"):
+        assert (tmp_path / "two/model" / name).read_bytes() == (tmp_path / "three/model" / name).read_bytes()
+
+
+def test_info_tells_stores_runs_and_models_apart(folder: Path) -> None:
+    kinds = {"train.zarr": "store", "test.h5": "store", "run": "run", "run/model": "model"}
+    for path, kind in kinds.items():
+        assert json.loads(succeeds("info", path, "--json", "--verify", cwd=folder))["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("fit", "absent.zarr", "--out", "r"), "absent.zarr"),
+        (("fit", "{}/train.zarr", "--out", "{}/run"), "resume"),
+        (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
+        (("fit", "{}/train.zarr", "--out", "r", "--C", "-1"), "C must be positive"),
+        (("fit", "{}/train.zarr", "--out", "r", "--checkpoint-every", "soon"), "soon"),
+        (("fit", "{}/train.zarr", "--out", "r", "--loss", "cs", "--solver", "newton"), "sorted"),
+        (("fit", "{}/train.zarr", "--out", "r", "--passes", "2", "--no-keep-duals"), "duals"),
+        (("fit", "{}/digits.train", "--out", "r"), "digits.train"),
+        (("resume", "absent"), "not a run"),
+        (("resume", "{}"), "not a run"),
+        (("resume", "{}/run", "--passes", "1"), "shortened"),
+        (("predict", "absent", "{}/digits.test"), "no model"),
+        (("predict", "{}/run", "absent.svm"), "absent.svm"),
+        (("evaluate", "{}/run", "absent.svm"), "absent.svm"),
+        (("info", "absent"), "absent"),
+        (("convert", "absent.svm", "--out", "a.zarr"), "absent.svm"),
+        (("convert", "{}/digits.train", "--out", "a.txt"), ".zarr"),
+        (("convert", "{}/digits.train", "--out", "{}/train.zarr"), "--force"),
+    ],
+)
+def test_a_failure_is_one_line_that_says_what_to_do(
+    folder: Path, tmp_path: Path, words: tuple[str, ...], expected: str
+) -> None:
+    message = fails(1, *(word.format(folder) for word in words), cwd=tmp_path)
+    assert expected in message
+    assert sorted(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fit",),
+        ("fit", "a.zarr"),
+        ("fit", "a.zarr", "--out", "r", "--passes", "0"),
+        ("fit", "a.zarr", "--out", "r", "--memory", "lots"),
+        ("fit", "a.zarr", "--out", "r", "--loss", "hinge"),
+        ("frobnicate",),
+        ("predict", "run", "data", "--json"),
+    ],
+)
+def test_wrong_usage_exits_with_2(tmp_path: Path, words: tuple[str, ...]) -> None:
+    fails(2, *words, cwd=tmp_path)
+
+
+def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
+    record = json.loads(succeeds("demo", "--json", cwd=tmp_path))
+    assert record["identical"] is True
+    assert record["killed_in"] >= 1
+    assert record["accuracy"] > 0.85
+    assert "other files" in fails(1, "demo", "--dir", "..", cwd=tmp_path)
+
+
+def test_demo_can_be_repeated_by_hand(tmp_path: Path) -> None:
+    shown = succeeds("demo", cwd=tmp_path)
+    commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
+    assert len(commands) >= 8
+    assert {words.split()[1] for words in commands} == set(COMMANDS) - {"demo"}
+    assert "byte-identical" in shown
