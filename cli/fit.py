@@ -135,5 +135,9 @@ def finish(console: Console, result: Any) -> None:
     if result.progressive_accuracy is not None:
         line += f", progressive accuracy {result.progressive_accuracy:.4f}"
     console.say(line)
+    console.say(
+        f"{result.checkpoints} checkpoints in {result.checkpoint_seconds:.2f} s, "
+        f"peak memory {format_size(result.peak_memory_bytes)}"
+    )
     console.say(f"model: {result.model}")
     console.result(dataclasses.asdict(result))

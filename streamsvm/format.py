@@ -65,4 +65,7 @@ def sealed(record: dict[str, Any]) -> dict[str, Any]:
 
 def is_sealed(record: Any) -> bool:
     """Whether `record` is a dict whose ``checksum`` is its own digest."""
-    return isinstance(record, dict) and record.get("checksum") == json_digest(record)
+    try:
+        return isinstance(record, dict) and record.get("checksum") == json_digest(record)
+    except (ValueError, RecursionError):  # NaN, or nested without end: nothing that was ever sealed
+        return False

@@ -82,6 +82,8 @@ class FitResult:
         Spent in this process and, before it was interrupted, in earlier ones up to their last commit.
     peak_memory_bytes : int
         Largest private memory seen, memory-mapped files not counted.
+    checkpoints : int
+        Commits made by this process, which took `checkpoint_seconds` together.
     empty_rows : int
         Rows of norm zero, which nothing can be learned from; left out of the objective.
     model : str
@@ -105,6 +107,8 @@ class FitResult:
     rows_per_second: float
     seconds: float
     peak_memory_bytes: int
+    checkpoints: int
+    checkpoint_seconds: float
     empty_rows: int
     model: str
     history: list[dict[str, Any]]
@@ -496,6 +500,8 @@ class _Training:
         self.scratch = Scratch.create(self.shape[1], self.dtype)
         self.peak = private_memory()
         self.bytes_before = store.bytes_read
+        self.checkpoints = 0
+        self.checkpoint_seconds = 0.0
         self.warnings: list[str] = []
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -675,11 +681,14 @@ class _Training:
         )
 
     def _commit(self, log: DualLog | None) -> None:
+        begin = time.perf_counter()
         if log is not None:
             log.sync()
         if self.run.metrics.exists():
             files.sync_tree(self.run.metrics)
         commit(self.run, self.position, self.weights)
+        self.checkpoints += 1
+        self.checkpoint_seconds += time.perf_counter() - begin
         self.every.restart()
 
     def _interrupt(self) -> None:
@@ -737,6 +746,8 @@ class _Training:
             rows_per_second=self.store.n_rows * len(history) / max(seconds, 1e-9),
             seconds=seconds,
             peak_memory_bytes=max(self.peak, *(r["peak_memory_bytes"] for r in history)),
+            checkpoints=self.checkpoints,
+            checkpoint_seconds=self.checkpoint_seconds,
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,

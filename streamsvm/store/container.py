@@ -163,7 +163,10 @@ def describe(array: StoredArray) -> dict[str, Any]:
 
 def one_line(error: BaseException) -> str:
     """The first line of an error's message, or its type when it has none."""
-    lines = str(error).strip().splitlines()
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if "filter returned failure" in text:  # HDF5's words for what fletcher32 finds
+        return "checksum or decompression failure"
+    lines = text.strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 

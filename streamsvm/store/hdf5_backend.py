@@ -73,6 +73,7 @@ class Hdf5Container(Container):
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
+        self._remedy = "could not be written: remove it and try again" if write else REMEDY
         self._file: h5py.File | None = None
         with self.wrapped(""):
             if write:
@@ -95,7 +96,7 @@ class Hdf5Container(Container):
                 reason = "not an HDF5 file"
             elif "already open for write" in reason:
                 reason = "incomplete: its writer has not finished, or was killed"
-            raise StoreError(f"{self.path}: {node or 'root'}: {reason} ({REMEDY})") from error
+            raise StoreError(f"{self.path}: {node or 'root'}: {reason} ({self._remedy})") from error
 
     def _node(self, path: str) -> Any:
         if self._file is None:
@@ -150,7 +151,7 @@ class Hdf5Container(Container):
             chunk = max(1, min(len(texts), 2**22 // width))
             dataset = self._create(path, len(texts), dtype, chunk, "small", attrs, None)
             for start in range(0, len(texts), chunk):
-                dataset[start : start + chunk] = np.array(encoded[start : start + chunk], dtype=f"S{width}")
+                dataset[start : start + chunk] = np.array(encoded[start : start + chunk], dtype=dtype)
 
     def _create(
         self,

@@ -230,7 +230,7 @@ class Store:
             for start in range(0, array.length, array.chunk):
                 stop = min(start + array.chunk, array.length)
                 values = np.ascontiguousarray(array.read(start, stop), array.dtype.newbyteorder("<"))
-                sha.update(memoryview(values.view(np.uint8)))
+                sha.update(values.data)
                 done += values.nbytes
                 if progress is not None:
                     progress(done, total)

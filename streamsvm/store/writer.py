@@ -284,7 +284,7 @@ class _Column:
 
     def append(self, values: np.ndarray) -> None:
         values = np.ascontiguousarray(values, self._dtype)
-        self._sha.update(memoryview(values.view(np.uint8)))
+        self._sha.update(values.data)
         chunk = len(self._buffer)
         while len(values):
             if not self._held and len(values) >= chunk:
