@@ -36,7 +36,7 @@ def demo(
     steps = _Steps(folder, console)
     steps.run("convert digits.train --out train.zarr")
     steps.run("convert digits.test --out test.zarr --like train.zarr --no-shuffle")
-    fit = "--passes 5 --C 0.01 --block-rows 64 --valid test.zarr --checkpoint-every 1"
+    fit = "--passes 5 --C 0.0001 --block-rows 64 --valid test.zarr --checkpoint-every 1"
     steps.run(f"fit train.zarr --out uninterrupted {fit}")
     killed_in = steps.kill(f"fit train.zarr --out killed {fit}")
     steps.run("resume killed")
@@ -96,21 +96,26 @@ class _Steps:
         """Start, and SIGKILL in the middle of a pass; returns the pass it was in."""
         for _ in range(_ATTEMPTS):
             with self._start(command) as process:
-                # The third pass begins when the first two are in the metrics.
-                while process.poll() is None and self._passes_done("killed") < 2:
+                while process.poll() is None and self._position("killed") < (2, 5):
                     time.sleep(0.001)
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
             if process.returncode == -signal.SIGKILL:
-                done = self._passes_done("killed")
-                self._console.say(f"  ... killed (SIGKILL) in pass {done + 1}\n")
-                return done + 1
+                passes, blocks = self._position("killed")
+                self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {blocks} blocks\n")
+                return passes + 1
             self._console.say("  ... it ended before it could be killed; once more\n")
             shutil.rmtree(self._folder / "killed")
         raise typer.Exit(1)
 
-    def _passes_done(self, run: str) -> int:
-        try:
-            return (self._folder / run / "metrics.jsonl").read_text().count('"event": "pass"')
-        except FileNotFoundError:
-            return 0
+    def _position(self, run: str) -> tuple[int, int]:
+        """Passes and blocks done, as the newest checkpoint of a run has them."""
+        for manifest in sorted(
+            (self._folder / run / "checkpoint").glob("[0-9]*/manifest.json"), reverse=True
+        ):
+            try:
+                commit = json_module.loads(manifest.read_bytes())
+            except FileNotFoundError:  # deleted by the run while we looked
+                continue
+            return commit["passes_done"], commit["blocks_done"]
+        return 0, 0

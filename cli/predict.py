@@ -37,7 +37,7 @@ def predict(
     with ExitStack() as stack:
         aside = out.with_name(out.name + ".tmp") if out else None
         file = stack.enter_context(aside.open("w", encoding="utf-8")) if aside else sys.stdout
-        for rows in batches(loaded, data, memory, label, stack, console):
+        for rows in batches(loaded, data, memory, label, stack):
             for _, piece in loaded.scores(rows):
                 n += len(piece)
                 file.writelines(lines(loaded.classes_, piece, top_k, scores))
@@ -47,9 +47,7 @@ def predict(
     console.result({"n": n, "out": str(out)})
 
 
-def batches(
-    model: Any, data: Path, memory: int, label: str | None, stack: ExitStack, console: Console
-) -> Iterator[Any]:
+def batches(model: Any, data: Path, memory: int, label: str | None, stack: ExitStack) -> Iterator[Any]:
     """Rows of a store or of LIBSVM text, for a model, in their order."""
     if str(data) != "-" and is_store(data):
         from streamsvm import open_store
@@ -59,7 +57,14 @@ def batches(
         return
     from streamsvm_converters import read_rows
 
-    yield from read_rows(
+    from streamsvm.errors import ModelError
+
+    if model.record["index_base"] is None:
+        raise ModelError(
+            "the model was trained on AnnData, whose features have no numbers in LIBSVM text; "
+            "predict on AnnData"
+        )
+    text = read_rows(
         [str(data)],
         classes=model.record["classes"],
         n_features=model.n_features,
@@ -67,6 +72,8 @@ def batches(
         dtype=model.record["dtype"],
         memory=memory,
     )
+    for rows, _ in text:
+        yield rows
 
 
 def lines(classes: Any, scores: Any, top_k: int, with_scores: bool) -> Iterator[str]:

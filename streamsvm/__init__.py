@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamsvm.evaluation import Evaluation, evaluate
     from streamsvm.model import Model, load_model
     from streamsvm.rows import Rows
+    from streamsvm.settings import Settings
     from streamsvm.store import Store, open_store
     from streamsvm.train import FitResult, fit, resume
 
@@ -28,6 +29,7 @@ _HOMES = {
     "FitResult": "train",
     "Model": "model",
     "Rows": "rows",
+    "Settings": "settings",
     "Store": "store",
     "evaluate": "evaluation",
     "fit": "train",
@@ -40,6 +42,7 @@ __all__ = [
     "FitResult",
     "Model",
     "Rows",
+    "Settings",
     "Store",
     "evaluate",
     "fit",

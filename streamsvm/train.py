@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import json
-import math
 import os
 import re
 import time
@@ -18,7 +16,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.checkpoint import Position, RunDir, commit, recover
-from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels import (
     CORRECT,
     DUAL_SUM,
@@ -37,6 +35,7 @@ from streamsvm.losses import get_loss
 from streamsvm.model import save_model
 from streamsvm.objective import gap_record, score_blocks
 from streamsvm.rows import Rows
+from streamsvm.settings import Interval, Settings
 from streamsvm.state import DualLog, make_pool, map_weights
 from streamsvm.store import Store, open_store
 from streamsvm.stream import (
@@ -119,25 +118,12 @@ def fit(
     store: str | Path,
     out: str | Path,
     *,
-    passes: int = 3,
-    C: float = 1.0,
-    loss: str = "ww",
-    margin: float | None = None,
-    solver: str | None = None,
-    dtype: str = "float32",
-    seed: int = 0,
-    memory: int = 2**31,
-    tol: float | None = None,
-    gap: str = "pass",
-    valid: str | Path | None = None,
-    label: str | None = None,
-    keep_duals: bool | None = None,
-    block_rows: int | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    **settings: Any,
 ) -> FitResult:
     """Train a linear multi-class SVM on a store by exact dual block-coordinate descent.
 
@@ -149,37 +135,9 @@ def fit(
     Parameters
     ----------
     store : path
-        A store made by `streamsvm convert`, or an AnnData file with CSR ``X`` (then give `label`).
+        A store made by `streamsvm convert`, or an AnnData file with CSR ``X`` (then give ``label``).
     out : path
         Run directory to create.
-    passes : int
-        Passes over the data at most.
-    C : float
-        Weight of the loss against ½‖w‖².
-    loss : {"ww", "cs"}
-        Weston-Watkins or Crammer-Singer (see `streamsvm.losses`).
-    margin : float, optional
-        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
-        Block solver: for Weston-Watkins "newton" (default) or "sorted", the published Algorithm 2.
-    dtype : {"float32", "float64"}
-        Of weights, duals and scores; sums and objectives are float64 always.
-    seed : int
-        Determines the order of blocks and rows.
-    memory : int
-        Budget in bytes for blocks and scratch, beside the interpreter and memory-mapped files.
-    tol : float, optional
-        Stop as soon as the exact relative gap (primal - dual) / primal is at most this.
-    gap : {"pass", "end", "none"}
-        When to measure the exact gap, which costs one more reading of the data.
-    valid : path, optional
-        A store to measure the accuracy on after each pass.
-    label : str, optional
-        Column of ``obs`` with the labels, for AnnData that `streamsvm convert` did not write.
-    keep_duals : bool, optional
-        Keep the duals so that passes can be added later; by default unless ``passes`` is 1.
-    block_rows : int, optional
-        Upper bound of the rows in a block; by default memory decides.
     checkpoint_every : str or float
         A time ("0.5s", "60s", "5m"; a float is seconds) or a number of blocks ("8").
     force : bool
@@ -191,6 +149,9 @@ def fit(
         Called with a stage ("pass 1", "gap 1", "valid 1"), rows done, and rows in all.
     stop : callable, optional
         Asked after each block; if true, the run commits and raises `Interrupted`.
+    **settings
+        ``passes=3, C=1.0, loss="ww", dtype="float32", seed=0, memory=2**31, tol=None, gap="pass",
+        valid=None, ...``: the fields of `streamsvm.Settings`, which explains them all.
 
     Returns
     -------
@@ -207,28 +168,24 @@ def fit(
     Interrupted
         If `stop` asked for it.
     """
-    settings = _settings(
-        passes=passes, C=C, loss=loss, margin=margin, solver=solver, dtype=dtype, seed=seed,
-        memory=memory, tol=tol, gap=gap, valid=valid, label=label, keep_duals=keep_duals,
-        block_rows=block_rows,
-    )  # fmt: skip
+    asked = Settings(**settings)
     every = Interval(checkpoint_every)
     run = RunDir(out)
-    with open_store(store, label=label) as opened:
+    with open_store(store, label=asked.label) as opened:
         record = {
             "version": format.RUN_VERSION,
-            "settings": settings,
+            "settings": dataclasses.asdict(asked),
             "store": {
                 "path": os.path.abspath(store),
                 "fingerprint": opened.fingerprint,
                 "n_features": opened.n_features,
                 "n_classes": opened.n_classes,
             },
-            "plan": dataclasses.asdict(_plan(opened, settings)),
+            "plan": dataclasses.asdict(_plan(opened, asked)),
         }
-        if settings["valid"] is not None:
-            with open_store(settings["valid"], label=label) as held_out:
-                _blocks_to_score(held_out, opened, settings)  # a mistake shows now, not after a pass
+        if asked.valid is not None:
+            with open_store(asked.valid, label=asked.label) as held_out:
+                _blocks_to_score(held_out, opened, asked)  # a mistake shows now, not after a pass
         with _claimed(run, force=force):
             run.write_settings(record)
             return _Training(run, opened, record, every, report, progress, stop).run_to_end()
@@ -248,9 +205,9 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     dict
         rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, and the settings.
     """
-    complete = _settings(**{**_DEFAULTS, **settings})
-    with open_store(store, label=complete["label"]) as opened:
-        return _describe(opened, complete, _plan(opened, complete))
+    asked = Settings(**settings)
+    with open_store(store, label=asked.label) as opened:
+        return _describe(opened, asked, _plan(opened, asked))
 
 
 def resume(
@@ -289,15 +246,15 @@ def resume(
     directory.read_settings()  # before the lock file is made, so that a wrong path stays clean
     with _locked(directory):
         record = directory.read_settings()
-        settings = record["settings"]
+        settings = Settings(**record["settings"])
         path = record["store"]["path"] if store is None else os.path.abspath(store)
-        with open_store(path, label=settings["label"]) as opened:
+        with open_store(path, label=settings.label) as opened:
             if opened.fingerprint != record["store"]["fingerprint"]:
                 raise RunError(
                     f"the store {path} has changed since {directory.path} was begun (its content "
                     "fingerprint differs); bring the old store back, or fit again"
                 )
-            if passes is not None and passes != settings["passes"]:
+            if passes is not None and passes != settings.passes:
                 record = _extended(directory, record, passes)
             if path != record["store"]["path"]:
                 record["store"]["path"] = path
@@ -305,36 +262,36 @@ def resume(
             return _Training(directory, opened, record, every, report, progress, stop).run_to_end()
 
 
-def _plan(store: Store, settings: dict[str, Any]) -> Plan:
+def _plan(store: Store, settings: Settings) -> Plan:
     """The memory plan of a fit; `StoreError` if the store cannot be trained on."""
     if store.n_rows == 0:
         raise StoreError(f"{store.path} has no rows to train on")
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
-    dtype = np.dtype(settings["dtype"])
+    dtype = np.dtype(settings.dtype)
     return make_plan(
         store,
         dtype=dtype,
         columns=padded_classes(store.n_classes, dtype),
-        memory=settings["memory"],
-        keep_duals=settings["keep_duals"],
-        block_rows=settings["block_rows"],
+        memory=settings.memory,
+        keep_duals=settings.keep_duals,
+        block_rows=settings.block_rows,
     )
 
 
-def _blocks_to_score(held_out: Store, store: Store, settings: dict[str, Any]) -> Blocks:
+def _blocks_to_score(held_out: Store, store: Store, settings: Settings) -> Blocks:
     return blocks_to_score(
         held_out,
         classes=store.classes,
         n_features=store.n_features,
         index_base=store.index_base,
-        dtype=np.dtype(settings["dtype"]),
-        memory=settings["memory"],
+        dtype=np.dtype(settings.dtype),
+        memory=settings.memory,
     )
 
 
-def _describe(store: Store, settings: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    dtype = np.dtype(settings["dtype"])
+def _describe(store: Store, settings: Settings, plan: Plan) -> dict[str, Any]:
+    dtype = np.dtype(settings.dtype)
     return {
         "event": "plan",
         "rows": store.n_rows,
@@ -344,94 +301,20 @@ def _describe(store: Store, settings: dict[str, Any], plan: Plan) -> dict[str, A
         "blocks": len(cut_blocks(store, plan)) - 1,
         "planned_bytes": plan.total,
         "weights_bytes": store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize,
-        **settings,
+        **dataclasses.asdict(settings),
     }
-
-
-class Interval:
-    """When to commit: after a time or a number of blocks, whichever `text` says."""
-
-    def __init__(self, text: str | float) -> None:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", str(text).strip())
-        unit = match and (match[2] or ("s" if isinstance(text, float) or "." in match[1] else None))
-        if not match or float(match[1]) <= 0:
-            raise PlanError(
-                f"cannot checkpoint every {text!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
-            )
-        self.seconds: float | None = (
-            float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit] if unit else None
-        )
-        self.blocks = int(float(match[1]))
-        self.restart()
-
-    def restart(self) -> None:
-        self._begin = time.monotonic()
-        self._count = 0
-
-    def due(self) -> bool:
-        """Count one block; whether it is time to commit."""
-        self._count += 1
-        if self.seconds is not None:
-            return time.monotonic() - self._begin >= self.seconds
-        return self._count >= self.blocks
-
-
-_DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(fit).parameters.items()
-    if parameter.default is not parameter.empty
-    and name not in ("checkpoint_every", "force", "report", "progress", "stop")
-}
-
-
-def _settings(**given: Any) -> dict[str, Any]:
-    """The settings of a fit with defaults filled in; `PlanError` for one that cannot work."""
-    loss = get_loss(given["loss"])
-    settings = dict(given)
-    settings["margin"] = loss.MARGINS[0] if given["margin"] is None else float(given["margin"])
-    settings["solver"] = given["solver"] or loss.SOLVERS[0]
-    settings["keep_duals"] = given["passes"] > 1 if given["keep_duals"] is None else given["keep_duals"]
-    settings["valid"] = None if given["valid"] is None else os.path.abspath(given["valid"])
-    choices = {
-        "dtype": ("float32", "float64"),
-        "gap": ("pass", "end", "none"),
-        "solver": loss.SOLVERS,
-        "margin": loss.MARGINS,
-    }
-    for name, allowed in choices.items():
-        if settings[name] not in allowed:
-            raise PlanError(
-                f"{name} {settings[name]!r} is not one of {', '.join(map(str, allowed))} "
-                f"(loss {given['loss']})"
-            )
-    if settings["passes"] < 1:
-        raise PlanError(f"passes must be at least 1, not {settings['passes']}")
-    if settings["passes"] > 1 and not settings["keep_duals"]:
-        raise PlanError("more than one pass needs the duals of the pass before: keep them")
-    if not (settings["C"] > 0 and math.isfinite(settings["C"])):
-        raise PlanError(f"C must be positive and finite, not {settings['C']}")
-    if settings["tol"] is not None:
-        if not settings["tol"] >= 0:
-            raise PlanError(f"tol must not be negative, not {settings['tol']}")
-        if settings["gap"] != "pass":
-            raise PlanError('tol needs the exact gap after each pass: gap must be "pass"')
-    if settings["block_rows"] is not None and settings["block_rows"] < 1:
-        raise PlanError(f"block_rows must be at least 1, not {settings['block_rows']}")
-    if not 0 <= settings["seed"] < 2**63:
-        raise PlanError(f"seed must be in [0, 2**63), not {settings['seed']}")
-    return settings
 
 
 def _extended(run: RunDir, record: dict[str, Any], passes: int) -> dict[str, Any]:
     """The record of a run that shall go on to `passes` in all."""
-    settings = record["settings"]
-    if passes < settings["passes"]:
+    settings = Settings(**record["settings"])
+    if passes < settings.passes:
         raise RunError(
-            f"{run.path} was asked for {settings['passes']} passes; it can be extended, not shortened"
+            f"{run.path} was asked for {settings.passes} passes; it can be extended, not shortened"
         )
-    if not settings["keep_duals"]:
+    if not settings.keep_duals:
         raise RunError(f"{run.path} kept no duals to start another pass from; fit again with --keep-duals")
-    return {**record, "settings": {**settings, "passes": passes}}
+    return {**record, "settings": {**record["settings"], "passes": passes}}
 
 
 @contextlib.contextmanager
@@ -483,15 +366,15 @@ class _Training:
         self.run = run
         self.store = store
         self.record = record
-        self.settings = record["settings"]
+        self.settings = Settings(**record["settings"])
         self.plan = Plan(**record["plan"])
         self.every = every
         self.report = report or (lambda event: None)
         self.progress = progress or (lambda stage, done, total: None)
         self.stop = stop or (lambda: False)
-        self.loss = get_loss(self.settings["loss"])
-        self.solver = self.loss.SOLVERS.index(self.settings["solver"])
-        self.dtype = np.dtype(self.settings["dtype"])
+        self.loss = get_loss(self.settings.loss)
+        self.solver = self.loss.SOLVERS.index(self.settings.solver)
+        self.dtype = np.dtype(self.settings.dtype)
         self.ids_dtype = dual_id_dtype(store.n_classes)
         self.blocks = Blocks(store, cut_blocks(store, self.plan), self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
@@ -516,7 +399,7 @@ class _Training:
         self.weights = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
         self._compile()
         self.every.restart()
-        while self.position.passes_done < self.settings["passes"] and not self._converged():
+        while self.position.passes_done < self.settings.passes and not self._converged():
             self._train_pass()
             self._end_pass()
         save_model(self.run.model, self.weights, self._model_record())
@@ -545,18 +428,18 @@ class _Training:
     ) -> int:
         settings = self.settings
         return self.loss.visit(
-            rows, order, begin, end, self.weights, self.store.n_classes, settings["C"],
-            settings["margin"], self.solver, old, self.pool, keep, self.scratch, tally,
+            rows, order, begin, end, self.weights, self.store.n_classes, settings.C,
+            settings.margin, self.solver, old, self.pool, keep, self.scratch, tally,
         )  # fmt: skip
 
     def _train_pass(self) -> None:
         position, settings = self.position, self.settings
         this_pass = position.passes_done + 1
         tally = np.array(position.tally)
-        order = permutation(len(self.blocks), settings["seed"], this_pass, _BLOCK_ORDER, 0)
+        order = permutation(len(self.blocks), settings.seed, this_pass, _BLOCK_ORDER, 0)
         total = self.store.n_rows
         old = self._open_log(this_pass - 1, write=False)
-        new = self._open_log(this_pass, write=True) if settings["keep_duals"] else None
+        new = self._open_log(this_pass, write=True) if settings.keep_duals else None
         if new is not None:
             position.log_lengths.setdefault(this_pass, 0)
         begin, before = time.perf_counter(), position.pass_seconds
@@ -594,7 +477,7 @@ class _Training:
         new: DualLog | None,
         tally: np.ndarray,
     ) -> None:
-        order = permutation(rows.n_rows, self.settings["seed"], this_pass, block, 0)
+        order = permutation(rows.n_rows, self.settings.seed, this_pass, block, 0)
         duals = old.segment(block, rows.n_rows)
         at = 0
         while at < rows.n_rows:
@@ -615,21 +498,21 @@ class _Training:
         this_pass = position.passes_done + 1
         tally = np.array(position.tally)
         norm2 = float(sum_of_squares(self.weights))
-        last = this_pass == settings["passes"]
+        last = this_pass == settings.passes
         record: dict[str, Any] = {"event": "pass", "pass": this_pass}
         if this_pass == 1:
             record |= self._progressive(tally)
         record["rows"] = self.store.n_rows
         record["dual"] = float(tally[DUAL_SUM]) - 0.5 * norm2
-        record["primal_estimate"] = 0.5 * norm2 + settings["C"] * float(tally[LOSS_SUM])
-        if settings["gap"] == "pass" or (settings["gap"] == "end" and last):
+        record["primal_estimate"] = 0.5 * norm2 + settings.C * float(tally[LOSS_SUM])
+        if settings.gap == "pass" or (settings.gap == "end" and last):
             scoring = self._score(self.blocks, f"gap {this_pass}")
-            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings["C"])
+            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings.C)
             record["accuracy"] = scoring.accuracy
             first = position.history[0].get("gap") if position.history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
-        if settings["valid"] is not None:
-            record["valid_accuracy"] = self._valid_accuracy(this_pass)
+        if settings.valid is not None:
+            record["valid_accuracy"] = self._valid_accuracy(settings.valid, this_pass)
         position.seconds += position.pass_seconds
         record |= {
             "rows_per_second": self.store.n_rows / max(position.pass_seconds, 1e-9),
@@ -657,15 +540,15 @@ class _Training:
                 self._interrupt()
 
         settings = self.settings
-        return score_blocks(blocks, self.weights, self.loss, settings["margin"], self.store.n_classes, step)
+        return score_blocks(blocks, self.weights, self.loss, settings.margin, self.store.n_classes, step)
 
-    def _valid_accuracy(self, this_pass: int) -> float:
-        with open_store(self.settings["valid"], label=self.settings["label"]) as store:
+    def _valid_accuracy(self, valid: str | os.PathLike, this_pass: int) -> float:
+        with open_store(valid, label=self.settings.label) as store:
             blocks = _blocks_to_score(store, self.store, self.settings)
             return self._score(blocks, f"valid {this_pass}").accuracy
 
     def _converged(self) -> bool:
-        tol, history = self.settings["tol"], self.position.history
+        tol, history = self.settings.tol, self.position.history
         return tol is not None and bool(history) and history[-1]["relative_gap"] <= tol
 
     # -- files -------------------------------------------------------------------------------------
@@ -722,7 +605,7 @@ class _Training:
             "classes": list(self.store.classes),
             "n_features": self.store.n_features,
             "index_base": self.store.index_base,
-            **{name: self.settings[name] for name in names},
+            **{name: getattr(self.settings, name) for name in names},
             "passes": self.position.passes_done,
             "store_fingerprint": self.store.fingerprint,
         }

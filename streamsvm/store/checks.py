@@ -59,8 +59,9 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     for start, stop in row_pieces(indptr[filled], len(data)):
         part = filled[start:stop]
         lo, hi = int(indptr[part[0]]), int(indptr[part[-1] + 1])
-        squares = np.square(data[lo:hi], dtype=np.float64)
-        norms[part] = np.add.reduceat(squares, indptr[part] - lo)
+        with np.errstate(over="ignore"):  # the callers refuse infinite norms, with the row's number
+            squares = np.square(data[lo:hi], dtype=np.float64)
+            norms[part] = np.add.reduceat(squares, indptr[part] - lo)
     return norms
 
 

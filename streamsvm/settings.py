@@ -1,0 +1,129 @@
+"""What a fit is asked to do: every choice that its result depends on, checked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import time
+from typing import Any, ClassVar
+
+from streamsvm.errors import PlanError
+from streamsvm.losses import get_loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of a fit; the default of None is replaced by what it stands for.
+
+    Attributes
+    ----------
+    passes : int
+        Passes over the data at most.
+    C : float
+        Weight of the loss against ½‖w‖².
+    loss : {"ww", "cs"}
+        Weston-Watkins or Crammer-Singer (see `streamsvm.losses`).
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : str, optional
+        Block solver: for Weston-Watkins "newton" (default) or "sorted", the published Algorithm 2.
+    dtype : {"float32", "float64"}
+        Of weights, duals and scores; sums and objectives are float64 always.
+    seed : int
+        Determines the order of blocks and rows.
+    memory : int
+        Budget in bytes for blocks and scratch, beside the interpreter and memory-mapped files.
+    tol : float, optional
+        Stop as soon as the exact relative gap (primal - dual) / primal is at most this.
+    gap : {"pass", "end", "none"}
+        When to measure the exact gap, which costs one more reading of the data.
+    valid : path, optional
+        A store to measure the accuracy on after each pass.
+    label : str, optional
+        Column of ``obs`` with the labels, for AnnData that `streamsvm convert` did not write.
+    keep_duals : bool, optional
+        Keep the duals so that passes can be added later; by default unless `passes` is 1.
+    block_rows : int, optional
+        Upper bound of the rows in a block; by default memory decides.
+
+    Raises
+    ------
+    PlanError
+        If a setting is not valid: says which, and what is.
+    """
+
+    passes: int = 3
+    C: float = 1.0
+    loss: str = "ww"
+    margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
+    solver: str = None  # type: ignore[assignment]
+    dtype: str = "float32"
+    seed: int = 0
+    memory: int = 2**31
+    tol: float | None = None
+    gap: str = "pass"
+    valid: str | os.PathLike | None = None
+    label: str | None = None
+    keep_duals: bool = None  # type: ignore[assignment]
+    block_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        loss = get_loss(self.loss)
+        self._default("margin", loss.MARGINS[0])
+        self._default("solver", loss.SOLVERS[0])
+        self._default("keep_duals", self.passes > 1)
+        if self.valid is not None:
+            object.__setattr__(self, "valid", os.path.abspath(self.valid))
+        self._require(self.margin in loss.MARGINS, "margin", f"for {self.loss} one of {loss.MARGINS}")
+        self._require(self.solver in loss.SOLVERS, "solver", f"for {self.loss} one of {loss.SOLVERS}")
+        self._require(self.dtype in ("float32", "float64"), "dtype", "float32 or float64")
+        self._require(self.gap in ("pass", "end", "none"), "gap", "pass, end or none")
+        self._require(self.passes >= 1, "passes", "at least 1")
+        self._require(self.C > 0 and math.isfinite(self.C), "C", "positive and finite")
+        self._require(0 <= self.seed < 2**63, "seed", "in [0, 2**63)")
+        self._require(self.memory > 0, "memory", "positive")
+        self._require(self.tol is None or self.tol >= 0, "tol", "0 or more")
+        self._require(self.block_rows is None or self.block_rows >= 1, "block_rows", "at least 1")
+        if self.passes > 1 and not self.keep_duals:
+            raise PlanError("more than one pass needs the duals of the pass before: keep_duals must be on")
+        if self.tol is not None and self.gap != "pass":
+            raise PlanError('tol needs the exact gap after each pass: gap must be "pass"')
+
+    def _default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _require(self, good: bool, name: str, wanted: str) -> None:
+        if not good:
+            raise PlanError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
+
+
+class Interval:
+    """When to commit: after a time ("0.5s", "60s", "5m"; a float is seconds), or so many blocks ("8")."""
+
+    _UNITS: ClassVar = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+    def __init__(self, text: str | float) -> None:
+        if isinstance(text, float):
+            text = f"{text:f}s"
+        time_match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", str(text).strip())
+        self.seconds = float(time_match[1]) * self._UNITS[time_match[2]] if time_match else None
+        self.blocks = int(text) if time_match is None and str(text).strip().isdecimal() else None
+        if not (self.seconds or self.blocks):
+            raise PlanError(
+                f"cannot checkpoint every {text!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
+            )
+        self.restart()
+
+    def restart(self) -> None:
+        self._begin = time.monotonic()
+        self._count = 0
+
+    def due(self) -> bool:
+        """Count one block; whether it is time to commit."""
+        self._count += 1
+        if self.blocks:
+            return self._count >= self.blocks
+        return time.monotonic() - self._begin >= (self.seconds or 0)
