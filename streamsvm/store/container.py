@@ -62,6 +62,11 @@ class StoredArray(ABC):
                 self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
             except Exception as cause:
                 raise self.fault(chunk * self.chunk, one_line(cause)) from cause
+        if isinstance(error, MemoryError):  # chunk by chunk it fits
+            raise StoreError(
+                f"{self.container.path}: array {self.name}: not enough memory for {stop - start} elements; "
+                "read fewer rows at a time"
+            ) from error
         raise self.fault(start, one_line(error)) from error
 
     def fault(self, element: int, reason: str) -> StoreError:

@@ -311,6 +311,8 @@ def _open_native(container: Container, record: Any, label: str | None) -> Store:
         version != format.STORE_VERSION
         or record.get("complete") is not True
         or record.get("dtype") not in ("float32", "float64")
+        or record.get("index_base") not in (None, 0, 1)
+        or not 1 <= _count(path, record, "chunk_nnz") <= layout.MAX_CHUNK
     ):
         raise StoreError(f"{path}: the store's record makes no sense ({REMEDY})")
     dtype = np.dtype(record["dtype"])

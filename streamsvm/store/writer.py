@@ -90,6 +90,8 @@ class StoreWriter:
             raise ValueError(f"values are float32 or float64, not {self.dtype}")
         if min(self.n_rows, self.n_features, self.nnz) < 0 or not 1 <= chunk_nnz <= layout.MAX_CHUNK:
             raise ValueError("shape and nnz are at least 0, chunk_nnz is 1 to 2**27")
+        if index_base not in (None, 0, 1):
+            raise ValueError(f"index_base is 0, 1 or None, not {index_base!r}")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must be distinct")
         if any("\0" in name for name in self.classes):

@@ -1,0 +1,25 @@
+"""A small problem, and stores made of it in both containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_problems import Problem, make_problem
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return make_problem()
+
+
+@pytest.fixture(params=["zarr", "h5ad"])
+def suffix(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def stored(problem: Problem, suffix: str, tmp_path: Path) -> Path:
+    path = tmp_path / f"small.{suffix}"
+    problem.write(path, meta={"shuffle_seed": 7, "sources": [{"name": "a.txt", "size": 1, "sha256": "0"}]})
+    return path

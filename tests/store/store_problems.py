@@ -1,0 +1,60 @@
+"""Small labelled matrices, to be stored in any way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from streamsvm.rows import Rows
+from streamsvm.store import StoreWriter, store_kind
+
+
+@dataclass
+class Problem:
+    """A CSR matrix with labels, written in any way a test asks for."""
+
+    matrix: sp.csr_matrix
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    names: np.ndarray
+
+    def rows(self, start: int, stop: int) -> Rows:
+        part = self.matrix[start:stop]
+        nothing = np.empty(0)  # the writer computes the norms itself
+        indices = part.indices.astype(self.matrix.indices.dtype)
+        return Rows(part.data, indices, part.indptr.astype(np.int64), self.labels[start:stop], nothing)
+
+    def write(self, path: Path, cuts: list[int] | None = None, **options) -> str:
+        n = self.matrix.shape[0]
+        options = {"dtype": self.matrix.dtype, "index_base": 1, "chunk_nnz": 100, **options}
+        options = {"shape": self.matrix.shape, "nnz": self.matrix.nnz, "classes": self.classes, **options}
+        with StoreWriter(path, store_kind(path), **options) as writer:
+            edges = [0, *(cuts or []), n]
+            for start, stop in pairwise(edges):
+                writer.append(self.rows(start, stop), self.names[start:stop])
+            return writer.finish()
+
+
+def make_problem(n: int = 90, d: int = 40, density: float = 0.2, dtype: str = "f4", seed: int = 0) -> Problem:
+    rng = np.random.default_rng(seed)
+    matrix = sp.random(n, d, density, format="csr", random_state=rng, dtype=np.float64).astype(dtype)
+    matrix.sort_indices()
+    for row in {0, n // 2, n - 1} & set(range(n)):  # empty rows at the ends and in the middle
+        matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]] = 0
+    matrix.eliminate_zeros()
+    classes = ("10", "2", "ähnlich", "zz top")
+    return Problem(matrix, rng.integers(0, 4, n).astype(np.int32), classes, rng.permutation(n))
+
+
+def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> None:
+    """`rows` are those of the matrix, which scipy sliced."""
+    np.testing.assert_array_equal(rows.data, matrix.data)
+    np.testing.assert_array_equal(rows.indices, matrix.indices)
+    np.testing.assert_array_equal(rows.indptr, matrix.indptr)
+    np.testing.assert_array_equal(rows.labels, labels)
+    squares = matrix.astype(np.float64).power(2).sum(axis=1)
+    np.testing.assert_allclose(rows.norm2, np.asarray(squares).ravel(), rtol=1e-13)

@@ -1,0 +1,393 @@
+"""Nothing wrong comes out of a store that is incomplete, damaged or made to mislead."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from store_problems import Problem, make_problem
+
+from streamsvm import format
+from streamsvm.errors import StoreError
+from streamsvm.store import StoreWriter, layout, open_store
+
+CASES = 200
+
+
+def everything(path: Path) -> list:
+    """All that a caller can learn from a store."""
+    with open_store(path) as store:
+        rows = store.rows(0, store.n_rows)
+        found = [array.tobytes() for array in rows] + [store.names(0, store.n_rows).tobytes()]
+        found += [store.meta, store.classes, store.class_counts.tobytes(), store.fingerprint, store.shuffled]
+        found += [store.n_features, store.nnz, store.dtype, store.index_base, store.chunk_nnz]
+        store.verify()
+    return found
+
+
+def files_of(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("codec", ["fast", "none"])
+def test_flipped_bytes_and_cut_tails(suffix, codec, tmp_path):
+    """Whatever happens to a byte, the content is as it was or there is a StoreError."""
+    path = tmp_path / f"a.{suffix}"
+    make_problem(n=50, d=30).write(path, codec=codec)
+    original = everything(path)
+    refused: list[str] = []
+    for case in range(CASES // 2):
+        rng = np.random.default_rng([case, suffix == "zarr", codec == "none"])
+        target = rng.choice(files_of(path))
+        content = target.read_bytes()
+        at = int(rng.integers(len(content)))
+        if case % 5 == 0:
+            target.write_bytes(content[:at])
+        else:
+            target.write_bytes(content[:at] + bytes([content[at] ^ rng.integers(1, 256)]) + content[at + 1 :])
+        try:
+            assert everything(path) == original
+        except StoreError as error:
+            refused.append(str(error))
+        target.write_bytes(content)
+    assert len(refused) > CASES // 4  # the rest hit padding, or names that nobody reads
+    assert all(str(path) in message and "\n" not in message for message in refused)
+    assert everything(path) == original
+
+
+@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/_index"])
+def test_damage_in_a_chunk_is_named(suffix, name, tmp_path):
+    """A flipped byte in chunk 1 of an array is found by reading rows, and by `verify`, with its name."""
+    path = tmp_path / f"a.{suffix}"
+    make_problem(n=3000, d=50, density=0.1).write(path, chunk_nnz=500, codec="none")
+    if suffix == "zarr":
+        target, at = path / name / "c" / "1", 200
+    else:
+        with h5py.File(path, "r") as file:
+            target, at = path, file[name].id.get_chunk_info(1).byte_offset + 200
+    content = bytearray(target.read_bytes())
+    content[at] ^= 1
+    target.write_bytes(content)
+    with open_store(path) as store:
+        read = store.names if name == "obs/_index" else store.rows
+        with pytest.raises(StoreError, match=rf"array {name}, chunk 1: .*damaged: convert again"):
+            read(0, 3000)
+        with pytest.raises(StoreError, match=rf"array {name}, chunk 1: "):
+            store.verify()
+
+
+ARRAYS = [*("X/data", "X/indices", "X/indptr", "X/row_norm2", "X/class_counts"), "obs/_index"]
+ARRAYS += ["obs/label/codes", "obs/label/categories", "var/_index"]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_missing_zarr_chunk(name, problem: Problem, tmp_path):
+    """Zarr gives fill values for a file that is not there: it is missed on opening already."""
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    (path / name / "c" / "0").unlink()
+    with pytest.raises(StoreError, match=rf"array {name}, chunk 0: the chunk is missing"):
+        open_store(path)
+
+
+@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes"])
+def test_chunk_lost_after_opening(name, problem: Problem, tmp_path):
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    with open_store(path) as store:
+        (path / name / "c" / "0").unlink()
+        with pytest.raises(StoreError, match=rf"array {name}, chunk 0: "):
+            store.rows(0, 90)
+        with pytest.raises(StoreError, match=f"array {name} "):
+            store.verify()
+
+
+def test_missing_hdf5_chunk(problem: Problem, tmp_path):
+    """A dataset of the same metadata, of which one chunk was never written."""
+    path = tmp_path / "a.h5"
+    problem.write(path, codec="none")
+    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
+        values = file["X/indices"][()]
+        del file["X/indices"]
+        dataset = file["X"].create_dataset(
+            "indices", values.shape, values.dtype, chunks=(100,), fletcher32=True, fillvalue=-1
+        )
+        dataset[:200] = values[:200]
+        dataset[300:] = values[300:]
+    with pytest.raises(StoreError, match="array X/indices, chunk 2: the chunk is missing"):
+        open_store(path)
+
+
+def test_verify_reports_progress_over_all_arrays(problem: Problem, stored: Path):
+    seen: list[tuple[int, int]] = []
+    with open_store(stored) as store:
+        store.verify(lambda done, total: seen.append((done, total)))
+    n, d, nnz, k = 90, 40, problem.matrix.nnz, 4
+    assert seen[-1] == (8 * nnz + 8 * (n + 1) + (8 + 8 + 4) * n + 8 * k + 8 * d,) * 2
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+
+
+def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stored: Path):
+    """Someone rewrote a value with the container's own tools, which renewed the checksum."""
+    if stored.suffix == ".zarr":
+        zarr.open_group(stored, mode="r+")["X/data"][7] = 123.0
+    else:
+        with h5py.File(stored, "r+") as file:
+            file["X/data"][7] = 123.0
+    with open_store(stored) as store, pytest.raises(StoreError, match="array X/data is not what the store"):
+        store.verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "value", "reason"),
+    [
+        ("X/indices", 150, 40, r"chunk 1: index 40 is outside 0\.\.39"),
+        ("X/indices", 150, -7, "chunk 1: index -7 is outside"),
+        ("X/indices", 150, None, "chunk 1: index .* does not follow"),
+        ("X/data", 150, np.inf, "chunk 1: a value is not finite"),
+        ("X/data", 150, np.nan, "chunk 1: a value is not finite"),
+        ("X/indptr", 5, 10**12, "the row pointers are not in order"),
+        ("X/indptr", 5, -3, "the row pointers are not in order"),
+        ("X/row_norm2", 4, -1.0, "a norm is not finite, or below 0"),
+        ("X/row_norm2", 4, np.inf, "a norm is not finite"),
+        ("obs/label/codes", 4, 4, "label code 4 is out of range"),
+        ("obs/label/codes", 4, -2, "label code -2 is out of range"),
+    ],
+)
+def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, element, value, reason):
+    def spoil(array):
+        array[element] = array[element + 1] if value is None else value
+
+    if stored.suffix == ".zarr":
+        spoil(zarr.open_group(stored, mode="r+")[name])
+    else:
+        with h5py.File(stored, "r+") as file:
+            spoil(file[name])
+    with open_store(stored) as store, pytest.raises(StoreError, match=f"array {name}, .*{reason}"):
+        store.rows(0, 90)
+
+
+# -- refused on opening ----------------------------------------------------------------------------
+
+
+def test_nothing_there(suffix, tmp_path):
+    with pytest.raises(StoreError, match=r"no such store; check the path"):
+        open_store(tmp_path / f"a.{suffix}")
+
+
+def test_folder_for_file_and_file_for_folder(problem: Problem, tmp_path):
+    (tmp_path / "a.zarr").write_bytes(b"x")
+    with pytest.raises(StoreError, match="not a folder, as Zarr stores are"):
+        open_store(tmp_path / "a.zarr")
+    (tmp_path / "a.h5").mkdir()
+    with pytest.raises(StoreError, match="not a file, as HDF5 stores are"):
+        open_store(tmp_path / "a.h5")
+
+
+def test_garbage(tmp_path):
+    (tmp_path / "a.h5").write_bytes(b"1 2:3\n" * 999)
+    with pytest.raises(StoreError, match="not an HDF5 file"):
+        open_store(tmp_path / "a.h5")
+    (tmp_path / "b.h5").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"b\.h5"):
+        open_store(tmp_path / "b.h5")
+    (tmp_path / "a.zarr").mkdir()
+    with pytest.raises(StoreError, match="not a Zarr store"):
+        open_store(tmp_path / "a.zarr")
+    for text in ("", "[]", "{", "[" * 10**5, '{"attributes": {"streamsvm": 3}}', "\ud800"):
+        (tmp_path / "a.zarr" / "zarr.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.raises(StoreError, match=r"a\.zarr"):
+            open_store(tmp_path / "a.zarr")
+
+
+def test_a_container_that_is_no_store(tmp_path):
+    zarr.create_group(tmp_path / "a.zarr")
+    h5py.File(tmp_path / "a.h5", "w").close()
+    for name in ("a.zarr", "a.h5"):
+        with pytest.raises(StoreError, match="neither a streamsvm store nor AnnData"):
+            open_store(tmp_path / name)
+
+
+def test_truncated_hdf5(problem: Problem, tmp_path):
+    path = tmp_path / "a.h5"
+    problem.write(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(StoreError, match="truncated"):
+        open_store(path)
+
+
+def test_unfinished(problem: Problem, suffix, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    options = {"shape": (90, 40), "nnz": problem.matrix.nnz, "classes": problem.classes}
+    with StoreWriter(
+        path, "zarr" if suffix == "zarr" else "hdf5", **options, dtype="f4", index_base=1
+    ) as writer:
+        writer.append(problem.rows(0, 90), problem.names)
+    with pytest.raises(StoreError, match="incomplete: its conversion did not finish; convert again"):
+        open_store(path)
+
+
+def test_killed_while_writing(suffix, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    kind = "zarr" if suffix == "zarr" else "hdf5"
+    code = (
+        "import os, numpy as np; from streamsvm.store import StoreWriter; from streamsvm.rows import Rows\n"
+        f"w = StoreWriter({str(path)!r}, {kind!r}, shape=(9, 5), nnz=9, classes=['a'], dtype='f4',"
+        " index_base=0, chunk_nnz=2)\n"
+        "r = Rows(np.ones(5, 'f4'), np.zeros(5, 'i4'), np.arange(6), np.zeros(5, 'i4'), None)\n"
+        "w.append(r, np.arange(5)); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    with pytest.raises(StoreError, match=rf"a\.{suffix}"):
+        open_store(path)
+
+
+def edit_record(path: Path, change) -> None:
+    """Let `change` edit our record in place, whatever the container."""
+    if path.suffix == ".zarr":
+        raw = json.loads((path / "zarr.json").read_text())
+        raw["attributes"]["streamsvm"] = change(raw["attributes"]["streamsvm"])
+        (path / "zarr.json").write_text(json.dumps(raw))
+    else:
+        with h5py.File(path, "r+", libver=("v110", "v110")) as file:
+            text = json.dumps(change(json.loads(file.attrs["streamsvm"]))).encode()
+            file.attrs.create("streamsvm", np.bytes_(text), dtype=h5py.string_dtype("utf-8", len(text)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("nnz", 1, "its checksum does not fit"),
+        ("fingerprint", "0" * 64, "its checksum does not fit"),
+        ("version", 2, "written by a newer streamsvm .store format 2, this one reads 1.; update streamsvm"),
+        ("complete", False, "incomplete: its conversion did not finish"),
+    ],
+)
+def test_altered_record(stored: Path, key, value, reason):
+    edit_record(stored, lambda record: {**record, key: value})
+    with pytest.raises(StoreError, match=reason):
+        open_store(stored)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": 2**60},
+        {"d": -1},
+        {"d": "40"},
+        {"nnz": 2**70},
+        {"n_classes": 2**40},
+        {"n": True},
+        {"dtype": "object"},
+        {"dtype": None},
+        {"arrays": None},
+        {"arrays": {}},
+        {"arrays": dict.fromkeys(ARRAYS)},
+        {"complete": 1},
+        {"version": 0},
+        {"version": "1"},
+        {"fingerprint": None},
+        {"chunk_nnz": "many"},
+        {"chunk_nnz": 2**60},
+        {"index_base": "1"},
+    ],
+)
+def test_senseless_record_with_a_valid_seal(stored: Path, change):
+    edit_record(stored, lambda record: format.sealed({**record, **change}))
+    with pytest.raises(StoreError, match="small"):
+        open_store(stored)
+
+
+@pytest.mark.parametrize("record", [[], 3, "x", {}, {"version": float("nan")}])
+def test_no_record_at_all(stored: Path, record):
+    edit_record(stored, lambda _: record)
+    with pytest.raises(StoreError, match="small"):
+        open_store(stored)
+
+
+@pytest.mark.parametrize("name", ["X/data", "X/indptr", "obs/_index", "var/_index"])
+def test_altered_zarr_metadata(name, problem: Problem, tmp_path):
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    target = path / name / "zarr.json"
+    original = target.read_text()
+    for old, new in [
+        ('"little"', '"big"'),
+        ('"shape": [\n    ', '"shape": [\n    1'),
+        ("chunk_shape", "chunk_shade"),
+        ('"crc32c"', '"crc32"'),
+        ("fill_value", "full_value"),
+        ("bytes", "bites"),
+    ]:
+        assert old in original
+        target.write_text(original.replace(old, new))
+        with pytest.raises(StoreError, match=name):
+            open_store(path)
+
+
+def test_exchanged_arrays(problem: Problem, tmp_path):
+    """Chunks of another store, valid in themselves, are not this store's."""
+    problem.write(tmp_path / "a.zarr")
+    problem.labels[:] = (problem.labels + 1) % 4
+    problem.write(tmp_path / "b.zarr")
+    shutil.copytree(
+        tmp_path / "b.zarr/obs/label/codes", tmp_path / "a.zarr/obs/label/codes", dirs_exist_ok=True
+    )
+    with open_store(tmp_path / "a.zarr") as store, pytest.raises(StoreError, match="array obs/label/codes"):
+        store.verify()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "reason"),
+    [(2**55, "X/data has chunks above"), (100, "X/data claims 36028797018963968 elements")],
+)
+def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_path):
+    """A Zarr store that claims 2**55 non-zeros, with every seal and digest in order."""
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    nnz = 2**55
+    digests = {}
+    for name in (layout.DATA, layout.INDICES):
+        raw = json.loads((path / name / "zarr.json").read_text())
+        raw["shape"] = [nnz]
+        raw["chunk_grid"]["configuration"]["chunk_shape"] = [chunk]
+        (path / name / "zarr.json").write_text(json.dumps(raw))
+        keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
+        digests[name] = format.json_digest({key: raw[key] for key in keys})
+    pointers = zarr.open_group(path, mode="r+")[layout.INDPTR]
+    pointers[90] = nnz
+
+    def change(record):
+        for name, digest in digests.items():
+            record["arrays"][name] |= {"shape": [nnz], "chunk": chunk, "layout": digest}
+        return format.sealed({**record, "nnz": nnz})
+
+    edit_record(path, change)
+    tracemalloc.start()
+    with pytest.raises(StoreError, match=reason):
+        open_store(path)
+    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    tracemalloc.stop()
+
+
+def test_too_little_memory_is_no_damage(stored: Path, monkeypatch):
+    with open_store(stored) as store:
+        array = store._arrays["X/data"]
+        read = array._read
+
+        def within_a_chunk(start: int, stop: int):
+            if stop - start > 100:
+                raise MemoryError
+            return read(start, stop)
+
+        monkeypatch.setattr(array, "_read", within_a_chunk)
+        with pytest.raises(StoreError, match=r"X/data: not enough memory for .* read fewer rows"):
+            store.rows(0, 90)

@@ -1,0 +1,336 @@
+"""AnnData that anndata itself wrote is read as it is, or refused with what to do."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tracemalloc
+import warnings
+from pathlib import Path
+
+import anndata
+import h5py
+import numcodecs
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import zarr
+from store_problems import assert_rows_equal
+
+from streamsvm.errors import StoreError
+from streamsvm.store import open_store
+
+LABELS = ["T cell", "B-Zelle ü", "NK"]
+
+
+@pytest.fixture(params=["v2.zarr", "v3.zarr", "h5ad"])
+def target(request, tmp_path: Path) -> Path:
+    return tmp_path / f"cells.{request.param}"
+
+
+def cells(dtype: str = "f4", n: int = 120, d: int = 30) -> anndata.AnnData:
+    rng = np.random.default_rng(0)
+    matrix = sp.random(n, d, 0.3, format="csr", random_state=rng, dtype=np.float64)
+    matrix.data = np.ceil(matrix.data * 50)
+    obs = pd.DataFrame(
+        {
+            "celltype": pd.Categorical(rng.choice(LABELS, n), categories=LABELS),
+            "batch": pd.Categorical(rng.choice([3, 1, 2], n)),
+            "depth": rng.integers(0, 9, n),
+        },
+        index=[f"cell-{i}" for i in range(n)],
+    )
+    return anndata.AnnData(matrix.astype(dtype), obs=obs, var=pd.DataFrame(index=[f"g{j}" for j in range(d)]))
+
+
+def write(adata: anndata.AnnData, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata advises against format 2
+        if path.suffix == ".h5ad":
+            adata.write_h5ad(path)
+        else:
+            with anndata.settings.override(zarr_write_format=2 if "v2" in path.name else 3):
+                adata.write_zarr(path)
+
+
+@pytest.mark.parametrize(
+    ("stored", "given"),
+    [
+        *(("f4", "f4"), ("f8", "f8"), ("i4", "f4"), ("i8", "f4")),
+        *(("u2", "f4"), ("i1", "f4"), ("bool", "f4")),
+    ],
+)
+def test_reads_what_anndata_wrote(target, stored, given):
+    adata = cells(stored)
+    write(adata, target)
+    with open_store(target, label="celltype") as store:
+        assert not store.native
+        assert (store.n_rows, store.n_features, store.nnz) == (120, 30, adata.X.nnz)
+        assert store.dtype == np.dtype(given)
+        assert list(store.classes) == adata.obs["celltype"].cat.categories.tolist()
+        counts = adata.obs["celltype"].value_counts(sort=False)
+        assert dict(zip(store.classes, store.class_counts.tolist(), strict=True)) == counts.to_dict()
+        for start, stop in [(0, 120), (7, 30), (30, 30), (119, 120)]:
+            rows = store.rows(start, stop)
+            assert rows.data.dtype == np.dtype(given)
+            assert rows.indices.dtype == np.int32
+            codes = adata.obs["celltype"].cat.codes.to_numpy()[start:stop]
+            assert_rows_equal(rows, adata.X[start:stop].astype(given), codes)
+            assert store.names(start, stop).tolist() == adata.obs_names[start:stop].tolist()
+        store.verify()
+        assert store.index_base is None
+        assert not store.shuffled
+        assert store.meta == {}
+
+
+def test_number_categories_become_text(target):
+    write(cells(), target)
+    with open_store(target, label="batch") as store:
+        assert store.classes == ("1", "2", "3")
+
+
+def test_fingerprint_is_the_same_in_every_container_and_sees_changes(tmp_path):
+    def fingerprint(adata, label="celltype", name="x.v3.zarr"):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}-{name}"
+        write(adata, path)
+        with open_store(path, label=label) as store:
+            return store.fingerprint
+
+    base = fingerprint(cells())
+    assert fingerprint(cells(), name="x.h5ad") == fingerprint(cells(), name="x.v2.zarr") == base
+    changed = [fingerprint(cells(), label="batch"), fingerprint(cells("f8")), fingerprint(cells(n=119))]
+    other = cells()
+    other.X.data[-1] += 1
+    changed.append(fingerprint(other))
+    other = cells()
+    other.obs["celltype"] = other.obs["celltype"].cat.rename_categories({"NK": "nk"})
+    changed.append(fingerprint(other))
+    assert len({base, *changed}) == 6
+
+
+def test_unsorted_rows_are_sorted(target):
+    adata = cells()
+    expected = adata.X.copy()
+    for start, stop in zip(expected.indptr[:-1], expected.indptr[1:], strict=True):
+        adata.X.indices[start:stop] = expected.indices[start:stop][::-1]
+        adata.X.data[start:stop] = expected.data[start:stop][::-1]
+    adata.X.has_sorted_indices = False
+    write(adata, target)
+    codes = adata.obs["celltype"].cat.codes.to_numpy()
+    with open_store(target, label="celltype") as store:
+        assert_rows_equal(store.rows(5, 100), expected[5:100], codes[5:100])
+
+
+def test_explicit_zeros_are_kept(target):
+    adata = cells()
+    adata.X.data[::3] = 0
+    write(adata, target)
+    with open_store(target, label="celltype") as store:
+        np.testing.assert_array_equal(store.rows(0, 120).data, adata.X.data)
+
+
+def test_integers_that_float32_would_change(target):
+    adata = cells("i8")
+    adata.X.data[:] = 2**24
+    adata.X.data[50] = 2**24 + 1
+    write(adata, target)
+    with open_store(target, label="celltype") as store:
+        store.rows(0, 2)
+        with pytest.raises(StoreError, match=r"element 50: 16777217 is no float32; store X as float64"):
+            store.rows(0, 120)
+
+
+def test_big_endian_values(tmp_path):
+    adata = cells("f8")
+    adata.X.data += 0.1
+    path = tmp_path / "a.h5ad"
+    write(adata, path)
+    with h5py.File(path, "r+") as file:
+        for name, dtype in (("data", ">f8"), ("indices", ">i8"), ("indptr", ">i4")):
+            values = file["X"][name][()]
+            del file["X"][name]
+            file["X"].create_dataset(name, data=values.astype(dtype))
+    with open_store(path, label="celltype") as store:
+        assert_rows_equal(store.rows(0, 120), adata.X, adata.obs["celltype"].cat.codes.to_numpy())
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+def test_no_label_lists_the_columns(target):
+    write(cells(), target)
+    with pytest.raises(StoreError, match="name its label column, one of: celltype, batch, depth"):
+        open_store(target)
+    with pytest.raises(StoreError, match="obs has no column 'cell'; it has celltype, batch, depth"):
+        open_store(target, label="cell")
+
+
+def test_label_that_is_not_categorical(target):
+    write(cells(), target)
+    with pytest.raises(StoreError, match=r"'depth' is not categorical; .*astype\('category'\)"):
+        open_store(target, label="depth")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda a: anndata.AnnData(a.X.toarray(), obs=a.obs), "X is dense; .*csr_matrix"),
+        (lambda a: anndata.AnnData(a.X.tocsc(), obs=a.obs), "X is CSC; .*tocsr"),
+        (lambda a: anndata.AnnData(obs=a.obs), "without X"),
+        (lambda a: anndata.AnnData(a.X.astype("c8"), obs=a.obs), "no numbers that are read here"),
+    ],
+)
+def test_other_forms_of_x(target, change, reason):
+    write(change(cells()), target)
+    with pytest.raises(StoreError, match=reason):
+        open_store(target, label="celltype")
+
+
+def test_missing_label_names_the_row(target):
+    adata = cells()
+    adata.obs.loc["cell-17", "celltype"] = None
+    write(adata, target)
+    with open_store(target, label="celltype") as store:
+        store.rows(0, 17)
+        for read in (lambda: store.rows(0, 120), lambda: store.fingerprint, store.verify):
+            with pytest.raises(StoreError, match=r"row 17 has no label in obs column 'celltype'; drop"):
+                read()
+
+
+def test_duplicates_name_the_row(target):
+    adata = cells()
+    row = 33
+    at = adata.X.indptr[row]
+    adata.X.indices[at + 1] = adata.X.indices[at]
+    write(adata, target)
+    with open_store(target, label="celltype") as store:
+        store.rows(0, row)
+        with pytest.raises(StoreError, match=r"X/indices, row 33: .*sum_duplicates"):
+            store.rows(20, 120)
+
+
+def test_values_that_are_not_finite(target):
+    adata = cells()
+    adata.X.data[adata.X.indptr[40]] = np.nan
+    write(adata, target)
+    with open_store(target, label="celltype") as store, pytest.raises(StoreError, match="data, row 40"):
+        store.verify()
+
+
+@pytest.mark.parametrize("value", [30, -1])
+def test_indices_out_of_range(target, value):
+    adata = cells()
+    write(adata, target)
+    spoil(target, "X/indices", 100, value)
+    with open_store(target, label="celltype") as store, pytest.raises(StoreError, match="X/indices, chunk 0"):
+        store.verify()
+
+
+def test_pointers_out_of_order(target):
+    write(cells(), target)
+    spoil(target, "X/indptr", 60, 10**6)
+    with open_store(target, label="celltype") as store, pytest.raises(StoreError, match="X/indptr, chunk 0"):
+        store.verify()
+    spoil(target, "X/indptr", 120, 5)
+    with pytest.raises(StoreError, match="row pointer 120 is not"):
+        open_store(target, label="celltype")
+
+
+def spoil(path: Path, name: str, element: int, value: int) -> None:
+    if path.suffix == ".zarr":
+        zarr.open_group(path, mode="r+")[name][element] = value
+    else:
+        with h5py.File(path, "r+") as file:
+            file[name][element] = value
+
+
+def test_lengths_that_do_not_fit(target):
+    write(cells(), target)
+    if target.suffix == ".zarr":
+        zarr.open_group(target, mode="r+", use_consolidated=False)["X/indices"].resize((100,))
+    else:
+        with h5py.File(target, "r+") as file:
+            del file["X/indices"]
+            file["X"].create_dataset("indices", data=np.zeros(100, "i4"))
+    with pytest.raises(StoreError, match="X/indices has 100 elements, expected"):
+        open_store(target, label="celltype")
+
+
+def test_a_hostile_size_allocates_nothing(tmp_path):
+    """Datasets of 2**60 elements of which HDF5 holds none: the file is a few kilobytes."""
+    path = tmp_path / "a.h5ad"
+    write(cells(), path)
+    with h5py.File(path, "r+") as file:
+        for name in ("data", "indices"):
+            dtype = file["X"][name].dtype
+            del file["X"][name]
+            file["X"].create_dataset(name, (2**60,), dtype, chunks=(1000,))
+        file["X/indptr"][-1] = 2**31 - 1
+    with pytest.raises(StoreError, match=r"claims 1152921504606846976 elements, but only 0 bytes"):
+        open_store(path, label="celltype")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_hostile_number_of_strings_allocates_nothing(version, tmp_path):
+    """The first four bytes of a text chunk say for how many strings to make room."""
+    path = tmp_path / f"a.v{version}.zarr"
+    write(cells(), path)
+    folder = path / "obs" / "celltype" / "categories"
+    chunk = folder / ("0" if version == 2 else "c/0")
+    raw = json.loads((folder / (".zarray" if version == 2 else "zarr.json")).read_text())
+    name = raw["compressor"]["id"] if version == 2 else raw["codecs"][1]["name"]
+    codec = numcodecs.get_codec({"id": name})
+    chunk.write_bytes(codec.encode(b"\xff\xff\xff\x7f" + codec.decode(chunk.read_bytes())[4:]))
+    tracemalloc.start()
+    with pytest.raises(StoreError, match=r"celltype/categories, chunk 0: .* claim to be 2147483647 strings"):
+        open_store(path, label="celltype")
+    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    tracemalloc.stop()
+
+
+def test_a_pickle_is_never_loaded(tmp_path):
+    """Zarr 2 lets a store name pickle as its codec; opening a stranger's store must execute nothing."""
+    path = tmp_path / "a.v2.zarr"
+    write(cells(), path)
+    mark = tmp_path / "executed"
+
+    class Payload:
+        def __reduce__(self):
+            return (Path.touch, (mark,))
+
+    folder = path / "obs" / "celltype" / "categories"
+    raw = json.loads((folder / ".zarray").read_text())
+    raw |= {"filters": [{"id": "pickle", "protocol": 5}], "compressor": None, "dtype": "|O"}
+    (folder / ".zarray").write_text(json.dumps(raw))
+    (folder / "0").write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(StoreError, match=r"uses \['pickle'\], which is not read"):
+        open_store(path, label="celltype")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["v2.zarr", "v3.zarr"])
+def test_damage_gives_no_other_error(name, tmp_path):
+    """Without checksums values may change unnoticed, but nothing but a StoreError is raised."""
+    path = tmp_path / name
+    write(cells(), path)
+    files = sorted(p for p in path.rglob("*") if p.is_file() and "var" not in p.parts)
+    refused = 0
+    for case in range(60):
+        rng = np.random.default_rng(case)
+        target = rng.choice(files)
+        content = target.read_bytes()
+        at = int(rng.integers(len(content)))
+        flipped = bytes([content[at] ^ rng.integers(1, 256)]) + content[at + 1 :]
+        target.write_bytes(content[:at] + (b"" if case % 5 == 0 else flipped))
+        try:
+            with open_store(path, label="celltype") as store:
+                rows = store.rows(0, store.n_rows)
+                assert np.isfinite(rows.data).all()
+                assert not len(rows.indices) or rows.indices.max() < store.n_features
+                assert rows.labels.min() >= 0
+                assert isinstance(store.fingerprint, str)
+        except StoreError:
+            refused += 1
+        target.write_bytes(content)
+    assert refused > 12

@@ -1,0 +1,363 @@
+"""What is written is read: by us in any ranges, and by anndata, which shares no code with us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from io import BytesIO
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from anndata.io import sparse_dataset
+from sklearn.datasets import load_svmlight_file
+from store_problems import Problem, assert_rows_equal, make_problem
+
+from streamsvm.errors import StoreError
+from streamsvm.store import StoreWriter, layout, open_store, store_kind
+
+
+def read_with_anndata(path: Path, **options) -> anndata.AnnData:
+    read = anndata.io.read_zarr if path.suffix == ".zarr" else anndata.io.read_h5ad
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        adata = read(path, **options)
+    # Text for every row and feature would cost more than the rows: the index stays numbers, and anndata
+    # says that it makes text of them. It must have nothing else to say.
+    assert {str(warning.message) for warning in caught} <= {"Transforming to str index."}
+    return adata
+
+
+@pytest.mark.parametrize("codec", ["fast", "small", "none"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_reads_back_any_range(suffix, codec, dtype, tmp_path):
+    problem = make_problem(dtype=dtype)
+    path = tmp_path / f"a.{suffix}"
+    written = problem.write(path, codec=codec)
+    with open_store(path) as store:
+        assert (store.n_rows, store.n_features) == problem.matrix.shape
+        assert (store.nnz, store.n_classes) == (problem.matrix.nnz, 4)
+        assert store.classes == problem.classes
+        assert store.dtype == problem.matrix.dtype
+        assert store.native
+        assert store.index_base == 1
+        assert store.fingerprint == written
+        assert store.class_counts.tolist() == np.bincount(problem.labels, minlength=4).tolist()
+        for start, stop in [(0, 90), (0, 0), (90, 90), (0, 1), (17, 61), (44, 47), (89, 90)]:
+            rows = store.rows(start, stop)
+            assert_rows_equal(rows, problem.matrix[start:stop], problem.labels[start:stop])
+            assert all(array.flags.writeable and array.flags.c_contiguous for array in rows)
+            np.testing.assert_array_equal(store.names(start, stop), problem.names[start:stop])
+            np.testing.assert_array_equal(
+                store.indptr(start, stop), problem.matrix.indptr[start : stop + 1].astype(np.int64)
+            )
+        for start, stop in [(-1, 3), (3, 2), (0, 91)]:
+            with pytest.raises(IndexError):
+                store.rows(start, stop)
+
+
+def test_anndata_opens_it(problem: Problem, stored: Path):
+    adata = read_with_anndata(stored)
+    assert (problem.matrix != adata.X).nnz == 0
+    assert adata.X.dtype == np.float32
+    assert adata.obs["label"].tolist() == [problem.classes[code] for code in problem.labels]
+    assert adata.obs["label"].cat.categories.tolist() == list(problem.classes)
+    assert adata.obs_names.tolist() == [str(name) for name in problem.names]
+    assert adata.var_names.tolist() == [str(j) for j in range(40)]
+
+
+def test_anndata_opens_it_backed(problem: Problem, tmp_path: Path):
+    path = tmp_path / "a.h5ad"
+    problem.write(path)
+    adata = read_with_anndata(path, backed="r")
+    assert adata.isbacked
+    assert (adata.X[10:60] != problem.matrix[10:60]).nnz == 0
+    assert (problem.matrix != adata.to_memory().X).nnz == 0
+    adata.file.close()
+
+
+def test_anndata_sparse_dataset_opens_it(problem: Problem, stored: Path):
+    if stored.suffix == ".zarr":
+        assert (sparse_dataset(zarr.open_group(stored, mode="r")["X"]).to_memory() != problem.matrix).nnz == 0
+    else:
+        with h5py.File(stored, "r") as file:
+            assert (sparse_dataset(file["X"]).to_memory() != problem.matrix).nnz == 0
+
+
+def test_equals_the_svmlight_loader(suffix, tmp_path):
+    text = b"3 1:0.1 7:-2.5e-3\n-1 2:1e10\n3\n-1 1:1 2:2 3:3 7:0.3333333333\n"
+    matrix, labels = load_svmlight_file(BytesIO(text), dtype=np.float32)
+    codes = (labels == 3).astype(np.int32)
+    Problem(matrix, codes, ("-1", "3"), np.arange(4)).write(tmp_path / f"a.{suffix}")
+    adata = read_with_anndata(tmp_path / f"a.{suffix}")
+    np.testing.assert_array_equal(adata.X.toarray(), matrix.toarray())
+    assert [float(label) for label in adata.obs["label"]] == labels.tolist()
+
+
+def test_batch_sizes_leave_no_trace(problem: Problem, tmp_path: Path):
+    rng = np.random.default_rng(1)
+    problem.write(tmp_path / "whole.zarr")
+    expected = contents(tmp_path / "whole.zarr")
+    for case in range(5):
+        cuts = np.sort(rng.integers(0, 91, rng.integers(1, 60))).tolist()
+        path = tmp_path / f"{case}.zarr"
+        problem.write(path, cuts=cuts)
+        assert contents(path) == expected
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_fingerprint_is_of_the_content_alone(problem: Problem, tmp_path: Path):
+    variants = [("zarr", "fast", 100), ("zarr", "none", 7), ("zarr", "small", 10**6)]
+    variants += [("h5", "fast", 33), ("hdf5", "none", 100), ("h5ad", "small", 2**18)]
+    found = {
+        problem.write(tmp_path / f"{i}.{suffix}", codec=codec, chunk_nnz=chunk, meta={"any": i})
+        for i, (suffix, codec, chunk) in enumerate(variants)
+    }
+    assert len(found) == 1
+
+
+def test_fingerprint_changes_with_any_content(problem: Problem, tmp_path: Path):
+    def variant(change) -> str:
+        matrix, labels = problem.matrix.copy(), problem.labels.copy()
+        other = Problem(matrix, labels, problem.classes, problem.names.copy())
+        change(other)
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.h5"
+        return other.write(path)
+
+    def value(p):
+        p.matrix.data[5] = np.nextafter(p.matrix.data[5], np.float32(9))
+
+    def index(p):
+        row = np.flatnonzero(np.diff(p.matrix.indptr))[0]
+        last = p.matrix.indptr[row + 1] - 1
+        p.matrix.indices[last] = 39 if p.matrix.indices[last] < 39 else p.matrix.indices[last] - 1
+
+    def boundary(p):
+        p.matrix.indptr[1] = 1  # row 0 was empty; it takes the first value of row 1
+
+    def label(p):
+        p.labels[3] = (p.labels[3] + 1) % 4
+
+    def name(p):
+        p.names[[1, 2]] = p.names[[2, 1]]
+
+    def class_text(p):
+        p.classes = ("10", "2", "ahnlich", "zz top")
+
+    def width(p):
+        p.matrix.resize(90, 41)
+
+    def dtype(p):
+        p.matrix = p.matrix.astype(np.float64)
+
+    changes = [lambda p: None, value, index, boundary, label, name, class_text, width, dtype]
+    assert len({variant(change) for change in changes}) == len(changes)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (5, 3)])
+def test_no_rows_or_no_values(shape, suffix, tmp_path):
+    n, d = shape
+    labels = np.arange(n, dtype=np.int32) % 2
+    problem = Problem(sp.csr_matrix((n, d), dtype=np.float32), labels, ("a", "b"), np.arange(n))
+    path = tmp_path / f"a.{suffix}"
+    problem.write(path)
+    with open_store(path) as store:
+        assert_rows_equal(store.rows(0, n), problem.matrix, labels)
+        store.verify()
+    adata = read_with_anndata(path)
+    assert adata.shape == shape
+    assert adata.obs["label"].tolist() == [("a", "b")[code] for code in labels]
+
+
+def test_unseen_labels_are_kept(problem: Problem, suffix, tmp_path):
+    problem.labels[[2, 5]] = -1
+    path = tmp_path / f"a.{suffix}"
+    problem.write(path)
+    with open_store(path) as store:
+        np.testing.assert_array_equal(store.labels(0, 90), problem.labels)
+        assert store.class_counts.sum() == 88
+    assert read_with_anndata(path).obs["label"].isna().sum() == 2
+
+
+def test_wide_matrices_have_int64_indices_and_no_var(suffix, tmp_path):
+    indices = np.array([5, 2**31, 2**40 - 1], np.int64)
+    matrix = sp.csr_matrix((np.ones(3, np.float32), indices, [0, 1, 3]), shape=(2, 2**40))
+    problem = Problem(matrix, np.zeros(2, np.int32), ("a",), np.arange(2))
+    path = tmp_path / f"a.{suffix}"
+    problem.write(path)
+    with open_store(path) as store:
+        rows = store.rows(0, 2)
+        assert store.index_dtype == rows.indices.dtype == np.int64
+        np.testing.assert_array_equal(rows.indices, indices)
+        store.verify()
+    with h5py.File(path) if suffix == "h5ad" else zarr.open_group(path, mode="r").store as opened:
+        group = opened["X"] if suffix == "h5ad" else zarr.open_group(opened, mode="r")["X"]
+        read = sparse_dataset(group).to_memory()
+        assert read.shape == (2, 2**40)
+        np.testing.assert_array_equal(read.indices, indices)
+    assert sum(p.stat().st_size for p in [path, *path.rglob("*")] if p.is_file()) < 10**5
+
+
+def test_narrow_limit_of_int32(suffix, tmp_path):
+    for d, expected in ((2**31 - 1, np.int32), (2**31, np.int64)):
+        matrix = sp.csr_matrix((np.ones(1, np.float32), np.array([d - 1]), [0, 1]), shape=(1, d))
+        path = tmp_path / f"{d}.{suffix}"
+        Problem(matrix, np.zeros(1, np.int32), ("a",), np.arange(1)).write(path)
+        with open_store(path) as store:
+            rows = store.rows(0, 1)
+            assert rows.indices.dtype == expected
+            assert rows.indices[0] == d - 1
+
+
+def test_meta_comes_back(stored: Path):
+    with open_store(stored) as store:
+        assert store.shuffled
+        assert store.meta["sources"] == [{"name": "a.txt", "size": 1, "sha256": "0"}]
+        assert store.meta["codec"] == "fast"
+        assert store.meta["normalisation"] is None
+        assert store.chunk_nnz == 100
+
+
+@pytest.mark.parametrize("classes", [tuple(f"Klasse {i} é" * 9 for i in range(3000)), ("", "\n", "a b")])
+def test_class_texts_come_back(classes, suffix, tmp_path):
+    problem = Problem(sp.csr_matrix((3, 2), dtype=np.float32), np.zeros(3, np.int32), classes, np.arange(3))
+    path = tmp_path / f"a.{suffix}"
+    problem.write(path)
+    with open_store(path) as store:
+        assert store.classes == classes
+    assert read_with_anndata(path).obs["label"].cat.categories.tolist() == list(classes)
+
+
+def test_every_chunk_is_fetched_once(tmp_path, monkeypatch):
+    problem = make_problem(n=3000, d=100, density=0.1)
+    path = tmp_path / "a.zarr"
+    problem.write(path, chunk_nnz=1000)
+    fetched: list[str] = []
+    fetch = zarr.storage.LocalStore.get
+
+    async def counting(self, key, *args, **kwargs):
+        fetched.append(key)
+        return await fetch(self, key, *args, **kwargs)
+
+    with open_store(path) as store:
+        monkeypatch.setattr(zarr.storage.LocalStore, "get", counting)
+        store.rows(500, 1500)
+    first, last = problem.matrix.indptr[500] // 1000, (problem.matrix.indptr[1500] - 1) // 1000
+    assert last - first >= 8
+    chunks = [key for key in fetched if "/c/" in key]
+    for name in ("data", "indices"):
+        wanted = [f"X/{name}/c/{chunk}" for chunk in range(first, last + 1)]
+        assert sorted(key for key in chunks if key.startswith(f"X/{name}/")) == sorted(wanted)
+    assert len(chunks) == len(set(chunks))
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count bytes read")
+def test_hdf5_reads_each_chunk_once(tmp_path):
+    problem = make_problem(n=20_000, d=100, density=0.1)
+    path = tmp_path / "a.h5"
+    problem.write(path, chunk_nnz=10_000, codec="none")
+
+    def bytes_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    with open_store(path) as store:
+        store.rows(0, 10)
+        before, handed = bytes_read(), store.bytes_read
+        store.rows(5_000, 15_000)
+        handed = store.bytes_read - handed
+        # The ends of the range cut at most two chunks of 40 kB of each large array, and of the four
+        # per-row arrays at most two chunks of 2**13 elements each.
+        assert bytes_read() - before < handed + 4 * 40_000 + 2 * 28 * 2**13 + 30_000
+
+
+def test_per_row_chunks_follow_the_values():
+    sizes = {"n": 10**9, "nnz": 10**11, "chunk_nnz": 2**18}
+    assert layout.chunk_length(layout.DATA, 10**11, **sizes) == 2**18
+    assert layout.chunk_length(layout.INDPTR, 10**9 + 1, **sizes) == 2**15
+    assert layout.chunk_length(layout.CODES, 500, n=500, nnz=10**6, chunk_nnz=2**18) == 500
+
+
+def test_kinds_by_suffix():
+    assert [store_kind(f"x.{s}") for s in ("zarr", "h5", "hdf5", "h5ad")] == ["zarr", "hdf5", "hdf5", "hdf5"]
+    with pytest.raises(StoreError, match=r"x\.txt: not a store name; end it in \.zarr, \.h5, \.hdf5, \.h5ad"):
+        store_kind("x.txt")
+
+
+def test_importing_loads_no_container_library():
+    code = (
+        "import sys, streamsvm.store;"
+        "print([m for m in ('zarr', 'h5py', 'numba', 'scipy', 'anndata') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# -- what the writer refuses -----------------------------------------------------------------------
+
+
+def test_totals_must_be_met(problem: Problem, suffix, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    with pytest.raises(StoreError, match="more rows or non-zeros than announced"):
+        problem.write(path, nnz=problem.matrix.nnz - 1)
+    with pytest.raises(StoreError, match="conversion did not finish"):
+        open_store(path)
+    with pytest.raises(StoreError, match="of 91 rows"):
+        problem.write(tmp_path / f"b.{suffix}", shape=(91, 40))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda p: p.matrix.data.__setitem__(3, np.nan), "row 1: a value is not finite"),
+        (lambda p: p.matrix.data.__setitem__(3, np.inf), "not finite"),
+        (lambda p: p.matrix.indices.__setitem__(0, 40), r"row 1: index 40 is outside 0\.\.39"),
+        (lambda p: p.matrix.indices.__setitem__(0, -1), "index -1 is outside"),
+        (lambda p: p.matrix.indices.__setitem__(1, p.matrix.indices[0]), "does not follow"),
+        (lambda p: p.labels.__setitem__(3, 4), r"label code is outside -1\.\.3"),
+        (lambda p: p.labels.__setitem__(3, -2), "label code is outside"),
+        (lambda p: p.names.__setitem__(3, -1), "row name is below 0"),
+    ],
+)
+def test_writer_refuses_what_the_reader_would(problem: Problem, spoil, reason, tmp_path):
+    spoil(problem)
+    with pytest.raises(StoreError, match=reason):
+        problem.write(tmp_path / "a.h5")
+
+
+def test_writer_refuses_norms_that_overflow(tmp_path):
+    matrix = sp.csr_matrix(np.array([[1.0], [1e200]]))
+    with pytest.raises(StoreError, match="row 1: the squared norm overflows"):
+        Problem(matrix, np.zeros(2, np.int32), ("a",), np.arange(2)).write(tmp_path / "a.h5")
+
+
+def test_writer_refuses_an_existing_path(problem: Problem, stored: Path):
+    with pytest.raises(StoreError, match="small"):
+        problem.write(stored)
+    with open_store(stored) as store:
+        store.verify()
+
+
+def test_writer_refuses_contradictions(tmp_path):
+    good = {"shape": (1, 1), "nnz": 1, "classes": ["a"], "dtype": "f4", "index_base": 0}
+    for kind, bad in [
+        ("parquet", {}),
+        ("zarr", {"codec": "best"}),
+        ("zarr", {"dtype": "f2"}),
+        ("zarr", {"nnz": -1}),
+        ("zarr", {"chunk_nnz": 0}),
+        ("zarr", {"classes": ["a", "a"]}),
+        ("zarr", {"meta": {"nnz": 3}}),
+    ]:
+        with pytest.raises(ValueError, match=r".+"):
+            StoreWriter(tmp_path / "a.zarr", kind, **{**good, **bad})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(StoreError, match="NUL"):
+        StoreWriter(tmp_path / "a.zarr", "zarr", **{**good, "classes": ["a\0b"]})
