@@ -40,6 +40,51 @@ MARGINS = (1.0, 0.5)
 
 
 @kernel
+def gamma_newton(v, C, gamma):
+    """γ by Newton's method inside a bracket, from the guess `gamma`: exact, without a sort.
+
+    Each sweep evaluates S(γ) = Σ clip(v_j - γ, 0, C) and solves the linear piece that γ lies in.
+    The solution is reached when a piece's solution lies in that same piece. S falls and γ rises,
+    so γ and S(γ) always enclose the crossing. A step that does not land strictly between points
+    already seen is replaced by bisection: two kinks could exchange the same two points for ever.
+    """
+    low, high = 0.0, C * len(v)  # enclose the solution
+    below, above = -1.0, 2.0 * high + 1.0  # points seen on either side of it
+    gamma = min(max(gamma, low), high)
+    last_upper, last_free = -1, -1
+    for _ in range(200):  # bisection alone ends before
+        n_upper = 0
+        n_free = 0
+        total = 0.0
+        for j in range(len(v)):
+            excess = v[j] - gamma
+            n_upper += excess >= C
+            n_free += (excess > 0) & (excess < C)
+            total += min(max(excess, 0.0), C)
+        solution = gamma + (total - gamma) / (n_free + 1)
+        if n_upper == last_upper and n_free == last_free:
+            return solution
+        if total > gamma:
+            below = gamma
+            low, high = max(low, gamma), min(high, total)
+        else:
+            above = gamma
+            low, high = max(low, total), min(high, gamma)
+        if solution == gamma:
+            return solution
+        if below < solution < above:
+            gamma = solution
+            last_upper, last_free = n_upper, n_free
+        else:
+            middle = 0.5 * (low + high)
+            if not below < middle < above:
+                return middle  # neighbours in floating point
+            gamma = middle
+            last_upper, last_free = -1, -1
+    return gamma
+
+
+@kernel
 def gamma_sorted(v, C):
     """γ by sorting and sweeping the breakpoints: Wang & Scott (2021), Algorithm 2.
 
@@ -76,58 +121,8 @@ def gamma_sorted(v, C):
         else:
             total += top[enter]
             n_free += 1
-    total = 0.0  # anew: the running sum has cancelled large terms
-    for r in range(n_upper, n_upper + n_free):
-        total += top[r]
-    return (C * n_upper + total) / (n_free + 1)
-
-
-@kernel
-def gamma_newton(v, C, gamma):
-    """γ by Newton's method inside a bracket, from the guess `gamma`: exact, without a sort.
-
-    Each sweep evaluates S(γ) = Σ clip(v_j - γ, 0, C) and solves the linear piece that γ lies in.
-    The solution is reached when a piece's solution lies in that same piece. S falls and γ rises,
-    so γ and S(γ) always enclose the crossing. A step that does not land strictly between points
-    already seen is replaced by bisection: two kinks could exchange the same two points for ever.
-    """
-    low, high = 0.0, C * len(v)  # enclose the solution
-    below, above = -1.0, 2.0 * high + 1.0  # points seen on either side of it
-    gamma = min(max(gamma, low), high)
-    last_upper, last_free = -1, -1
-    for _ in range(200):  # bisection alone ends before
-        n_upper = 0
-        n_free = 0
-        free_sum = 0.0
-        for j in range(len(v)):
-            excess = v[j] - gamma
-            upper = excess >= C
-            free = (excess > 0) & (not upper)
-            n_upper += upper
-            n_free += free
-            free_sum += np.float64(v[j]) if free else 0.0
-        solution = (C * n_upper + free_sum) / (n_free + 1)
-        if n_upper == last_upper and n_free == last_free:
-            return solution
-        total = C * n_upper + (free_sum - n_free * gamma)
-        if total > gamma:
-            below = gamma
-            low, high = max(low, gamma), min(high, total)
-        else:
-            above = gamma
-            low, high = max(low, total), min(high, gamma)
-        if solution == gamma:
-            return solution
-        if below < solution < above:
-            gamma = solution
-            last_upper, last_free = n_upper, n_free
-        else:
-            middle = 0.5 * (low + high)
-            if not below < middle < above:
-                return middle  # neighbours in floating point
-            gamma = middle
-            last_upper, last_free = -1, -1
-    return gamma
+    # The running sum has cancelled large terms: one Newton step, in general, takes the rounding out.
+    return gamma_newton(v, C, (C * n_upper + total) / (n_free + 1))
 
 
 @kernel

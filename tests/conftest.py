@@ -1,0 +1,17 @@
+"""Where tests find data that the repository does not carry."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of LIBSVM files named by STREAMSVM_DATA; tests that need it skip without."""
+    folder = os.environ.get("STREAMSVM_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("STREAMSVM_DATA names no folder of data sets")
+    return Path(folder)

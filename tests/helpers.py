@@ -1,0 +1,63 @@
+"""Small problems as stores, for tests of the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from streamsvm.rows import Rows
+from streamsvm.store import StoreWriter
+
+
+def make_problem(
+    n: int, d: int, k: int, *, seed: int = 0, density: float = 0.4, noise: float = 0.6
+) -> tuple[sp.csr_array, np.ndarray]:
+    """Sparse rows around k random centres, float32-exact values, and their class codes (all k occur)."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(k), rng.integers(k, size=n - k)]).astype(np.int32)
+    rng.shuffle(labels)
+    centres = rng.normal(size=(k, d))
+    X = (centres[labels] + noise * rng.normal(size=(n, d))) * (rng.random((n, d)) < density)
+    return sp.csr_array(np.round(X, 3).astype(np.float32)), labels
+
+
+def make_store(
+    path: Path,
+    X: sp.csr_array,
+    labels: np.ndarray,
+    *,
+    n_classes: int | None = None,
+    dtype: str = "float64",
+    shuffled: bool = True,
+    chunk_nnz: int = 64,
+) -> Path:
+    """Write a problem as a store; the suffix of `path` decides the container."""
+    n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
+    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
+    with StoreWriter(
+        path,
+        kind,
+        shape=X.shape,
+        nnz=X.nnz,
+        classes=[str(c) for c in range(n_classes)],
+        dtype=np.dtype(dtype),
+        index_base=1,
+        chunk_nnz=chunk_nnz,
+        meta={"shuffle_seed": 0 if shuffled else None},
+    ) as writer:
+        writer.append(as_rows(X, labels, dtype), np.arange(X.shape[0], dtype=np.int64))
+        writer.finish()
+    return path
+
+
+def as_rows(X: sp.csr_array, labels: np.ndarray, dtype: str = "float64") -> Rows:
+    """The same rows in memory, as kernels take them."""
+    return Rows(
+        X.data.astype(dtype),
+        X.indices.astype(np.int32),
+        X.indptr.astype(np.int64),
+        labels.astype(np.int32),
+        np.asarray(X.astype(np.float64).multiply(X.astype(np.float64)).sum(axis=1)).ravel(),
+    )
