@@ -1,1 +1,6 @@
-"""Text and other files to stores."""
+"""Text and other files to stores: `convert` writes one, `read_rows` streams rows without one."""
+
+from streamsvm_converters.convert import ConvertReport, convert
+from streamsvm_converters.read import TextRows, read_rows
+
+__all__ = ["ConvertReport", "TextRows", "convert", "read_rows"]

@@ -1,0 +1,93 @@
+"""What is wrong with a line, in words: from the kernels' fault code and the text itself."""
+
+from __future__ import annotations
+
+import re
+
+from streamsvm_converters import kernels
+
+_SHOWN = 40  # characters of an offending token that a message repeats
+_PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)
+_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def token_at(line: bytes, at: int) -> bytes:
+    """The token of `line` that starts at `at`; the carriage return of a CRLF belongs to none."""
+    return re.split(rb"[ \t\n#]|\r\n|\r\Z", line[at:], maxsplit=1)[0]
+
+
+def show(token: bytes) -> str:
+    """`token` quoted, on one line, cut where it grows long."""
+    text = repr(token.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def explain(fault: int, line: bytes, at: int, dtype: str) -> str:
+    """What is wrong with the token at offset `at` of `line`, and what to do about it."""
+    token = token_at(line, at)
+    return f"{show(token)} {_words(fault, token, line, at, dtype)}"
+
+
+def _words(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
+    match fault:
+        case kernels.LABEL:
+            return _label(token)
+        case kernels.INDEX_LOW:
+            return "has index 0, but indices start at 1 here, as --index-base or --like says"
+        case kernels.UNSORTED:
+            return "has a lower index than the one before it; --on-error fix sorts such rows"
+        case kernels.DUPLICATE:
+            return "repeats the index before it; --on-error fix sums duplicates"
+        case kernels.VALUE_LARGE:
+            wider = "; try --dtype float64" if dtype == "float32" else ""
+            return f"is too large for {dtype}{wider}"
+        case kernels.SUM_LARGE:
+            return f"labels a row whose duplicates sum to more than {dtype} holds; scale the data"
+        case kernels.NORM_LARGE:
+            return "labels a row whose squared norm overflows; scale the data"
+        case _:
+            return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
+
+
+def _label(token: bytes) -> str:
+    if control := _CONTROL.search(token):
+        return _control(control)
+    if b":" in token:
+        return "stands where the label should be; a line starts with its label"
+    if b"," in token:
+        return "is a label with a comma; several labels a row are not supported"
+    return "is a label that is not UTF-8; convert the file to UTF-8"
+
+
+def _malformed(token: bytes, colon_follows: bool) -> str:
+    if control := _CONTROL.search(token):
+        return _control(control)
+    pair = _PAIR.fullmatch(token)
+    if pair is None:
+        if colon_follows:
+            return "is followed by a space before its colon; write index:value without spaces"
+        return "has no colon; after the label a line has index:value pairs"
+    index, value = pair.groups()
+    if index == b"qid":
+        return "is a qid that is not an integer"
+    if not index:
+        return "has no index before its colon"
+    if re.fullmatch(rb"-\d+", index):
+        return "has a negative index"
+    if not re.fullmatch(rb"\d+", index):
+        return "has an index that is not an integer"
+    if len(index.lstrip(b"0")) > 19 or int(index[-19:]) > kernels.MAX_INDEX:
+        return f"has an index above {kernels.MAX_INDEX}, the largest that a store can hold"
+    if not value:
+        return "has no value after its colon; write index:value without spaces"
+    if value.lstrip(b"+-").lower() in (b"nan", b"inf", b"infinity"):
+        return "has a value that is not finite; a linear model cannot use it"
+    if b"," in value:
+        return "has a value with a comma; write decimal points, and spaces between pairs"
+    return "has a value that is not a decimal number"
+
+
+def _control(found: re.Match[bytes]) -> str:
+    byte = found.group()[0]
+    hint = "end lines in newlines" if byte == 13 else "is this a text file, in UTF-8?"
+    return f"contains the control byte 0x{byte:02x}; {hint}"

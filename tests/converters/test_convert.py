@@ -1,0 +1,318 @@
+"""Options of a conversion, its place on disk, and what a failed or killed one leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamsvm_converters import convert, read_rows
+
+from streamsvm.errors import InputError, PlanError, StoreError
+from streamsvm.files import locked
+from streamsvm.rows import Rows
+from streamsvm.store import StoreWriter, open_store
+
+TEXT = "1 1:1 3:2\n-1 2:1\n1 1:3\n"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "data.svm"
+    path.write_text(TEXT)
+    return path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+# -- like ------------------------------------------------------------------------------------------
+
+
+def test_like(text: Path, tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:
+    convert([text], tmp_path / "train.zarr")
+    (tmp_path / "test.svm").write_text("1 3:1 4:1 1000000000000:1\n1 1:1 4:0\n")
+    report = convert(
+        [tmp_path / "test.svm"], tmp_path / "test.h5", like=tmp_path / "train.zarr", shuffle=False
+    )
+    assert (report.d, report.n_classes, report.index_base) == (3, 2, 1)
+    assert (report.unseen_features, report.unseen_labels, report.explicit_zeros) == (3, 0, 0)
+    assert lines_of(tmp_path / "test.h5") == ["1 3:1.0", "1 1:1.0"]
+    with open_store(tmp_path / "test.h5") as store:
+        assert list(store.classes) == ["-1", "1"]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip", "fix"])
+def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
+    """Not a dirty row, so on_error does not drop it."""
+    convert([text], tmp_path / "train.h5")
+    test = tmp_path / "test.svm"
+    test.write_text("1 1:1\n 2 1:1\n")
+    options: dict[str, Any] = {"like": tmp_path / "train.h5", "on_error": on_error, "shuffle": False}
+    with pytest.raises(
+        InputError, match=r"line 2, column 2: label '2' is not among the 2 known.*--unseen-label keep"
+    ):
+        convert([test], tmp_path / "test.h5", **options)
+    report = convert([test], tmp_path / "test.h5", unseen_label="keep", **options)
+    assert report.unseen_labels == 1
+    with open_store(tmp_path / "test.h5") as store:
+        assert store.labels(0, 2).tolist() == [1, -1]
+    test.write_text("+1 1:1\n")
+    with pytest.raises(InputError, match=r"label '\+1' is not among .* it is written '1' there"):
+        convert([test], tmp_path / "other.h5", **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("1 0:1\n", {}, "line 1, column 3: '0:1' has index 0"),
+        ("1 1:1\n", {"index_base": 0}, "--index-base 0 contradicts"),
+        ("1 1:1\n", {"n_features": 5}, "5 features contradict"),
+    ],
+)
+def test_like_contradicted(
+    text: Path, tmp_path: Path, content: str, options: dict[str, Any], message: str
+) -> None:
+    convert([text], tmp_path / "train.h5")
+    (tmp_path / "test.svm").write_text(content)
+    with pytest.raises(InputError, match=message):
+        convert([tmp_path / "test.svm"], tmp_path / "test.h5", like=tmp_path / "train.h5", **options)
+
+
+def test_like_of_base_zero(tmp_path: Path) -> None:
+    (tmp_path / "train").write_text("a 0:1 2:1\n")
+    (tmp_path / "test").write_text("a 1:1 3:1\n")
+    convert([tmp_path / "train"], tmp_path / "train.h5")
+    report = convert([tmp_path / "test"], tmp_path / "test.h5", like=tmp_path / "train.h5")
+    assert (report.index_base, report.d, report.nnz, report.unseen_features) == (0, 3, 1, 1)
+
+
+def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"shape": (0, 3), "nnz": 0, "classes": ["-1", "1"], "dtype": "float32"}
+    with StoreWriter(tmp_path / "train.h5", "hdf5", **options, index_base=None) as writer:
+        writer.finish()
+    with pytest.raises(InputError, match="does not record an index base; give --index-base"):
+        convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5")
+    report = convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5", index_base=1)
+    assert (report.index_base, report.d, report.nnz) == (1, 3, 4)
+
+
+# -- reading without a store -----------------------------------------------------------------------
+
+
+def test_read_rows_is_what_the_store_holds(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    lines = [
+        " ".join(
+            [
+                str(row % 4),
+                *(f"{index}:{value:.6g}" for index, value in enumerate(generator.normal(size=row % 30))),
+            ]
+        )
+        for row in range(500)
+    ]
+    (tmp_path / "data").write_text("\n".join(lines))
+    convert([tmp_path / "data"], tmp_path / "a.h5", shuffle=False)
+    stream = read_rows([tmp_path / "data"], classes=list("0123"), n_features=29, index_base=0, memory=2**17)
+    batches = list(stream)
+    assert len(batches) > 5
+    with open_store(tmp_path / "a.h5") as store:
+        whole = store.rows(0, 500)
+    for field in Rows._fields:
+        if field == "indptr":
+            continue
+        joined = np.concatenate([getattr(rows, field) for rows, _ in batches])
+        # A norm's last bit depends on the order of summation.
+        np.testing.assert_allclose(joined, getattr(whole, field), rtol=1e-14 if field == "norm2" else 0)
+        assert joined.dtype == getattr(whole, field).dtype
+    assert np.concatenate([names for _, names in batches]).tolist() == list(range(500))
+    assert (stream.counts.rows, stream.counts.nnz) == (500, len(whole.data))
+
+
+def test_read_rows_does_not_know_every_label(text: Path) -> None:
+    stream = read_rows([text], classes=["-1"], n_features=2, index_base=1)
+    [(rows, _)] = stream
+    assert rows.labels.tolist() == [-1, 0, -1]
+    assert (stream.counts.unseen_labels, stream.counts.unseen_features) == (2, 1)
+    with pytest.raises(InputError, match="line 1, column 1: label '1'"):
+        list(read_rows([text], classes=["-1"], n_features=2, index_base=1, unseen_label="error"))
+
+
+# -- the place on disk -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.h5", "a.h5ad"])
+def test_existing_output(text: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    first = convert([text], out)
+    with pytest.raises(StoreError, match=r"exists already.*--force"):
+        convert([text], out, seed=5)
+    (tmp_path / "bad").write_text("1 x\n")
+    with pytest.raises(InputError):  # the old one outlives a failure to replace it
+        convert([tmp_path / "bad"], out, force=True)
+    with open_store(out) as store:
+        assert store.fingerprint == first.fingerprint
+    second = convert([text], out, dtype="float64", force=True)
+    with open_store(out) as store:
+        assert store.fingerprint == second.fingerprint != first.fingerprint
+    assert files(tmp_path) == sorted(["bad", "data.svm", name])
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
+def test_failure_leaves_nothing(
+    text: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(StoreWriter, "finish", full)
+    with pytest.raises(StoreError, match=rf"{name} cannot be written: No space left on device"):
+        convert([text], tmp_path / name)
+    assert files(tmp_path) == ["data.svm"]
+
+
+def test_interrupt_leaves_nothing(text: Path, tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert([text], tmp_path / "a.h5", progress=interrupt)
+    assert files(tmp_path) == ["data.svm"]
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
+def test_leftovers_of_a_dead_process_go(text: Path, tmp_path: Path, name: str) -> None:
+    work = tmp_path / f".{name}.partial"
+    (work / name).mkdir(parents=True)
+    (work / name / "zarr.json").write_text("{}")
+    (work / "rows-00").write_bytes(b"left")
+    (work / "lock").touch()
+    convert([text], tmp_path / name)
+    assert files(tmp_path) == sorted([name, "data.svm"])
+
+
+def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
+    """Between setting the old store aside and renaming the new one in: the old one comes back."""
+    out, work = tmp_path / "a.zarr", tmp_path / ".a.zarr.partial"
+    first = convert([text], out)
+    work.mkdir()
+    out.rename(work / "previous")
+    with pytest.raises(StoreError, match="exists already"):
+        convert([text], out, seed=1)
+    with open_store(out) as store:
+        assert store.fingerprint == first.fingerprint
+    assert not work.exists()
+    # After the renaming, but before the old store was deleted: the new one stays.
+    work.mkdir()
+    out.rename(work / "previous")
+    second = convert([text], tmp_path / "b.zarr", dtype="float64")
+    (tmp_path / "b.zarr").rename(out)
+    with pytest.raises(StoreError, match="exists already"):
+        convert([text], out)
+    with open_store(out) as store:
+        assert store.fingerprint == second.fingerprint
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("when", ["reading", "writing"])
+@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
+def test_sigkill(text: Path, tmp_path: Path, name: str, when: str) -> None:
+    """Nothing that looks like a store is left, and the next conversion cleans up."""
+    program = f"""
+import os, signal, sys
+from streamsvm.rows import Rows
+from streamsvm.store import StoreWriter
+from streamsvm_converters import convert
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if {when == "writing"}:
+    StoreWriter.finish = die
+convert([{str(text)!r}], {str(tmp_path / name)!r}, progress=die if {when == "reading"} else None)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert files(tmp_path) == sorted([f".{name}.partial", "data.svm"])
+    report = convert([text], tmp_path / name)
+    assert report.n == 3
+    assert files(tmp_path) == sorted([name, "data.svm"])
+
+
+def test_two_at_once(text: Path, tmp_path: Path) -> None:
+    work = tmp_path / ".a.h5.partial"
+    work.mkdir()
+    with (
+        locked(work / "lock", StoreError, "the test"),
+        pytest.raises(StoreError, match="in use by another process"),
+    ):
+        convert([text], tmp_path / "a.h5")
+    assert work.exists()  # the other's
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "message"),
+    [
+        ("missing/a.h5", StoreError, "missing does not exist"),
+        ("data.svm/a.h5", InputError, "input and output at once|does not exist"),
+        ("a.txt", StoreError, "a.txt"),
+        ("folder.zarr", StoreError, "is a folder and no Zarr store"),
+    ],
+)
+def test_unusable_output(text: Path, tmp_path: Path, out: str, error: type[Exception], message: str) -> None:
+    (tmp_path / "folder.zarr").mkdir()
+    with pytest.raises((error, StoreError), match=message):
+        convert([text], tmp_path / out, force=True)
+    assert files(tmp_path) == ["data.svm", "folder.zarr"]
+
+
+def test_input_is_output(tmp_path: Path) -> None:
+    path = tmp_path / "data.h5"
+    path.write_text(TEXT)
+    with pytest.raises(InputError, match="input and output at once"):
+        convert([path], path, force=True)
+    assert path.read_text() == TEXT
+
+
+def test_memory_too_small_says_what_would_do(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="--memory 33554432 would do"):
+        convert([text], tmp_path / "a.h5", memory=10**6)
+    assert convert([text], tmp_path / "a.h5", memory=33554432).n == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "int8"},
+        {"on_error": "ignore"},
+        {"unseen_label": "drop"},
+        {"index_base": 2},
+        {"codec": "lzo"},
+    ],
+)
+def test_unknown_options(text: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(options.values())))):
+        convert([text], tmp_path / "a.h5", **options)
+    assert files(tmp_path) == ["data.svm"]
+
+
+def test_one_class_is_a_store(tmp_path: Path) -> None:
+    """Training needs two, but a part of the data may have one."""
+    (tmp_path / "one").write_text("a 1:1\na 2:1\n")
+    assert convert([tmp_path / "one"], tmp_path / "a.h5").n_classes == 1
+
+
+def test_import_is_light() -> None:
+    """So that the command line's help does not wait for what it does not need."""
+    program = (
+        "import sys, streamsvm_converters\n"
+        "print([name for name in ('numba', 'zarr', 'h5py', 'scipy', 'zstandard') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "[]"

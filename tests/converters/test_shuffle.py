@@ -1,0 +1,106 @@
+"""The external sort: one order for one seed, whatever the memory and the container."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamsvm_converters import convert
+from streamsvm_converters.spool import row_keys
+
+from streamsvm.store import open_store
+
+N = 5000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows that say their number, sorted by class."""
+    path = tmp_path_factory.mktemp("text") / "sorted.svm"
+    path.write_text(
+        "".join(
+            f"{row // 500} {' '.join(f'{1 + i}:{row + 1}' for i in range(row % 9))}\n" for row in range(N)
+        )
+    )
+    return path
+
+
+def reference_key(seed: int, number: int) -> int:
+    """splitmix64 as published, in Python's integers."""
+
+    def mix(z: int) -> int:
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    return mix((mix(seed % 2**64) + (number + 1) * 0x9E3779B97F4A7C15) % 2**64)
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**64 + 5])
+@pytest.mark.parametrize("memory", [2**30, 2**18, 2**16])
+def test_order_is_that_of_the_keys(
+    path: Path, tmp_path: Path, lines_of: Callable[[Path], list[str]], seed: int, memory: int
+) -> None:
+    """With buckets of 8 KB, which must be split, as with one pass: a permutation, rows intact."""
+    convert([path], tmp_path / "a.h5", seed=seed, memory=memory, chunk_nnz=256)
+    with open_store(tmp_path / "a.h5") as store:
+        names = store.names(0, N).tolist()
+    assert names == sorted(range(N), key=lambda number: reference_key(seed, number))
+    lines = path.read_text().replace(" \n", "\n").split("\n")
+    assert [line.replace(".0", "") for line in lines_of(tmp_path / "a.h5")] == [lines[name] for name in names]
+
+
+def test_deep_splits(path: Path, tmp_path: Path) -> None:
+    """Buckets of 1 KB: two levels of splitting."""
+    whole = convert([path], tmp_path / "a.h5", chunk_nnz=64)
+    split = convert([path], tmp_path / "b.h5", chunk_nnz=64, memory=2**13)
+    assert split.fingerprint == whole.fingerprint
+
+
+@pytest.mark.parametrize("memory", [2**30, 2**16])
+def test_no_shuffle_keeps_the_order(path: Path, tmp_path: Path, memory: int) -> None:
+    convert([path], tmp_path / "a.zarr", shuffle=False, memory=memory, chunk_nnz=256)
+    with open_store(tmp_path / "a.zarr") as store:
+        assert store.names(0, N).tolist() == list(range(N))
+        assert store.meta["shuffle_seed"] is None
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_one_fingerprint(path: Path, tmp_path: Path, shuffle: bool) -> None:
+    """For every container, codec, chunk and memory; another for another seed, dtype or width."""
+    first = convert([path], tmp_path / "0.zarr", shuffle=shuffle).fingerprint
+    same = [
+        ("1.h5", {}),
+        ("2.h5ad", {"codec": "none"}),
+        ("3.zarr", {"codec": "small", "chunk_nnz": 1000}),
+        ("4.zarr", {"memory": 2**18, "chunk_nnz": 512}),
+    ]
+    for name, options in same:
+        assert convert([path], tmp_path / name, shuffle=shuffle, **options).fingerprint == first
+    other = [{"dtype": "float64"}, {"n_features": 100}, *([{"seed": 1}] if shuffle else [])]
+    for number, options in enumerate(other):
+        found = convert([path], tmp_path / f"{number}.h5", shuffle=shuffle, **options, force=True)
+        assert found.fingerprint != first
+
+
+def test_shuffle_mixes_classes(path: Path, tmp_path: Path) -> None:
+    """Every tenth of the store holds every class about as often: within five standard deviations."""
+    convert([path], tmp_path / "a.h5")
+    with open_store(tmp_path / "a.h5") as store:
+        labels = store.labels(0, N).reshape(10, -1)
+    counts = np.array([np.bincount(part, minlength=10) for part in labels])
+    assert np.abs(counts - 50).max() < 5 * np.sqrt(50 * 0.9)
+
+
+def test_keys_are_distinct() -> None:
+    assert len(np.unique(row_keys(7, np.arange(10**6)))) == 10**6
+
+
+def test_wide_indices(tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:
+    """Beyond int32, beside narrow ones."""
+    lines = [f"a {row + 1}:1.0 {2**33 * (row % 3) + 5000}:2.0" for row in range(1000)]
+    (tmp_path / "wide").write_text("\n".join(lines))
+    convert([tmp_path / "wide"], tmp_path / "a.h5", memory=2**18, chunk_nnz=512)
+    assert sorted(lines_of(tmp_path / "a.h5")) == sorted(lines)
