@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from streamsvm.errors import RunError
 from streamsvm.state import check_log, copy_weights, file_crc
 
 _KEPT = 2
+_ASIDE = "aside"  # a commit being written, or deleted
 
 
 @dataclasses.dataclass
@@ -113,7 +115,7 @@ def commit(run: RunDir, position: Position, weights: np.ndarray) -> None:
     """
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
-    aside = run.checkpoints / "aside"
+    aside = run.checkpoints / _ASIDE
     files.remove(aside)
     aside.mkdir()
     crc = copy_weights(weights, aside / format.WEIGHTS)
@@ -134,15 +136,18 @@ def commit(run: RunDir, position: Position, weights: np.ndarray) -> None:
     files.sync_dir(run.path)  # the log's own name, on its first commit
     os.rename(aside, run.commit_path(number))
     files.sync_dir(run.checkpoints)
-    _prune(run)
+    prune(run, position.log_lengths)
 
 
-def _prune(run: RunDir) -> None:
-    """Delete old commits, and the logs of duals that no kept commit needs."""
+def prune(run: RunDir, in_use: Iterable[int]) -> None:
+    """Delete old commits, and the logs of duals that are not in use and that no kept commit needs."""
     numbers = run.commits()
+    aside = run.checkpoints / _ASIDE
+    files.remove(aside)
     for number in numbers[_KEPT:]:
-        files.remove(run.commit_path(number))
-    needed: set[str] = set()
+        os.rename(run.commit_path(number), aside)  # so that a crash leaves no half of a commit
+        files.remove(aside)
+    needed = {format.duals_name(p) for p in in_use}
     for number in numbers[:_KEPT]:
         try:
             lengths = json.loads((run.commit_path(number) / format.MANIFEST).read_bytes())["log_lengths"]
@@ -185,6 +190,7 @@ def recover(
             files.remove(run.commit_path(newer))
         if run.metrics.exists() and run.metrics.stat().st_size > position.metrics_length:
             os.truncate(run.metrics, position.metrics_length)
+        prune(run, position.log_lengths)  # what a crash kept the last commit from doing
         served = [f"{reason}; the commit before it serves" for reason in reasons]
         return position, served
     if numbers:

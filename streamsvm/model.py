@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,8 @@ def load_model(path: str | Path) -> Model:
         raise ModelError(f"{error.filename}: no model is there") from None
     except (ValueError, RecursionError):
         raise ModelError(f"{header} is damaged: not JSON") from None
+    except (KeyError, TypeError):  # sealed, but not by us
+        raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
     except OSError as error:
         raise ModelError(f"{folder} cannot be read: {error}") from None
     return Model(coef, record)
@@ -92,11 +95,11 @@ def load_model(path: str | Path) -> Model:
 def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
     """The coefficients as a read-only map, checked against the model's record."""
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    with path.open("rb") as file:
+    with path.open("rb") as file, warnings.catch_warnings(action="ignore"):
         try:
             version = np.lib.format.read_magic(file)
             found = np.lib.format.read_array_header_2_0(file) if version == (2, 0) else None
-        except ValueError:
+        except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
             found = None
         offset = file.tell()
     size = shape[0] * shape[1] * dtype.itemsize
@@ -146,7 +149,7 @@ class Model:
             store,
             classes=self.record["classes"],
             n_features=self.n_features,
-            index_base=self.record["index_base"],
+            index_base=self.record.get("index_base"),
             dtype=self.coef_.dtype,
             memory=memory,
         )
@@ -209,7 +212,9 @@ class Model:
         X = scipy.sparse.csr_array(X)
         if X.shape[1] != self.n_features:
             raise ModelError(f"the data has {X.shape[1]} features, the model {self.n_features}")
-        X.sum_duplicates()
+        if not X.has_canonical_format:
+            X = X.copy()  # the caller's arrays stay as they are
+            X.sum_duplicates()
         return Rows(
             np.ascontiguousarray(X.data, self.coef_.dtype),
             np.ascontiguousarray(X.indices, format.index_dtype(self.n_features)),

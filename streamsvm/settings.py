@@ -121,9 +121,9 @@ class Interval:
         self._begin = time.monotonic()
         self._count = 0
 
-    def due(self) -> bool:
-        """Count one block; whether it is time to commit."""
-        self._count += 1
+    def due(self, blocks: int) -> bool:
+        """Whether it is time to commit, so many blocks after it was last asked."""
+        self._count += blocks
         if self.blocks:
             return self._count >= self.blocks
         return time.monotonic() - self._begin >= (self.seconds or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
@@ -25,8 +26,12 @@ def map_weights(path: Path, shape: tuple[int, int], dtype: np.dtype, *, fresh: b
             file.truncate(size)
     if size == 0:
         return np.zeros(shape, dtype)
-    # A plain array over the map: compiled code then sees one type, whatever the file.
-    return np.asarray(np.memmap(path, dtype, "r+", shape=shape))
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), size)
+    # Rows are visited in no order: reading ahead would fetch megabytes for each of a few hundred
+    # bytes, and under a tight limit push out the rows in use.
+    mapped.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapped, dtype).reshape(shape)
 
 
 def copy_weights(weights: np.ndarray, path: Path) -> int:

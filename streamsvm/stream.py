@@ -70,11 +70,6 @@ def make_plan(
         Columns of the weights (classes, padded).
     block_rows : int, optional
         Upper bound of the rows in a block, beside those that memory sets.
-
-    Raises
-    ------
-    PlanError
-        If the budget cannot hold even one row; says which budget can.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
     scratch = columns * (4 * dtype.itemsize + 8) + 16 * columns  # and a sorted copy, for exact solvers
@@ -90,7 +85,7 @@ def make_plan(
     # Rows: offsets, labels, norms, and as much again while reading; order, old and new duals.
     row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4)
     block_bytes = (memory - fixed - pool_bytes) // LIVE_BLOCKS
-    plan = Plan(
+    return Plan(
         memory=memory,
         fixed=fixed,
         pool_entries=pool_entries,
@@ -101,10 +96,6 @@ def make_plan(
         max_block_rows=min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max),
         max_block_nnz=min(SHUFFLED_BLOCK_NNZ, store.nnz) if store.shuffled else store.nnz,
     )
-    average = row_bytes + nnz_bytes * -(-store.nnz // max(store.n_rows, 1))
-    if plan.block_bytes < average:
-        raise PlanError(_too_small(plan, average))
-    return plan
 
 
 def dual_id_dtype(n_classes: int) -> np.dtype:
@@ -112,11 +103,17 @@ def dual_id_dtype(n_classes: int) -> np.dtype:
     return np.min_scalar_type(max(n_classes - 1, 0))
 
 
-def _too_small(plan: Plan, block: int) -> str:
-    need = (plan.fixed + LIVE_BLOCKS * block + plan.pool_bytes) * 9 // 8 + 1
+def _too_small(store: Store, plan: Plan) -> str:
+    """Why the plan cannot work, and the budget that would do: for two of the longest row, and the rest."""
+    longest = 0
+    for begin in range(0, store.n_rows, _SCAN_ROWS):
+        longest = max(longest, int(np.diff(store.indptr(begin, min(begin + _SCAN_ROWS, store.n_rows))).max()))
+    need = plan.fixed + LIVE_BLOCKS * (plan.row_bytes + plan.nnz_bytes * longest)
+    entry = plan.pool_bytes // max(plan.pool_entries, 1)
+    need = max(need + store.n_classes * entry, int(need / (1 - _POOL_SHARE))) + 8
     return (
-        f"a memory budget of {plan.memory:,} bytes cannot hold one row of this store and its scratch; "
-        f"give at least {need:,} (--memory {-(-need // 2**20)}M)"
+        f"{store.path}: a memory budget of {plan.memory:,} bytes cannot hold a row of {longest:,} non-zeros "
+        f"and its scratch; give at least {need:,} (--memory {-(-need // 2**20)}M)"
     )
 
 
@@ -125,6 +122,11 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
 
     Rows are taken in the store's order for as long as they fit the plan, so the cut is a function
     of store and plan alone. Reads the row offsets once, in pieces.
+
+    Raises
+    ------
+    PlanError
+        If the budget cannot hold a row; says which budget can.
     """
     starts = [0]
     rows_left, nnz_left, bytes_left = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
@@ -134,18 +136,14 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
         cost = plan.nnz_bytes * (offsets - offsets[0]) + plan.row_bytes * np.arange(n + 1)
         at = 0
         while at < n:
-            end = min(
-                at + rows_left,
-                int(np.searchsorted(offsets, offsets[at] + nnz_left, side="right")) - 1,
-                int(np.searchsorted(cost, cost[at] + bytes_left, side="right")) - 1,
-                n,
-            )
+            by_nnz = int(np.searchsorted(offsets, offsets[at] + nnz_left, side="right")) - 1
+            by_bytes = int(np.searchsorted(cost, cost[at] + bytes_left, side="right")) - 1
+            end = max(at, min(at + rows_left, by_nnz, by_bytes, n))
             if end == at:  # the next row does not fit what is left
                 row = begin + at
                 if starts[-1] == row:  # nor a block of its own
-                    size = int(cost[at + 1] - cost[at])
-                    if size > plan.block_bytes:
-                        raise PlanError(f"row {row} of {store.path}: " + _too_small(plan, size))
+                    if cost[at + 1] - cost[at] > plan.block_bytes:
+                        raise PlanError(_too_small(store, plan))
                     end = at + 1  # longer than the preferred block, but it fits in memory
                 else:
                     starts.append(row)

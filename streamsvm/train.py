@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.checkpoint import Position, RunDir, commit, recover
+from streamsvm.checkpoint import Position, RunDir, commit, prune, recover
 from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels import (
     CORRECT,
@@ -269,7 +269,7 @@ def _plan(store: Store, settings: Settings) -> Plan:
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
     dtype = np.dtype(settings.dtype)
-    return make_plan(
+    plan = make_plan(
         store,
         dtype=dtype,
         columns=padded_classes(store.n_classes, dtype),
@@ -277,6 +277,8 @@ def _plan(store: Store, settings: Settings) -> Plan:
         keep_duals=settings.keep_duals,
         block_rows=settings.block_rows,
     )
+    cut_blocks(store, plan)  # refuses a budget too small, before a run is made or replaced
+    return plan
 
 
 def _blocks_to_score(held_out: Store, store: Store, settings: Settings) -> Blocks:
@@ -344,6 +346,7 @@ def _claimed(run: RunDir, *, force: bool):
                 f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
                 "--force replaces it"
             )
+        files.remove(run.settings)  # first: what a crash leaves of the old run must not pass for it
         for path in run.path.iterdir():
             if path != run.lock:
                 files.remove(path)
@@ -456,7 +459,7 @@ class _Training:
                     position.log_lengths[this_pass] = new.length
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
                 stopping = self.stop()
-                if self.every.due() or stopping:
+                if self.every.due(1) or stopping:
                     self._commit(new)
                 if stopping:
                     self._interrupt()
@@ -527,7 +530,10 @@ class _Training:
         position.passes_done, position.blocks_done = this_pass, 0
         position.tally, position.pass_seconds = [0.0] * N_TALLIES, 0.0
         position.log_lengths.pop(this_pass - 1, None)
-        self._commit(None)
+        if last or self._converged() or self.every.due(0):
+            self._commit(None)
+        else:
+            prune(self.run, position.log_lengths)
 
     def _score(self, blocks: Blocks, stage: str):
         total = blocks.store.n_rows

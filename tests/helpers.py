@@ -12,14 +12,18 @@ from streamsvm.store import StoreWriter
 
 
 def make_problem(
-    n: int, d: int, k: int, *, seed: int = 0, density: float = 0.4, noise: float = 0.6
+    n: int, d: int, k: int, *, seed: int = 0, density: float = 0.4, noise: float = 0.6, empty: int = 0
 ) -> tuple[sp.csr_array, np.ndarray]:
-    """Sparse rows around k random centres, float32-exact values, and their class codes (all k occur)."""
+    """Sparse rows around k random centres, float32-exact values, and their class codes (all k occur).
+
+    The first `empty` rows have no values.
+    """
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(k), rng.integers(k, size=n - k)]).astype(np.int32)
     rng.shuffle(labels)
     centres = rng.normal(size=(k, d))
     X = (centres[labels] + noise * rng.normal(size=(n, d))) * (rng.random((n, d)) < density)
+    X[:empty] = 0
     return sp.csr_array(np.round(X, 3).astype(np.float32)), labels
 
 

@@ -39,7 +39,9 @@ def cs_loss(scores: np.ndarray, y: int, margin: float = 1.0) -> float:
     return max(0.0, 1 + np.delete(scores, y).max() - scores[y])
 
 
-def primal(W: np.ndarray, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float = 1.0) -> float:
+def primal(
+    W: np.ndarray, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float = 1.0
+) -> float:
     """½‖W‖² + C Σ loss over the rows that are not zero."""
     each = {"ww": ww_loss, "cs": cs_loss}[loss]
     scores = X @ W

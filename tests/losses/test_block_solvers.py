@@ -82,7 +82,9 @@ def test_solvers_agree_on_anything(values: list[float], C: float, guess: float) 
     expected = reference.walrus(v, C)
     for gamma in (gamma_sorted(v, C), gamma_newton(v, C, guess)):
         # Rounding of v itself limits what any solver can say.
-        np.testing.assert_allclose(np.clip(v - gamma, 0, C), expected, rtol=1e-9, atol=1e-14 * np.abs(v).max())
+        np.testing.assert_allclose(
+            np.clip(v - gamma, 0, C), expected, rtol=1e-9, atol=1e-14 * np.abs(v).max()
+        )
 
 
 def test_padding_and_own_class_as_zeros_change_nothing() -> None:
@@ -110,7 +112,9 @@ def test_projection_to_the_simplex() -> None:
     for _ in range(2000):
         u, z = random_block(rng, "mixed", most=200)
         b = np.maximum(u - threshold_sorted(u, z), 0)
-        np.testing.assert_allclose(b, reference.project_to_simplex(u, z), rtol=1e-9, atol=1e-12 * np.abs(u).max())
+        np.testing.assert_allclose(
+            b, reference.project_to_simplex(u, z), rtol=1e-9, atol=1e-12 * np.abs(u).max()
+        )
         # Optimality: moving mass from any class that has some towards any other cannot help.
         assert b.sum() == pytest.approx(z, rel=1e-9, abs=1e-12 * np.abs(u).max())
         pull = u - b

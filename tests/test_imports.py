@@ -1,0 +1,187 @@
+"""What importing loads, who may import whom, and that kernels are compiled once a machine."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamsvm import kernels
+from streamsvm.losses import MODULES, get_loss
+
+ROOT = Path(kernels.__file__).parents[1]
+HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn"}
+
+
+def python(code: str, *words: object, **env: object) -> str:
+    """The output of `code` in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        env={**os.environ, **{name: str(value) for name, value in env.items()}},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top-level modules that are loaded after `code`, which may print nothing."""
+    listing = "import json, sys; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    return set(json.loads(python(f"{code}\n{listing}")))
+
+
+@pytest.mark.parametrize("module", ["streamsvm", "streamsvm_cli.main", "streamsvm_converters"])
+def test_imports_load_nothing_heavy(module: str) -> None:
+    loaded = loaded_by(f"import {module}")
+    assert module.split(".")[0] in loaded
+    assert not loaded & HEAVY
+
+
+def test_importing_the_library_loads_no_numpy() -> None:
+    assert "numpy" not in loaded_by("import streamsvm")
+
+
+def test_every_help_loads_nothing_heavy() -> None:
+    loaded = loaded_by(
+        """
+import contextlib, io
+from streamsvm_cli.main import app
+names = [command.name or command.callback.__name__ for command in app.registered_commands]
+assert len(names) >= 7, names
+for words in [[], *([name] for name in names)]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        app([*words, "--help"], standalone_mode=False)
+    assert "Usage" in out.getvalue(), words
+"""
+    )
+    assert "streamsvm_cli" in loaded
+    assert not loaded & HEAVY
+
+
+# -- layers ----------------------------------------------------------------------------------------
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a file imports, inside functions too, by full name."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def within(name: str, packages: set[str]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def files_of(folder: str) -> list[Path]:
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert paths
+    return paths
+
+
+def test_the_library_knows_neither_commands_nor_converters() -> None:
+    for path in files_of("streamsvm"):
+        names = imports_of(path)
+        assert not {name for name in names if within(name, {"streamsvm_cli", "streamsvm_converters"})}, path
+
+
+def test_converters_use_only_what_writes_a_store() -> None:
+    allowed = {f"streamsvm.{name}" for name in ("store", "format", "rows", "errors", "files")}
+    for path in files_of("converters"):
+        names = {name for name in imports_of(path) if within(name, {"streamsvm"})}
+        assert not {name for name in names if not within(name, allowed)}, path
+        assert not {name for name in imports_of(path) if within(name, {"streamsvm_cli"})}, path
+
+
+def test_kernels_use_only_numpy_and_numba() -> None:
+    for path in (ROOT / "streamsvm/kernels.py", ROOT / "streamsvm/rows.py"):
+        tops = {name.split(".")[0] for name in imports_of(path)}
+        assert tops - sys.stdlib_module_names <= {"numpy", "numba"}, path
+    allowed = {"streamsvm.kernels", "streamsvm.errors", "numpy", "numba", *sys.stdlib_module_names}
+    for path in files_of("streamsvm/losses"):
+        assert not {name for name in imports_of(path) if not within(name, allowed)}, path
+
+
+# -- compiled code ---------------------------------------------------------------------------------
+
+TINY_FIT = """
+import json, sys
+from streamsvm import fit
+from streamsvm.losses import weston_watkins as loss
+events = []
+result = fit(sys.argv[1], sys.argv[2], passes=1, report=events.append)
+count = lambda which: sum(sum(getattr(k.stats, which).values()) for k in (loss.visit, loss.loss_rows))
+said = any(event["event"] == "compile" for event in events)
+print(json.dumps([count("cache_hits"), count("cache_misses"), said, result.primal]))
+"""
+
+COPIED_SCORES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from streamsvm import kernels
+from streamsvm.rows import Rows
+from streamsvm.losses import weston_watkins
+rows = Rows(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]), np.zeros(1, np.int32), np.ones(1))
+weights = np.array([[2.0, 0.5]])
+tally = np.zeros(kernels.N_TALLIES)
+weston_watkins.loss_rows(rows, weights, 2, 1.0, kernels.Scratch.create(2, weights.dtype), tally)
+print(weston_watkins.__file__, tally[kernels.LOSS_SUM])
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    from helpers import make_problem, make_store
+
+    store = make_store(tmp_path / "a.h5", *make_problem(30, 5, 3))
+    first, second = (
+        json.loads(python(TINY_FIT, store, tmp_path / f"run{i}", NUMBA_CACHE_DIR=tmp_path / "cache"))
+        for i in range(2)
+    )
+    assert first[:3] == [0, 2, True]
+    assert second[:3] == [2, 0, False]
+    assert first[3] == second[3]
+
+
+def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
+    """`loss_rows` has `score_row` inlined from kernels.py, and is cached for its own file alone by Numba."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=ignored)
+    env = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONDONTWRITEBYTECODE": 1}
+    path, before = python(COPIED_SCORES, tmp_path, **env).split()
+    assert Path(path).is_relative_to(tmp_path)
+    assert float(before) == 0.0
+    edited = tmp_path / "streamsvm/kernels.py"
+    text = edited.read_text()
+    assert text.count("scores[c] += x0 * w0[c]\n") == 1
+    edited.write_text(text.replace("scores[c] += x0 * w0[c]\n", "scores[c] -= x0 * w0[c]\n"))
+    assert float(python(COPIED_SCORES, tmp_path, **env).split()[1]) == 1 + 1.5
+
+
+def test_the_stamp_changes_with_every_file_of_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = kernels._source_digest.__wrapped__
+    for name in MODULES:
+        stamp = get_loss(name).visit._cache._cache_file._source_stamp
+        assert digest() in stamp
+    shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "streamsvm/kernels.py"))
+    seen = {digest()}
+    files = [path for path in (tmp_path / "streamsvm").rglob("*.py") if "@kernel" in path.read_text()]
+    assert len(files) >= 3
+    for path in files:
+        path.write_text(path.read_text() + "\n")
+        assert digest() not in seen, path
+        seen.add(digest())

@@ -1,0 +1,252 @@
+"""A model comes back as it was saved, predicts what NumPy predicts, and notices any damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import as_rows, make_problem, make_store
+
+from streamsvm import Model, fit, format, load_model, open_store
+from streamsvm.errors import ModelError, StoreError
+from streamsvm.model import save_model
+
+D, K = 12, 5
+CLASSES = ["cat", "dog", "-1", "ä", "1e3"]
+
+
+def record(**changes) -> dict:
+    return {"classes": CLASSES, "n_features": D, "index_base": 1, "dtype": "float32", "C": 0.5, **changes}
+
+
+@pytest.fixture
+def coef() -> np.ndarray:
+    """Whole numbers, so that scores are exact and equal ones occur."""
+    return np.random.default_rng(0).integers(-2, 3, size=(D, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, coef: np.ndarray) -> Path:
+    save_model(tmp_path / "model", coef, record())
+    return tmp_path / "model"
+
+
+def test_it_comes_back(folder: Path, coef: np.ndarray) -> None:
+    model = load_model(folder)
+    np.testing.assert_array_equal(model.coef_, coef[:, :K])
+    assert model.coef_.dtype == np.float32
+    assert not model.coef_.flags.writeable
+    assert model.classes_.tolist() == CLASSES
+    assert model.n_features == D
+    assert record().items() <= model.record.items()
+    np.testing.assert_array_equal(load_model(folder.parent).coef_, model.coef_)  # by the run around it
+
+
+def test_numpy_alone_reads_the_coefficients(folder: Path, coef: np.ndarray) -> None:
+    mapped = np.load(folder / "coef.npy", mmap_mode="r", allow_pickle=False)
+    assert isinstance(mapped, np.memmap)
+    np.testing.assert_array_equal(mapped, coef[:, :K])
+
+
+def test_equal_models_are_equal_bytes_and_replace_each_other(tmp_path: Path, coef: np.ndarray) -> None:
+    for seed in (1, 2, 1):
+        weights = np.random.default_rng(seed).normal(size=(D, 8))
+        save_model(tmp_path / "model", weights, record(dtype="float64"))
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+        np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights[:, :K])
+        content = [(tmp_path / "model" / name).read_bytes() for name in (format.COEF, format.MODEL_JSON)]
+        assert seed == 2 or content == locals().get("first", content)
+        if seed == 1:
+            first = content
+        else:
+            assert content != first
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "form",
+    [np.asarray, sp.csr_array, sp.csc_array, sp.coo_array, sp.csr_matrix, lambda X: X.tolist()],
+    ids=["dense", "csr", "csc", "coo", "matrix", "lists"],
+)
+def test_predictions_equal_numpy(tmp_path: Path, coef: np.ndarray, form, dtype: str) -> None:
+    """Whole numbers: every score is exact in any order of summation, and ties are real."""
+    save_model(tmp_path / "model", coef.astype(dtype), record(dtype=dtype))
+    model = load_model(tmp_path / "model")
+    rng = np.random.default_rng(1)
+    X = rng.integers(-1, 2, size=(300, D)) * (rng.random((300, D)) < 0.3)
+    scores = X @ coef[:, :K]
+    ties = (scores == scores.max(axis=1)[:, None]).sum(axis=1) > 1
+    assert ties.sum() > 20
+    np.testing.assert_array_equal(model.decision_function(form(X)), scores)
+    assert model.decision_function(form(X)).dtype == dtype
+    np.testing.assert_array_equal(model.predict(form(X)), np.array(CLASSES)[scores.argmax(axis=1)])
+
+
+def test_duplicate_entries_add_up_and_the_input_stays(folder: Path, coef: np.ndarray) -> None:
+    parts = np.array([1.0, 2.0, 5.0]), np.array([3, 3, 0]), np.array([0, 2, 3])
+    X = np.zeros((2, D))
+    X[0, 3], X[1, 0] = 3, 5
+    unsummed = sp.csr_array(parts, shape=(2, D))
+    for array in (unsummed.data, unsummed.indices, unsummed.indptr):
+        array.flags.writeable = False
+    np.testing.assert_array_equal(load_model(folder).decision_function(unsummed), X @ coef[:, :K])
+    assert unsummed.nnz == 3
+
+
+def test_scores_come_in_pieces_of_bounded_size(
+    folder: Path, coef: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.model._SCORES", 7 * K * 4)
+    X, labels = make_problem(100, D, 3)
+    pieces = [(begin, scores.copy()) for begin, scores in load_model(folder).scores(as_rows(X, labels))]
+    assert [begin for begin, _ in pieces] == list(range(0, 100, 7))
+    np.testing.assert_allclose(np.concatenate([s for _, s in pieces]), X @ coef[:, :K], rtol=1e-5, atol=1e-5)
+
+
+def test_no_rows_and_other_widths(folder: Path) -> None:
+    model = load_model(folder)
+    assert model.predict(np.zeros((0, D))).shape == (0,)
+    assert model.decision_function(sp.csr_array((0, D))).shape == (0, K)
+    for width in (D - 1, D + 1):
+        with pytest.raises(ModelError, match=f"{width} features, the model {D}"):
+            model.predict(np.zeros((2, width)))
+
+
+def test_batches_are_the_rows_of_the_store_within_memory(tmp_path: Path, coef: np.ndarray) -> None:
+    X, labels = make_problem(200, D, 4)
+    store = make_store(tmp_path / "a.h5", X, labels)
+    save_model(tmp_path / "model", coef, record(classes=["3", "9", "1", "0", "7"]))
+    model = load_model(tmp_path / "model")
+    codes = np.array([3, 2, -1, 0])[labels]
+    with open_store(store) as opened:
+        whole, small = (list(model.batches(opened, memory)) for memory in (2**28, 30_000))
+    assert len(small) > 3
+    for batches in (whole, small):
+        assert sum(rows.n_rows for rows in batches) == 200
+        np.testing.assert_array_equal(np.concatenate([rows.labels for rows in batches]), codes)
+        found = np.concatenate([s.copy() for rows in batches for _, s in model.scores(rows)])
+        np.testing.assert_allclose(found, X @ coef[:, :K], rtol=1e-5, atol=1e-5)
+
+
+def test_a_store_of_other_features_is_refused(tmp_path: Path, folder: Path) -> None:
+    model = load_model(folder)
+    wide = make_store(tmp_path / "wide.h5", *make_problem(20, D + 1, 3))
+    with open_store(wide) as store, pytest.raises(StoreError, match="13 features, the model 12"):
+        list(model.batches(store))
+
+
+@pytest.mark.parametrize("name", ["coef.npy", "model.json"])
+def test_any_flipped_byte_is_found(folder: Path, name: str) -> None:
+    """All but bytes that mean nothing: white space turned into other white space."""
+    path = folder / name
+    whole = path.read_bytes()
+    meaning = load_model(folder)
+    unnoticed = []
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x04
+        path.write_bytes(damaged)
+        try:
+            loaded = load_model(folder)
+        except ModelError as error:
+            message = str(error)
+        else:
+            unnoticed.append(at)
+            message = f"{name} is damaged"
+            assert loaded.record == meaning.record
+            np.testing.assert_array_equal(loaded.coef_, meaning.coef_)
+        assert f"{name} is damaged" in message
+        assert "\n" not in message
+    assert all(whole[at : at + 1].isspace() for at in unnoticed)
+
+
+@pytest.mark.parametrize("name", ["coef.npy", "model.json"])
+@pytest.mark.parametrize("change", ["empty", "cut", "longer", "missing"])
+def test_files_of_other_length_are_refused(folder: Path, name: str, change: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    if change == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "cut": whole[:-3], "longer": whole + b"\0"}[change])
+    with pytest.raises(ModelError, match=r"no model is there" if change == "missing" else "is damaged"):
+        load_model(folder)
+
+
+def test_hostile_headers_allocate_nothing_and_run_nothing(folder: Path) -> None:
+    path = folder / "coef.npy"
+    whole = path.read_bytes()
+    for found, put in ((b"(12, 5)", b"(2**60,5)"), (b"'<f4'", b"'|O'"), (b"(12, 5)", b"(" * 200)):
+        assert found in whole
+        path.write_bytes(whole.replace(found, put))
+        with pytest.raises(ModelError, match=r"coef\.npy is damaged"):
+            load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 99}, "model format 99, not 1"),
+        ({"n_features": 2**60}, "not the array"),
+        ({"n_features": -12}, "not the array"),
+        ({"classes": ["a"]}, "not the array"),
+        ({"dtype": "float64"}, "not the array"),
+        ({"coef_crc32": 1}, "checksum"),
+        ({"classes": 5}, "not what it should be"),
+        ({"n_features": "12"}, "not the array"),
+        ({"dtype": "float33"}, "not what it should be"),
+    ],
+)
+def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path, changes: dict, message: str) -> None:
+    path = folder / "model.json"
+    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), **changes})))
+    with pytest.raises(ModelError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("dropped", ["classes", "n_features", "dtype", "version", "coef_crc32"])
+def test_a_sealed_record_that_lacks_something_is_refused(folder: Path, dropped: str) -> None:
+    path = folder / "model.json"
+    record = json.loads(path.read_bytes())
+    del record[dropped]
+    path.write_text(json.dumps(format.sealed(record)))
+    with pytest.raises(ModelError, match="damaged"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", "NaN", "[" * 10**5, '{"checksum": NaN}', "\x00\xff"]
+)
+def test_a_record_of_any_text_is_refused(folder: Path, text: str) -> None:
+    (folder / "model.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match="damaged"):
+        load_model(folder)
+
+
+def test_paths_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model is there"):
+        load_model(tmp_path / "nothing")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ModelError, match="no finished model yet"):
+        load_model(tmp_path)
+
+
+def test_a_fitted_model_says_where_it_comes_from(tmp_path: Path) -> None:
+    X, labels = make_problem(60, D, 4)
+    store = make_store(tmp_path / "a.zarr", X, labels)
+    result = fit(store, tmp_path / "run", passes=2, C=0.25, loss="cs", seed=7, dtype="float64")
+    model = load_model(result.model)
+    assert isinstance(model, Model)
+    with open_store(store) as opened:
+        expected = {
+            "loss": "cs", "C": 0.25, "seed": 7, "passes": 2, "dtype": "float64", "solver": "sorted",
+            "margin": 1.0, "classes": ["0", "1", "2", "3"], "n_features": D, "index_base": 1,
+            "store_fingerprint": opened.fingerprint,
+        }  # fmt: skip
+    assert expected.items() <= model.record.items()
+    scores = X.astype(float) @ model.coef_
+    np.testing.assert_allclose(model.decision_function(X), scores, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
