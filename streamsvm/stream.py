@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIVE_BLOCKS = 2  # the one in work and the one read ahead
-SHUFFLED_BLOCK_NNZ = 2**23  # more buys nothing on shuffled rows, and coarsens checkpoints
+SHUFFLED_BLOCK_NNZ = 2**21  # more buys nothing on shuffled rows, and coarsens checkpoints
 _SCAN_ROWS = 2**18  # row offsets looked at in one go while cutting blocks
 _POOL_SHARE = 1 / 8  # of the budget, for new duals on their way to the log
 

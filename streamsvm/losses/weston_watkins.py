@@ -102,14 +102,14 @@ def gamma_sorted(v, C):
     not below the interval's lower end; the other conditions of Subroutine 5 hold by the order of
     the sweep. Testing only this one cannot miss the solution through rounding.
     """
-    top = np.sort(v)[::-1]
+    top = np.sort(v[v > 0])[::-1]
     m = len(top)
     n_upper = 0  # at C: top[:n_upper]
     n_free = 0  # inside (0, C): the n_free entries that follow
     total = 0.0  # their sum
     while True:
         enter = n_upper + n_free
-        next_enter = np.float64(top[enter]) if enter < m and top[enter] > 0 else 0.0
+        next_enter = np.float64(top[enter]) if enter < m else 0.0
         next_leave = top[n_upper] - C if n_free > 0 else 0.0
         breakpoint = max(next_enter, next_leave, 0.0)
         if (C * n_upper + total) / (n_free + 1) >= breakpoint:
