@@ -46,9 +46,10 @@ def run() -> None:
     except StreamsvmError as error:
         print(f"streamsvm: {error}", file=sys.stderr)
         sys.exit(130 if isinstance(error, Interrupted) else 1)
-    except KeyboardInterrupt:
-        print("streamsvm: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == 130:  # Typer has turned KeyboardInterrupt into this, without a word
+            print("streamsvm: interrupted", file=sys.stderr)
+        raise
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         sys.exit(1)

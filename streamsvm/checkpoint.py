@@ -19,8 +19,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.errors import RunError
+from streamsvm.errors import PlanError, RunError
+from streamsvm.kernels import N_TALLIES
+from streamsvm.settings import Settings
 from streamsvm.state import check_log, copy_weights, file_crc
+from streamsvm.stream import Plan
 
 _KEPT = 2
 _ASIDE = "aside"  # a commit being written, or deleted
@@ -87,11 +90,24 @@ class RunDir:
             raise RunError(f"{self.settings} cannot be read: {error.strerror}") from None
         if not format.is_sealed(record):
             raise RunError(f"{self.settings} is damaged: its checksum does not match; fit again")
-        if record["version"] != format.RUN_VERSION:
+        if record.get("version") != format.RUN_VERSION:
             raise RunError(
-                f"{self.path} has run format {record['version']}, this program writes and resumes "
+                f"{self.path} has run format {record.get('version')}, this program writes and resumes "
                 f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
             )
+        try:
+            Settings(**record["settings"])
+            Plan(**record["plan"])
+            store = record["store"]
+            sound = (
+                isinstance(store["path"], str)
+                and isinstance(store["fingerprint"], str)
+                and all(type(store[name]) is int and store[name] > 0 for name in ("n_features", "n_classes"))
+            )
+        except (KeyError, TypeError, ValueError, PlanError):
+            sound = False
+        if not sound:
+            raise RunError(f"{self.settings} makes no sense, though its checksum fits; fit again")
         return record
 
     def write_settings(self, record: dict[str, Any]) -> None:
@@ -216,13 +232,15 @@ def read_commit(
         manifest = json.loads(manifest_path.read_bytes())
         if not format.is_sealed(manifest):
             raise RunError(f"{manifest_path} is damaged: its checksum does not match")
-        if manifest["version"] != format.RUN_VERSION:
-            raise RunError(f"{manifest_path} has format {manifest['version']}, not {format.RUN_VERSION}")
+        if manifest.get("version") != format.RUN_VERSION:
+            raise RunError(f"{manifest_path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
         if manifest["weights_shape"] != list(shape):
             raise RunError(f"{manifest_path} belongs to a run of another shape")
         names = {field.name for field in dataclasses.fields(Position)}
         position = Position(**{key: value for key, value in manifest.items() if key in names})
         position.log_lengths = {int(p): length for p, length in manifest["log_lengths"].items()}
+        if not _is_sound(position):
+            raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
         if not verify:
             return position
         weights = folder / format.WEIGHTS
@@ -237,4 +255,20 @@ def read_commit(
         raise RunError(f"{folder} cannot be read: {error}") from None
     except (ValueError, RecursionError):
         raise RunError(f"{manifest_path} is damaged: not JSON") from None
+    except (KeyError, TypeError, AttributeError):  # sealed, but not by us
+        raise RunError(f"{manifest_path} makes no sense, though its checksum fits") from None
     return position
+
+
+def _is_sound(position: Position) -> bool:
+    """Whether a position could be one that `commit` wrote; how it fits the run is the trainer's to check."""
+    counts = [position.passes_done, position.blocks_done, position.metrics_length]
+    counts += position.log_lengths.values()
+    seconds = [position.seconds, position.pass_seconds]
+    return (
+        all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        and all(type(value) is float for value in [*position.tally, *seconds])
+        and len(position.tally) == N_TALLIES
+        and len(position.history) == position.passes_done
+        and all(isinstance(record, dict) for record in position.history)
+    )

@@ -172,6 +172,7 @@ def fit(
     every = Interval(checkpoint_every)
     run = RunDir(out)
     with open_store(store, label=asked.label) as opened:
+        plan, starts = _plan(opened, asked)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(asked),
@@ -181,14 +182,14 @@ def fit(
                 "n_features": opened.n_features,
                 "n_classes": opened.n_classes,
             },
-            "plan": dataclasses.asdict(_plan(opened, asked)),
+            "plan": dataclasses.asdict(plan),
         }
         if asked.valid is not None:
             with open_store(asked.valid, label=asked.label) as held_out:
                 _blocks_to_score(held_out, opened, asked)  # a mistake shows now, not after a pass
         with _claimed(run, force=force):
             run.write_settings(record)
-            return _Training(run, opened, record, every, report, progress, stop).run_to_end()
+            return _Training(run, opened, record, starts, every, report, progress, stop).run_to_end()
 
 
 def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
@@ -207,7 +208,7 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
-        return _describe(opened, asked, _plan(opened, asked))
+        return _describe(opened, asked, *_plan(opened, asked))
 
 
 def resume(
@@ -254,16 +255,23 @@ def resume(
                     f"the store {path} has changed since {directory.path} was begun (its content "
                     "fingerprint differs); bring the old store back, or fit again"
                 )
+            plan, starts = _plan(opened, settings)
+            if dataclasses.asdict(plan) != record["plan"]:
+                raise RunError(
+                    f"{directory.settings} holds another memory plan than this program makes; "
+                    "use the version of streamsvm that made it, or fit again"
+                )
             if passes is not None and passes != settings.passes:
                 record = _extended(directory, record, passes)
             if path != record["store"]["path"]:
                 record["store"]["path"] = path
             directory.write_settings(record)
-            return _Training(directory, opened, record, every, report, progress, stop).run_to_end()
+            training = _Training(directory, opened, record, starts, every, report, progress, stop)
+            return training.run_to_end()
 
 
-def _plan(store: Store, settings: Settings) -> Plan:
-    """The memory plan of a fit; `StoreError` if the store cannot be trained on."""
+def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
+    """The memory plan of a fit and its blocks; `StoreError` if the store cannot be trained on."""
     if store.n_rows == 0:
         raise StoreError(f"{store.path} has no rows to train on")
     if store.n_classes < 2:
@@ -277,8 +285,7 @@ def _plan(store: Store, settings: Settings) -> Plan:
         keep_duals=settings.keep_duals,
         block_rows=settings.block_rows,
     )
-    cut_blocks(store, plan)  # refuses a budget too small, before a run is made or replaced
-    return plan
+    return plan, cut_blocks(store, plan)
 
 
 def _blocks_to_score(held_out: Store, store: Store, settings: Settings) -> Blocks:
@@ -292,7 +299,7 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings) -> Block
     )
 
 
-def _describe(store: Store, settings: Settings, plan: Plan) -> dict[str, Any]:
+def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
     dtype = np.dtype(settings.dtype)
     return {
         "event": "plan",
@@ -300,7 +307,7 @@ def _describe(store: Store, settings: Settings, plan: Plan) -> dict[str, Any]:
         "features": store.n_features,
         "classes": store.n_classes,
         "nnz": store.nnz,
-        "blocks": len(cut_blocks(store, plan)) - 1,
+        "blocks": len(starts) - 1,
         "planned_bytes": plan.total,
         "weights_bytes": store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize,
         **dataclasses.asdict(settings),
@@ -361,6 +368,7 @@ class _Training:
         run: RunDir,
         store: Store,
         record: dict[str, Any],
+        starts: np.ndarray,
         every: Interval,
         report: Report | None,
         progress: Progress | None,
@@ -379,7 +387,7 @@ class _Training:
         self.solver = self.loss.SOLVERS.index(self.settings.solver)
         self.dtype = np.dtype(self.settings.dtype)
         self.ids_dtype = dual_id_dtype(store.n_classes)
-        self.blocks = Blocks(store, cut_blocks(store, self.plan), self.dtype)
+        self.blocks = Blocks(store, starts, self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         largest = int(np.diff(self.blocks.starts).max())
         self.pool = make_pool(self.plan.pool_entries, largest, self.dtype, self.ids_dtype)
@@ -393,11 +401,13 @@ class _Training:
     # -- the loop ----------------------------------------------------------------------------------
 
     def run_to_end(self) -> FitResult:
-        self.report(_describe(self.store, self.settings, self.plan))
+        self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
         position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype)
         fresh = position is None
         if fresh:
             files.remove(self.run.metrics)
+        if position is not None:
+            self._check(position)
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
         self.weights = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
         self._compile()
@@ -407,6 +417,18 @@ class _Training:
             self._end_pass()
         save_model(self.run.model, self.weights, self._model_record())
         return self._result()
+
+    def _check(self, position: Position) -> None:
+        """Raise `RunError` unless a position is one of this run, with the duals that it needs."""
+        done, blocks = position.passes_done, position.blocks_done
+        needed = {done} if done else set()
+        needed |= {done + 1} if blocks else set()
+        if (
+            done > self.settings.passes
+            or blocks > len(self.blocks)
+            or (self.settings.keep_duals and set(position.log_lengths) != needed)
+        ):
+            raise RunError(f"the newest commit of {self.run.path} is not one of this run; fit again")
 
     def _compile(self) -> None:
         """Compile or load the kernels on no rows, so that neither counts as training."""

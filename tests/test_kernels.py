@@ -96,9 +96,9 @@ def test_visits_equal_plain_numpy(loss: str, margin: float, keep: bool) -> None:
             correct, loss_sum = 0, 0.0
             for i in order:
                 scores = dense[i] @ W
+                correct += np.argmax(scores) == labels[i]
                 if not dense[i].any():
                     continue
-                correct += np.argmax(scores) == labels[i]
                 loss_sum += {"ww": reference.ww_loss, "cs": reference.cs_loss}[loss](
                     scores, labels[i], margin
                 )

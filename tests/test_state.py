@@ -73,6 +73,7 @@ def test_what_follows_the_committed_length_is_cut_off(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole + b"half a segment")
     log = open_log(path, length=len(whole), write=True)
+    assert path.stat().st_size == len(whole)
     pool = make_pool(20 * K, 20, VALUES, IDS)
     fill(pool, np.arange(20), duals[0])
     log.append(3, pool)

@@ -140,6 +140,7 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
         tally[VISITED] += 1
         if rows.norm2[i] == 0 or y < 0:
             tally[EMPTY] += 1
+            tally[CORRECT] += y == 0  # all scores are equal: the first class
             continue
         score_row(scores, rows, i, weights)
         tally[CORRECT] += first_argmax(scores, n_classes) == y
@@ -170,6 +171,7 @@ def loss_rows(rows, weights, n_classes, margin, scratch, tally):
         tally[VISITED] += 1
         if rows.norm2[i] == 0 or y < 0:
             tally[EMPTY] += 1
+            tally[CORRECT] += y == 0  # all scores are equal: the first class
             continue
         score_row(scores, rows, i, weights)
         tally[CORRECT] += first_argmax(scores, n_classes) == y
