@@ -1,0 +1,98 @@
+"""A warm process that forks for each command, and the data that the commands work on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Attributes
+    ----------
+    code : int or str
+        Exit code; negative: the signal that ended it; "hangs".
+    out, err : str
+    count : int or None
+        Instants counted, up to the one struck.
+    what : str or None
+        The instant that was struck.
+    stack : list of str
+        The functions that it was in, as "file.function".
+    """
+
+    code: int | str
+    out: str
+    err: str
+    count: int | None = None
+    what: str | None = None
+    stack: list[str] = dataclasses.field(default_factory=list)
+
+
+class Launcher:
+    """Runs commands in forks of one warm process; see launcher.py."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("launcher.py")), "--serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == "ready\n"
+
+    def __call__(
+        self,
+        *argv: object,
+        cwd: Path,
+        at: int | None = None,
+        delay: float | None = None,
+        sent: int = signal.SIGKILL,
+        lose: bool = False,
+        count: bool = True,
+    ) -> Ended:
+        """Run a command; strike with the signal `sent` at instant `at`, or kill it after `delay` seconds."""
+        request: dict[str, Any] = {
+            "argv": list(map(str, argv)), "cwd": str(cwd), "at": at, "delay": delay,
+            "signal": int(sent), "lose": lose, "count": count,
+        }  # fmt: skip
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        return Ended(**json.loads(self._server.stdout.readline()))
+
+    def close(self) -> None:
+        self._server.communicate()
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    launched = Launcher()
+    yield launched
+    launched.close()
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packaged digits as LIBSVM text: train and test."""
+    folder = tmp_path_factory.mktemp("digits")
+    for name in ("train", "test"):
+        packed = resources.files("streamsvm_cli").joinpath("digits", f"digits.{name}.xz").read_bytes()
+        (folder / name).write_bytes(lzma.decompress(packed))
+    return folder

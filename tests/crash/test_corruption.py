@@ -1,0 +1,314 @@
+"""A flipped byte or a lost tail, in any file: refused by name, or without effect; never wrong numbers."""
+
+from __future__ import annotations
+
+import bz2
+import collections
+import dataclasses
+import gzip
+import json
+import lzma
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+FIT = ("--passes", 2, "--C", 0.01, "--block-rows", 300, "--json")
+TWO_COMMITS = ("--checkpoint-every", 1, "--keep-duals", "--force")
+
+# Damaged files of each kind: a pattern in the folder of originals, and how many times.
+STORES = {"s.zarr": 44, "s.h5": 36}
+INTERRUPTED = {
+    "interrupted/run.json": 8,
+    "interrupted/duals-*.bin": 16,
+    "interrupted/checkpoint/*/weights.bin": 10,
+    "interrupted/checkpoint/*/manifest.json": 10,
+    "interrupted/metrics.jsonl": 5,
+    "interrupted/weights.bin": 3,
+}
+FINISHED = {
+    "finished/run.json": 4,
+    "finished/duals-*.bin": 8,
+    "finished/checkpoint/*/weights.bin": 5,
+    "finished/checkpoint/*/manifest.json": 5,
+    "finished/metrics.jsonl": 3,
+    "finished/model/*": 3,
+}
+MODELS = {"finished/model/model.json": 12, "finished/model/coef.npy": 12}
+INPUTS = {"train.gz": 9, "train.bz2": 7, "train.xz": 6, "train.zst": 6}
+ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 5))]
+
+
+def test_the_promised_number_of_cases() -> None:
+    assert sum(sum(kind.values()) for kind in (STORES, INTERRUPTED, FINISHED, MODELS, INPUTS)) >= 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Originals:
+    """A folder of undamaged files, and what the commands make of them."""
+
+    folder: Path
+    fingerprint: str
+    models: dict[int, dict[str, bytes]]  # by the number of passes
+    outputs: dict[tuple, str]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def originals(launcher, digits, tmp_path_factory) -> Originals:
+    folder = tmp_path_factory.mktemp("originals")
+
+    def run(*words: object, **more) -> str:
+        ended = launcher(*words, cwd=folder, count=False, **more)
+        assert (ended.code, ended.err) == (0, ""), (words, ended)
+        return ended.out
+
+    text = (digits / "train").read_bytes()
+    for suffix, pack in (
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".zst", zstandard.ZstdCompressor(write_checksum=True).compress),
+    ):
+        (folder / f"train{suffix}").write_bytes(pack(text))
+    converted = [
+        json.loads(run("convert", digits / "train", "--out", name, "--chunk-nnz", 5000, "--json"))
+        for name in STORES
+    ]
+    assert converted[0]["fingerprint"] == converted[1]["fingerprint"]
+    run("convert", digits / "test", "--out", "test.zarr", "--like", "s.h5")
+    models = {}
+    for passes in (3, 2):
+        run("fit", "s.h5", "--out", "finished", *FIT, *TWO_COMMITS, "--passes", passes)
+        models[passes] = content(folder / "finished/model")
+    # Stopped in the second pass, with a commit in it, one before it, and a tail that is in neither.
+    fit = ("fit", "s.h5", "--out", "interrupted", *FIT, "--checkpoint-every", 1)
+    count, at = launcher(*fit, cwd=folder).count, 0
+    for at in range(int(count * 0.7), count):
+        shutil.rmtree(folder / "interrupted", ignore_errors=True)
+        ended = launcher(*fit, cwd=folder, at=at)
+        if ended.what == "after fsync" and "state.sync" in ended.stack:
+            break
+    assert ended.code == -signal.SIGKILL
+    logs = list((folder / "interrupted").glob("duals-*.bin"))
+    assert len(logs) == len(list((folder / "interrupted/checkpoint").iterdir())) == 2
+    reading = {words: run(*words) for words in READING}
+    return Originals(folder, converted[0]["fingerprint"], models, reading)
+
+
+# Commands whose whole output is known beforehand.
+READING = (
+    ("evaluate", "finished", "s.h5", "--json"),
+    ("evaluate", "finished", "s.zarr", "--json"),
+    ("predict", "finished", "s.h5", "--top-k", "3", "--scores"),
+    ("predict", "finished", "s.zarr", "--top-k", "3", "--scores"),
+    ("predict", "finished", "test.zarr", "--top-k", "3", "--scores"),
+    ("evaluate", "finished", "test.zarr", "--json"),
+    ("info", "s.h5", "--verify", "--json"),
+    ("info", "s.zarr", "--verify", "--json"),
+    ("info", "finished/model", "--json"),
+)
+
+
+def damage(path: Path, rng: np.random.Generator) -> str:
+    """Flip a byte of a file or cut off its tail; says what was done."""
+    size = path.stat().st_size
+    if rng.integers(2):
+        at = int(rng.integers(size))
+        with path.open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ int(rng.integers(1, 256))]))
+        return f"{path.name}: byte {at} of {size} flipped"
+    left = int(rng.integers(size)) if rng.integers(2) else size - int(rng.integers(1, min(size, 16) + 1))
+    os.truncate(path, left)
+    return f"{path.name}: cut to {left} of {size} bytes"
+
+
+class Case:
+    """A damaged copy of some of the originals, and the judge of what commands make of it."""
+
+    def __init__(self, launcher, originals: Originals, folder: Path, copied: str) -> None:
+        self.launcher = launcher
+        self.originals = originals
+        self.folder = folder
+        for path in originals.folder.iterdir():
+            if path.name != copied:
+                os.symlink(path, folder / path.name)
+            elif path.is_dir():
+                shutil.copytree(path, folder / copied)
+            else:
+                shutil.copyfile(path, folder / copied)
+
+    def judge(self, words: tuple, same: Callable[[str], bool], names: tuple[str, ...]) -> str:
+        """Run a command, which may fail in one line with one of `names`, or must do the `same` as ever."""
+        ended = self.launcher(*words, cwd=self.folder, count=False)
+        lines = ended.err.splitlines()
+        told = (self.what, words, ended)
+        assert all(line.startswith("streamsvm: ") for line in lines), told
+        if ended.code == 1:
+            assert len(lines) == 1, told
+            assert any(name in ended.err for name in names), (names, told)
+            return "refused"
+        assert ended.code == 0, told
+        assert same(ended.out), ("another result", told)
+        if lines:
+            assert any(name in ended.err for name in names), (names, told)
+        return "another commit served" if lines else "no effect"
+
+    def trains(self, words: tuple, run: str, passes: int, names: tuple[str, ...]) -> str:
+        """Judge a command that trains a model."""
+        expected = self.originals.models[passes]
+        return self.judge(words, lambda out: content(self.folder / run / "model") == expected, names)
+
+    def reads(self, words: tuple, names: tuple[str, ...]) -> str:
+        """Judge a command that only prints."""
+        assert words in READING
+        return self.judge(words, lambda out: out == self.originals.outputs[words], names)
+
+
+@pytest.fixture
+def new_case(launcher, originals, tmp_path) -> Callable[[str], Case]:
+    made: list[Path] = []
+
+    def make(copied: str) -> Case:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        for old in made[-1:]:
+            shutil.rmtree(old)
+        made.append(folder)
+        return Case(launcher, originals, folder, copied)
+
+    return make
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+@pytest.mark.parametrize("store", STORES)
+def test_stores(new_case, store: str, number: int) -> None:
+    rng = np.random.default_rng([number, *store.encode()])
+    tally: collections.Counter = collections.Counter()
+    for turn in range(STORES[store]):
+        case = new_case(store)
+        root = case.folder / store
+        names: tuple[str, ...] = (store,)
+        path = root
+        if root.is_dir():
+            # First an array or a group, then one of its files: metadata as often as any array's chunks.
+            nodes = sorted(node.parent for node in root.rglob("zarr.json"))
+            node = nodes[turn % len(nodes)]
+            chunks = sorted((node / "c").glob("*"))
+            path = node / "zarr.json" if not chunks or rng.integers(3) == 0 else rng.choice(chunks)
+            names = (node.relative_to(root).as_posix().removeprefix("."),)
+        case.what = f"{path.relative_to(case.folder)}: {damage(path, rng)}"
+        verdict = case.reads(("info", store, "--verify", "--json"), names)
+        tally[f"verify: {verdict}"] += 1
+        use = turn % 3
+        if use == 0:
+            verdict = case.trains(("fit", store, "--out", "run", *FIT), "run", 2, names)
+        elif use == 1:
+            verdict = case.reads(("evaluate", "finished", store, "--json"), names)
+        else:
+            verdict = case.reads(("predict", "finished", store, "--top-k", "3", "--scores"), names)
+        tally[f"use: {verdict}"] += 1
+    print(store, dict(tally))
+    assert tally["verify: refused"] > STORES[store] / 2
+
+
+def damaged_run(new_case, pattern: str, rng: np.random.Generator) -> tuple[Case, str, str]:
+    """A case with one file of a run damaged, the run, and how messages must call the file."""
+    run, _, below = pattern.partition("/")
+    case = new_case(run)
+    path = rng.choice(sorted((case.folder / run).glob(below)))
+    case.what = damage(path, rng)
+    return case, run, path.relative_to(case.folder).as_posix()
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+@pytest.mark.parametrize("pattern", [*INTERRUPTED, *FINISHED])
+def test_runs(new_case, pattern: str, number: int) -> None:
+    """Resume and extend; the working copy of the weights, the metrics and the old model rule nothing."""
+    rng = np.random.default_rng([number, *pattern.encode()])
+    tally: collections.Counter = collections.Counter()
+    for turn in range({**INTERRUPTED, **FINISHED}[pattern]):
+        case, run, name = damaged_run(new_case, pattern, rng)
+        verified = case.judge(("info", run, "--verify", "--json"), lambda out: True, (name,))
+        if run == "interrupted" and turn % 3:
+            resumed = case.trains(("resume", run, "--json"), run, 2, (name,))
+        else:
+            resumed = case.trains(("resume", run, "--passes", 3, "--json"), run, 3, (name,))
+        tally[f"resume: {resumed}"] += 1
+        tally[f"verify: {verified}"] += 1
+        if resumed != "no effect":
+            assert verified == "refused", (case.what, name)
+    print(pattern, dict(tally))
+    if pattern.endswith(("metrics.jsonl", "run/weights.bin")) or "/model/" in pattern:
+        assert tally["resume: refused"] == 0
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+@pytest.mark.parametrize("pattern", MODELS)
+def test_models(new_case, pattern: str, number: int) -> None:
+    rng = np.random.default_rng([number, *pattern.encode()])
+    tally: collections.Counter = collections.Counter()
+    for turn in range(MODELS[pattern]):
+        case, _, name = damaged_run(new_case, pattern, rng)
+        words = [words for words in READING if words[1] == "finished" and words[2] == "test.zarr"][turn % 2]
+        tally[case.reads(words, (name,))] += 1
+        tally[f"info: {case.reads(('info', 'finished/model', '--json'), (name,))}"] += 1
+    print(pattern, dict(tally))
+    assert tally["refused"] > MODELS[pattern] / 2
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+@pytest.mark.parametrize("name", INPUTS)
+def test_compressed_inputs(new_case, name: str, number: int) -> None:
+    rng = np.random.default_rng([number, *name.encode()])
+    tally: collections.Counter = collections.Counter()
+    for _ in range(INPUTS[name]):
+        case = new_case(name)
+        case.what = damage(case.folder / name, rng)
+        expected = case.originals.fingerprint
+        verdict = case.judge(
+            ("convert", name, "--out", "new.zarr", "--json"),
+            lambda out, expected=expected: json.loads(out)["fingerprint"] == expected,
+            (name,),
+        )
+        tally[verdict] += 1
+        if verdict == "refused":
+            assert not (case.folder / "new.zarr").exists()
+            assert not (case.folder / ".new.zarr.partial").exists()
+    print(name, dict(tally))
+    assert tally["refused"] > INPUTS[name] / 2
+
+
+def test_in_processes_of_their_own(originals, tmp_path) -> None:
+    """The same from a cold start: exit code 1, and one line on stderr."""
+    for name, words in (
+        ("finished/model/coef.npy", ("predict", "finished", "test.zarr")),
+        ("s.zarr/X/data/c/3", ("fit", "s.zarr", "--out", "new")),
+        ("finished/run.json", ("resume", "finished", "--passes", "3")),
+        ("train.gz", ("convert", "train.gz", "--out", "new.h5")),
+    ):
+        folder = tmp_path / name.replace("/", "-")
+        shutil.copytree(originals.folder, folder)
+        path = folder / name
+        os.truncate(path, path.stat().st_size // 2)
+        done = subprocess.run(
+            [sys.executable, "-m", "streamsvm_cli.main", *words],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.startswith("streamsvm: ")
+        assert done.stderr.count("\n") == 1
+        assert name.removesuffix("/c/3").removeprefix("s.zarr/") in done.stderr

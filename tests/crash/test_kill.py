@@ -1,0 +1,475 @@
+"""Killed at any instant, as often as you like, a run ends in the bytes of one never interrupted."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BLOCKS = ("--block-rows", 200)  # 8 blocks a pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """What is trained; with `first` below `passes`, a finished run is extended."""
+
+    store: str
+    options: tuple
+    first: int = 3
+    passes: int = 3
+    every: int = 1  # blocks between commits
+
+    def fit(self, passes: int) -> list:
+        every = ("--checkpoint-every", self.every)
+        return [
+            "fit",
+            self.store,
+            "--out",
+            "run",
+            "--passes",
+            passes,
+            *BLOCKS,
+            *every,
+            *self.options,
+            "--json",
+        ]
+
+    def resume(self, run: str = "run") -> list:
+        return ["resume", run, "--passes", self.passes, "--checkpoint-every", self.every, "--json"]
+
+
+VARIANTS = {
+    "zarr": Variant("s.zarr", ("--C", 0.01, "--valid", "valid.zarr")),
+    "hdf5-cs": Variant("s.h5", ("--loss", "cs", "--dtype", "float64", "--gap", "end")),
+    "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.1, "--keep-duals"), first=1),
+    "rare-commits": Variant("s.h5", ("--C", 0.01), every=11),  # passes end without one
+    "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
+}
+# Where a kill can fall, for the tally: the first of these that the process was in.
+STAGES = (
+    *("checkpoint.commit", "checkpoint.recover", "model.save_model", "train._train_pass", "train._end_pass"),
+    *("writer.finish", "workplace.publish", "writer.append", "spool.append", "writer.__init__"),
+)
+# The trials of a variant: kills during convert, and during fit and resume.
+TRIALS = [(2, 1), (1, 2), (0, 3), (0, 2), (0, 1)]
+KILLS = sum(map(sum, TRIALS))
+ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 8))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """An uninterrupted conversion and training: what comes of them, and how many instants they have."""
+
+    folder: Path
+    fingerprint: str
+    model: dict[str, bytes]
+    metrics: list[dict]
+    convert_count: int
+    fit_count: int
+
+
+def result(ended) -> dict:
+    """What a command that must succeed has to say."""
+    assert (ended.code, ended.err) == (0, "")
+    return json.loads(ended.out)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def metrics(run: Path) -> list[dict]:
+    """The lines of the metrics, without what differs between equal trainings."""
+    varies = {"seconds", "rows_per_second", "waited_seconds", "bytes_read", "peak_memory_bytes"}
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key not in varies} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def reference(launcher, digits, tmp_path_factory) -> Callable[[str], Reference]:
+    known: dict[str, Reference] = {}
+
+    def make(name: str) -> Reference:
+        if name in known:
+            return known[name]
+        variant, folder = VARIANTS[name], tmp_path_factory.mktemp("reference")
+        converted = launcher("convert", digits / "train", "--out", variant.store, "--json", cwd=folder)
+        fingerprint = result(converted)["fingerprint"]
+        like = ("--like", variant.store, "--json")
+        result(launcher("convert", digits / "test", "--out", "valid.zarr", *like, cwd=folder))
+        fitted = launcher(*variant.fit(variant.first), cwd=folder)
+        result(fitted)
+        if variant.first != variant.passes:
+            result(launcher(*variant.fit(variant.passes), "--force", cwd=folder))
+        known[name] = Reference(
+            folder, fingerprint, content(folder / "run/model"), metrics(folder / "run"),
+            converted.count, fitted.count,
+        )  # fmt: skip
+        return known[name]
+
+    return make
+
+
+class Trial:
+    """One conversion and one training, killed over and over, in a folder of their own."""
+
+    def __init__(self, launcher, digits: Path, folder: Path, variant: Variant, reference: Reference) -> None:
+        self.launcher = launcher
+        self.text = digits / "train"
+        self.folder = folder
+        self.variant = variant
+        self.reference = reference
+        self.struck: list[str] = []
+
+    def strike(self, rng: np.random.Generator, command: list, count: int) -> None:
+        """Kill a command at one of its `count` instants; half the time, unsynced bytes are lost too."""
+        ended = self.launcher(
+            *command, cwd=self.folder, at=int(rng.integers(count)), lose=bool(rng.integers(2))
+        )
+        assert ended.code == -signal.SIGKILL, (command, ended)
+        place = next((stage for stage in STAGES if stage in ended.stack), "elsewhere")
+        self.struck.append(f"{command[0]}: {place}")
+
+    # -- convert -----------------------------------------------------------------------------------
+
+    def convert(self, rng: np.random.Generator, kills: int) -> None:
+        """Convert, killed `kills` times; where an older store stands, it or the new one is there after."""
+        command = ["convert", self.text, "--out", self.variant.store, "--json"]
+        allowed = {self.reference.fingerprint}
+        if rng.integers(2):
+            older = self.launcher(*command, "--seed", 1, cwd=self.folder)
+            allowed.add(result(older)["fingerprint"])
+            command.append("--force")
+        for _ in range(kills):
+            self.strike(rng, command, self.reference.convert_count)
+            for path in self.folder.iterdir():
+                if not path.name.startswith("."):
+                    assert path.name == self.variant.store
+                    assert self.fingerprint() in allowed
+            if (self.folder / self.variant.store).exists() and "--force" not in command:
+                # Killed after the new store took its place: it is whole, and the next run says so.
+                ended = self.launcher(*command, cwd=self.folder)
+                assert ended.code == 1
+                assert "exists already" in ended.err
+                assert [path.name for path in self.folder.iterdir()] == [self.variant.store]
+                command.append("--force")
+        assert result(self.launcher(*command, cwd=self.folder))["fingerprint"] == self.reference.fingerprint
+        assert [path.name for path in self.folder.iterdir()] == [self.variant.store]
+        assert self.fingerprint() == self.reference.fingerprint
+
+    def fingerprint(self) -> str:
+        info = self.launcher("info", self.variant.store, "--verify", "--json", cwd=self.folder)
+        return result(info)["fingerprint"]
+
+    # -- fit and resume ----------------------------------------------------------------------------
+
+    def train(self, rng: np.random.Generator, kills: int) -> None:
+        """Fit and resume, killed `kills` times, each at an instant of what is left to do."""
+        for name in (self.variant.store, "valid.zarr"):
+            if not (self.folder / name).exists():
+                os.symlink(self.reference.folder / name, self.folder / name)
+        run = self.folder / "run"
+        for _ in range(kills):
+            if (run / "run.json").exists():
+                command = self.variant.resume()
+                # The same on a copy, to its end: counts the instants, and is one more check.
+                shutil.copytree(run, self.folder / "probe")
+                probe = self.launcher(*self.variant.resume("probe"), cwd=self.folder)
+                result(probe)
+                assert content(self.folder / "probe/model") == self.reference.model
+                shutil.rmtree(self.folder / "probe")
+                count = probe.count
+            else:
+                command, count = self.variant.fit(self.variant.first), self.reference.fit_count
+            self.strike(rng, command, count)
+            self.spoil(rng)
+            if (run / "run.json").exists():
+                result(self.launcher("info", "run", "--verify", "--json", cwd=self.folder))
+
+    def spoil(self, rng: np.random.Generator) -> None:
+        """Overwrite the weights in use, as a power cut may: they are never the checkpoint."""
+        weights = self.folder / "run/weights.bin"
+        if weights.exists():
+            weights.write_bytes(rng.bytes(weights.stat().st_size))
+
+    def finish(self) -> None:
+        """Train to the end; everything must be as if nothing had happened."""
+        run = self.folder / "run"
+        if not (run / "run.json").exists():
+            result(self.launcher(*self.variant.fit(self.variant.first), cwd=self.folder))
+        record = result(self.launcher(*self.variant.resume(), cwd=self.folder))
+        assert content(run / "model") == self.reference.model
+        assert metrics(run) == self.reference.metrics
+        assert record["passes"] == self.variant.passes
+        # The two last commits, and the duals that they need.
+        assert len(list((run / "checkpoint").iterdir())) <= 2
+        left = {path.name for path in run.iterdir() if not path.name.startswith("duals-")}
+        assert left == {"run.json", "weights.bin", "checkpoint", "metrics.jsonl", "model", "lock"}
+        result(self.launcher("info", "run", "--verify", "--json", cwd=self.folder))
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_killed_at_counted_instants(
+    launcher, digits, reference, tmp_path, name: str, number: int, record_property
+) -> None:
+    expected = reference(name)
+    rng = np.random.default_rng([number, *name.encode()])
+    struck: list[list[str]] = []
+    for index, (in_convert, in_training) in enumerate(TRIALS):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        trial = Trial(launcher, digits, folder, VARIANTS[name], expected)
+        if in_convert:
+            trial.convert(rng, in_convert)
+        trial.train(rng, in_training)
+        trial.finish()
+        struck.append(trial.struck)
+        shutil.rmtree(folder)
+    tally = collections.Counter(place for trial in struck for place in trial)
+    print(f"{name} {number}: {dict(tally)}")
+    # What the promise says of the tests themselves.
+    assert tally.total() == KILLS
+    assert sum(len(trial) >= 2 for trial in struck) >= len(struck) / 2
+    if VARIANTS[name].every == 1:
+        assert sum(count for place, count in tally.items() if "checkpoint.commit" in place) >= 1
+    assert sum(count for place, count in tally.items() if place.startswith("resume")) >= 1
+
+
+def test_recovery_killed_at_every_instant(launcher, digits, reference, tmp_path) -> None:
+    """One interrupted run, and a resume of it that is killed before it trains, wherever that may be."""
+    name = "extended"
+    trial = Trial(launcher, digits, tmp_path, VARIANTS[name], reference(name))
+    trial.train(np.random.default_rng(0), 2)
+    for at in range(1000):
+        ended = launcher(*trial.variant.resume(), cwd=tmp_path, at=at, lose=bool(at % 2))
+        assert ended.code == -signal.SIGKILL
+        if "train._train_pass" in ended.stack:
+            break
+        trial.spoil(np.random.default_rng(at))
+    assert at > 10
+    trial.finish()
+
+
+@pytest.mark.slow
+def test_killed_at_every_instant(launcher, digits, reference, tmp_path) -> None:
+    """Each instant of a small fit in turn, and a resume."""
+    name = "hdf5-cs"
+    trial = Trial(launcher, digits, tmp_path, VARIANTS[name], reference(name))
+    trial.train(np.random.default_rng(0), 0)
+    fit = ("fit", trial.variant.store, "--out", "run", "--passes", 2, "--block-rows", 500)
+    fit = (*fit, "--checkpoint-every", 1, "--json")
+    whole = launcher(*fit, cwd=tmp_path)
+    model = content(tmp_path / "run/model")
+    for at in range(whole.count):
+        shutil.rmtree(tmp_path / "run")
+        assert launcher(*fit, cwd=tmp_path, at=at, lose=bool(at % 2)).code == -signal.SIGKILL
+        again = ("resume", "run", "--json") if (tmp_path / "run/run.json").exists() else fit
+        result(launcher(*again, cwd=tmp_path, count=False))
+        assert content(tmp_path / "run/model") == model
+
+
+def test_killed_while_replacing_a_run(launcher, digits, reference, tmp_path) -> None:
+    """A run that --force replaces is there as it was, or is no run any more."""
+    name = "hdf5-cs"
+    trial = Trial(launcher, digits, tmp_path, VARIANTS[name], reference(name))
+    trial.train(np.random.default_rng(0), 0)
+    old = [*trial.variant.fit(3), "--C", 0.5, "--force"]
+    result(launcher(*old, cwd=tmp_path))
+    old_model, old_files = content(tmp_path / "run/model"), files_below(tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "old")
+    old_settings = (tmp_path / "run/run.json").read_bytes()
+    for at in range(0, 45, 3):
+        ended = launcher(*trial.variant.fit(3), "--force", cwd=tmp_path, at=at)
+        assert ended.code == -signal.SIGKILL
+        settings = tmp_path / "run/run.json"
+        if settings.exists():
+            if settings.read_bytes() == old_settings:
+                assert files_below(tmp_path / "run") >= old_files
+            result(launcher(*trial.variant.resume(), cwd=tmp_path))
+            assert content(tmp_path / "run/model") in (old_model, trial.reference.model)
+        else:
+            trial.finish()
+        shutil.rmtree(tmp_path / "run")
+        shutil.copytree(tmp_path / "old", tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
+def test_killed_from_outside_at_any_time(launcher, digits, reference, tmp_path, number: int) -> None:
+    """Not reproducible, but at moments that no list of calls foresees."""
+    name = list(VARIANTS)[number % len(VARIANTS)]
+    trial = Trial(launcher, digits, tmp_path, VARIANTS[name], reference(name))
+    rng = np.random.default_rng(number)
+    run, kills = tmp_path / "run", 0
+    trial.train(rng, 0)
+    while kills < 8:
+        if (run / "run.json").exists():
+            command = trial.variant.resume()
+        else:
+            command = trial.variant.fit(trial.variant.first)
+        ended = launcher(*command, cwd=tmp_path, delay=float(rng.uniform(0, 0.15)), count=False)
+        assert ended.code in (0, -signal.SIGKILL), ended
+        if ended.code == 0:
+            assert content(run / "model")["coef.npy"]
+            shutil.rmtree(run)
+            continue
+        kills += 1
+        trial.spoil(rng)
+    trial.finish()
+
+
+# -- through the real command line -----------------------------------------------------------------
+
+
+def start(
+    *words: object, cwd: Path, program: tuple = ("-m", "streamsvm_cli.main"), **more
+) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, *map(str, program), *map(str, words)],
+        cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more,
+    )  # fmt: skip
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
+    """Wait for something that `process` brings about; it must not end before."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+
+
+def passes_done(run: Path) -> int:
+    path = run / "metrics.jsonl"
+    return path.read_text().count('"event": "pass"') if path.exists() else 0
+
+
+LONG = Variant("s.h5", ("--C", 0.01), first=40, passes=40)
+
+
+@pytest.fixture(scope="module")
+def long_run(launcher, digits, tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
+    """A store in a folder, and the model of many passes on it."""
+    folder = tmp_path_factory.mktemp("long")
+    result(launcher("convert", digits / "train", "--out", LONG.store, "--json", cwd=folder))
+    result(launcher(*LONG.fit(LONG.passes), cwd=folder))
+    model = content(folder / "run/model")
+    shutil.rmtree(folder / "run")
+    return folder, model
+
+
+def test_the_command_line_killed_twice(long_run, tmp_path) -> None:
+    folder, model = long_run
+    os.symlink(folder / LONG.store, tmp_path / LONG.store)
+    run = tmp_path / "run"
+    for command, passes in ((LONG.fit(LONG.passes), 3), (LONG.resume(), 9)):
+        with start(*command, cwd=tmp_path) as process:
+            until(lambda passes=passes: passes_done(run) >= passes, process)
+            process.kill()
+            process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (run / "model").exists()
+    with start(*LONG.resume(), cwd=tmp_path) as process:
+        assert process.communicate()[1] == ""
+    assert process.returncode == 0
+    assert content(run / "model") == model
+
+
+def test_a_cold_process_killed_within_a_commit(long_run, tmp_path) -> None:
+    folder, model = long_run
+    os.symlink(folder / LONG.store, tmp_path / LONG.store)
+    launcher_file = Path(__file__).with_name("launcher.py")
+    with start(1234, "--", *LONG.fit(LONG.passes), cwd=tmp_path, program=(launcher_file,)) as process:
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    with start(*LONG.resume(), cwd=tmp_path) as process:
+        assert process.communicate()[1] == ""
+    assert content(tmp_path / "run/model") == model
+
+
+# -- Ctrl-C and SIGTERM ----------------------------------------------------------------------------
+
+SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+
+
+def interrupted(code: int, message: str) -> None:
+    assert code == 130, (code, message)
+    assert message.startswith("streamsvm: ")
+    assert message.count("\n") == 1, message
+
+
+@SIGNALS
+def test_interrupted_at_counted_instants(launcher, digits, reference, tmp_path, sent: int) -> None:
+    """A signal ends the command after a commit; only one that comes when all is trained is too late."""
+    name = "hdf5-cs"
+    expected = reference(name)
+    trial = Trial(launcher, digits, tmp_path, VARIANTS[name], expected)
+    trial.train(np.random.default_rng(), 0)
+    rng = np.random.default_rng(sent)
+    codes = []
+    for _ in range(6):
+        at = int(rng.integers(expected.fit_count))
+        ended = launcher(*trial.variant.fit(trial.variant.first), cwd=tmp_path, at=at, sent=sent)
+        codes.append(ended.code)
+        if ended.code != 0:
+            interrupted(ended.code, ended.err)
+            assert "resume" in ended.err
+            assert list((tmp_path / "run/checkpoint").iterdir())
+        trial.finish()
+        shutil.rmtree(tmp_path / "run")
+    assert codes.count(130) >= 4
+
+
+@SIGNALS
+def test_convert_interrupted_at_counted_instants(launcher, digits, reference, tmp_path, sent: int) -> None:
+    expected = reference("zarr")
+    rng = np.random.default_rng(sent)
+    command = ("convert", digits / "train", "--out", "s.zarr", "--json")
+    for _ in range(6):
+        at = int(rng.integers(expected.convert_count))
+        ended = launcher(*command, cwd=tmp_path, at=at, sent=sent)
+        interrupted(ended.code, ended.err)
+        assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] in ([], ["s.zarr"])
+        again = launcher(*command, "--force", cwd=tmp_path)
+        assert result(again)["fingerprint"] == expected.fingerprint
+        assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
+        shutil.rmtree(tmp_path / "s.zarr")
+
+
+@SIGNALS
+def test_the_command_line_interrupted(long_run, tmp_path, sent: int) -> None:
+    folder, model = long_run
+    os.symlink(folder / LONG.store, tmp_path / LONG.store)
+    with start(*LONG.fit(LONG.passes), cwd=tmp_path) as process:
+        until(lambda: passes_done(tmp_path / "run") >= 2, process)
+        process.send_signal(sent)
+        interrupted(process.wait(), process.communicate()[1])
+    with start(*LONG.resume(), cwd=tmp_path) as process:
+        assert process.communicate()[1] == ""
+    assert content(tmp_path / "run/model") == model
+
+
+@SIGNALS
+def test_convert_from_a_pipe_interrupted(digits, tmp_path, sent: int) -> None:
+    """Half of the input is there when the signal comes; nothing stays."""
+    with start("convert", "-", "--out", "s.zarr", cwd=tmp_path, stdin=subprocess.PIPE) as process:
+        text = (digits / "train").read_text()
+        process.stdin.write(text[: len(text) // 2])
+        process.stdin.flush()
+        until(lambda: (tmp_path / ".s.zarr.partial").exists(), process)
+        process.send_signal(sent)
+        interrupted(process.wait(), process.stderr.read())
+    assert list(tmp_path.iterdir()) == []
