@@ -53,7 +53,10 @@ def workplace(out: Path, force: bool) -> Iterator[Path]:
             _check_replaceable(out, force)
             yield work
         finally:
-            remove(work)
+            # After an interrupt a container's own threads may still be writing: what they leave is no
+            # store, and goes with the next conversion.
+            with contextlib.suppress(OSError):
+                remove(work)
 
 
 def publish(made: Path, out: Path) -> None:

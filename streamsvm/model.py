@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import warnings
 import zlib
@@ -107,13 +108,16 @@ def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
         raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
     if size == 0:
         return np.zeros(shape, dtype)
-    coef = np.asarray(np.memmap(path, dtype, "r", offset=offset, shape=shape))
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    coef = np.frombuffer(mapped, dtype, shape[0] * shape[1], offset).reshape(shape)
     flat = coef.reshape(-1).view(np.uint8)
     crc = 0
     for at in range(0, size, _PIECE):
         crc = zlib.crc32(flat[at : at + _PIECE].data, crc)
     if crc != record["coef_crc32"]:
         raise ModelError(f"{path} is damaged: its checksum does not match")
+    mapped.madvise(mmap.MADV_RANDOM)  # from here on, rows are looked up in no order
     return coef
 
 
