@@ -12,7 +12,7 @@ from streamsvm.format import index_dtype
 from streamsvm.rows import Rows
 
 if TYPE_CHECKING:
-    from streamsvm_converters.libsvm import Counts
+    from streamsvm_converters.libsvm import Counts, LibsvmReader
 
 
 class TextRows:
@@ -27,35 +27,9 @@ class TextRows:
         Rows, skipped rows, unseen labels and features and so on, up to what was drawn so far.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[str | Path],
-        *,
-        classes: Sequence[str],
-        n_features: int,
-        index_base: int,
-        dtype: str = "float32",
-        unseen_label: str = "keep",
-        memory: int = 2**28,
-        on_error: str = "raise",
-    ) -> None:
-        from streamsvm_converters.libsvm import LibsvmReader
-
-        if index_base not in (0, 1):
-            raise ValueError(f"index_base is 0 or 1, not {index_base!r}")
-        self._shift = index_base
-        self._index_dtype = index_dtype(n_features)
-        self._reader = LibsvmReader(
-            [inputs] if isinstance(inputs, str | Path) else inputs,
-            dtype=dtype,
-            lowest_index=index_base,
-            last_index=n_features - 1 + index_base,
-            classes=classes,
-            unseen_label=unseen_label,
-            on_error=on_error,
-            memory=memory,
-        )
-        self.counts: Counts = self._reader.counts
+    def __init__(self, reader: LibsvmReader, shift: int, index_dtype: np.dtype) -> None:
+        self._reader, self._shift, self._index_dtype = reader, shift, index_dtype
+        self.counts: Counts = reader.counts
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         for batch in self._reader:
@@ -107,13 +81,18 @@ def read_rows(
     PlanError
         While iterating, if a line does not fit the memory; the message says what would do.
     """
-    return TextRows(
-        inputs,
-        classes=classes,
-        n_features=n_features,
-        index_base=index_base,
+    from streamsvm_converters.libsvm import LibsvmReader
+
+    if index_base not in (0, 1):
+        raise ValueError(f"index_base is 0 or 1, not {index_base!r}")
+    reader = LibsvmReader(
+        [inputs] if isinstance(inputs, str | Path) else inputs,
         dtype=dtype,
+        lowest_index=index_base,
+        last_index=n_features - 1 + index_base,
+        classes=classes,
         unseen_label=unseen_label,
-        memory=memory,
         on_error=on_error,
+        memory=memory,
     )
+    return TextRows(reader, index_base, index_dtype(n_features))

@@ -149,6 +149,29 @@ def first_argmax(scores, n_classes):
     return best
 
 
+# What a kernel adds up, by position in a float64 array of shape (N_TALLIES,).
+DUAL_SUM, LOSS_SUM, CORRECT, VISITED, EMPTY = range(5)
+N_TALLIES = 5
+
+
+@kernel
+def meet_row(scores, rows, i, weights, n_classes, tally):
+    """Score row `i`, and count it and whether its class wins.
+
+    Returns whether it has a part in the objective: not without a known label, and not with norm 0,
+    where all scores are equal and the first class wins whatever the weights.
+    """
+    y = rows.labels[i]
+    tally[VISITED] += 1
+    if rows.norm2[i] == 0 or y < 0:
+        tally[EMPTY] += 1
+        tally[CORRECT] += y == 0
+        return False
+    score_row(scores, rows, i, weights)
+    tally[CORRECT] += first_argmax(scores, n_classes) == y
+    return True
+
+
 @kernel
 def score_rows(rows, begin, end, weights, scores):
     """Write the scores of the rows `begin` to `end` into the first rows of `scores`, shape (any, K)."""
@@ -209,11 +232,6 @@ class Scratch(NamedTuple):
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
         scores, v, beta, delta = np.zeros((4, K), dtype)
         return cls(scores, v, beta, delta, np.zeros(K, np.int64))
-
-
-# What a kernel adds up, by position in a float64 array of shape (N_TALLIES,).
-DUAL_SUM, LOSS_SUM, CORRECT, VISITED, EMPTY = range(5)
-N_TALLIES = 5
 
 
 @kernel

@@ -20,19 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels import (
-    CORRECT,
-    DUAL_SUM,
-    EMPTY,
-    LOSS_SUM,
-    VISITED,
-    first_argmax,
-    has_room,
-    kernel,
-    load_duals,
-    score_row,
-    settle_row,
-)
+from streamsvm.kernels import DUAL_SUM, LOSS_SUM, has_room, kernel, load_duals, meet_row, settle_row
 
 TITLE = "Weston-Watkins (Wang & Scott 2021)"
 SOLVERS = ("newton", "sorted")
@@ -137,13 +125,8 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
         y = rows.labels[i]
         if keep and not has_room(pool, n_classes):
             return t
-        tally[VISITED] += 1
-        if rows.norm2[i] == 0 or y < 0:
-            tally[EMPTY] += 1
-            tally[CORRECT] += y == 0  # all scores are equal: the first class
+        if not meet_row(scores, rows, i, weights, n_classes, tally):
             continue
-        score_row(scores, rows, i, weights)
-        tally[CORRECT] += first_argmax(scores, n_classes) == y
         own = np.float64(scores[y])
         old_sum = load_duals(old, i, beta)
         inverse = 1.0 / (margin * margin * rows.norm2[i])
@@ -168,13 +151,8 @@ def loss_rows(rows, weights, n_classes, margin, scratch, tally):
     scores = scratch.scores
     for i in range(len(rows.labels)):
         y = rows.labels[i]
-        tally[VISITED] += 1
-        if rows.norm2[i] == 0 or y < 0:
-            tally[EMPTY] += 1
-            tally[CORRECT] += y == 0  # all scores are equal: the first class
+        if not meet_row(scores, rows, i, weights, n_classes, tally):
             continue
-        score_row(scores, rows, i, weights)
-        tally[CORRECT] += first_argmax(scores, n_classes) == y
         own = np.float64(scores[y])
         loss = 0.0
         for j in range(n_classes):
