@@ -105,7 +105,9 @@ def stop_on_signals() -> Iterator[Any]:
         if sys.stderr.isatty():
             print("\nstopping after this block; once more to stop at once", file=sys.stderr)
 
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    for each in before:
+        signal.signal(each, ask)
     try:
         yield lambda: asked
     finally:

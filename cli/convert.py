@@ -48,13 +48,17 @@ def convert(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Convert LIBSVM text to a chunked, checksummed store that anndata opens too."""
+    """Turn LIBSVM text into a store.
+
+    The store is chunked, checksummed and shuffled; anndata opens it too.
+    """
     console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
 
+    base = index_base if index_base == "auto" else int(index_base)
     with terminate_as_interrupt():
         report = to_store(
-            inputs, out, index_base=index_base, n_features=n_features, dtype=dtype,
+            inputs, out, index_base=base, n_features=n_features, dtype=dtype,
             shuffle=shuffle, seed=seed, memory=memory, codec=codec, chunk_nnz=chunk_nnz, like=like,
             unseen_label=unseen_label, on_error=on_error, force=force,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),

@@ -27,7 +27,10 @@ def demo(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Convert, train, kill, resume, compare, predict and evaluate on real data, in under a minute."""
+    """Do it all on real data, in under a minute.
+
+    Converts, trains, kills the training, resumes, compares, predicts and evaluates.
+    """
     console = Console(quiet=quiet, json=json)
     begin = time.perf_counter()
     _prepare(folder)

@@ -21,15 +21,18 @@ def evaluate(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Print accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong."""
+    """Measure a model on labelled data.
+
+    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong.
+    """
     console = Console(quiet=quiet, json=json)
     from streamsvm import evaluate as measure
     from streamsvm import load_model
 
     loaded = load_model(model)
     with ExitStack() as stack:
-        rows = batches(loaded, data, memory, label, stack)
-        result = measure(loaded, rows, top_k=(1, top_k))
+        rows = batches(loaded, data, memory // 2, label, stack, console)
+        result = measure(loaded, rows, top_k=(1, top_k), memory=memory // 2)
     console.say(f"{'rows':>12}  {result.n:,}")
     console.say(f"{'accuracy':>12}  {result.accuracy:.4f}")
     for k, value in result.top_k.items():

@@ -45,7 +45,10 @@ def fit(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Train a linear multi-class SVM on a store, in a few passes over the disk."""
+    """Train a linear multi-class SVM on a store.
+
+    Each pass reads the store once, and the exact duality gap after it once more (see --gap).
+    """
     console = Console(quiet=quiet, json=json)
     settings: dict[str, Any] = {
         "passes": passes, "C": C, "loss": loss, "margin": margin,
@@ -104,6 +107,8 @@ class Reporter:
             print_plan(self._console, event)
         elif event["event"] == "compile":
             self._console.say("compiling kernels; this happens once on a machine")
+        elif event["event"] == "ready" and event["seconds"] > 2:
+            self._console.say(f"kernels compiled in {event['seconds']:.0f} s")
         elif event["event"] == "rows" and event["rows"] >= 100:
             self._console.say(
                 f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"
@@ -128,7 +133,7 @@ def finish(console: Console, result: Any) -> None:
     for warning in result.warnings:
         console.warn(warning)
     if result.empty_rows:
-        console.say(f"{result.empty_rows:,} rows without a non-zero value took no part in training")
+        console.say(f"{result.empty_rows:,} rows of norm 0 took no part in training")
     line = f"{result.status}: {result.passes} passes in {result.seconds:.2f} s of training"
     if result.relative_gap is not None:
         line += f", relative gap {result.relative_gap:.2e}"

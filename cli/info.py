@@ -16,12 +16,17 @@ def info(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Describe a store, a run or a model, and with --verify check every byte that it relies on."""
+    """Describe a store, a run or a model.
+
+    With --verify every byte that it relies on is read and checked.
+    """
     console = Console(quiet=quiet, json=json)
     from streamsvm.inspection import inspect
 
     record = inspect(path, verify=verify, label=label, progress=console.progress)
     for key, value in record.items():
+        if value in (None, [], {}):
+            continue
         console.say(f"{key.replace('_', ' '):>20}  {_text(value)}")
     console.result(record)
 

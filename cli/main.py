@@ -53,6 +53,9 @@ def run() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        print(f"streamsvm: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
     except MemoryError:
         print("streamsvm: out of memory; give a smaller --memory", file=sys.stderr)
         sys.exit(1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
-from streamsvm_cli.console import Console, Json, Memory, Quiet, is_store
+from streamsvm_cli.console import Console, Json, Memory, Quiet, is_store, terminate_as_interrupt
 
 
 def predict(
@@ -26,7 +26,10 @@ def predict(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Print the predicted label of each row, in the order of the data."""
+    """Print the predicted label of each row.
+
+    Rows come in the order of the data.
+    """
     if json and out is None:
         raise typer.BadParameter("--json needs --out: stdout cannot hold both")
     console = Console(quiet=quiet, json=json)
@@ -35,25 +38,50 @@ def predict(
     loaded = load_model(model)
     n = 0
     with ExitStack() as stack:
-        aside = out.with_name(out.name + ".tmp") if out else None
-        file = stack.enter_context(aside.open("w", encoding="utf-8")) if aside else sys.stdout
-        for rows in batches(loaded, data, memory, label, stack):
-            for _, piece in loaded.scores(rows):
+        stack.enter_context(terminate_as_interrupt())
+        file = sys.stdout if out is None else stack.enter_context(replacing(out))
+        for rows in batches(loaded, data, memory // 2, label, stack, console, labelled=False):
+            for _, piece in loaded.scores(rows, memory // 16):
                 n += len(piece)
                 file.writelines(lines(loaded.classes_, piece, top_k, scores))
-    if out and aside:
-        os.replace(aside, out)
+    if out:
         console.say(f"{n:,} predictions: {out}")
     console.result({"n": n, "out": str(out)})
 
 
-def batches(model: Any, data: Path, memory: int, label: str | None, stack: ExitStack) -> Iterator[Any]:
+@contextmanager
+def replacing(out: Path) -> Iterator[TextIO]:
+    """A text file that takes the place of `out` when all is written; devices are written to as they are."""
+    if out.exists() and not out.is_file():
+        with out.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    out = out.resolve()  # a link goes on pointing to what is replaced
+    aside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            yield file
+        os.replace(aside, out)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def batches(
+    model: Any,
+    data: Path,
+    memory: int,
+    label: str | None,
+    stack: ExitStack,
+    console: Console,
+    *,
+    labelled: bool = True,
+) -> Iterator[Any]:
     """Rows of a store or of LIBSVM text, for a model, in their order."""
     if str(data) != "-" and is_store(data):
         from streamsvm import open_store
 
         store = stack.enter_context(open_store(data, label=label))
-        yield from model.batches(store, memory)
+        yield from model.batches(store, memory, labelled=labelled)
         return
     from streamsvm_converters import read_rows
 
@@ -74,6 +102,11 @@ def batches(model: Any, data: Path, memory: int, label: str | None, stack: ExitS
     )
     for rows, _ in text:
         yield rows
+    counts = text.counts
+    if counts.unseen_features:
+        console.warn(f"dropped {counts.unseen_features:,} values of features unknown to the model")
+    if labelled and counts.unseen_labels:
+        console.warn(f"{counts.unseen_labels:,} rows have labels unknown to the model: counted as wrong")
 
 
 def lines(classes: Any, scores: Any, top_k: int, with_scores: bool) -> Iterator[str]:

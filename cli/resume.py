@@ -14,17 +14,18 @@ def resume(
     run: Annotated[Path, typer.Argument(help="Run directory.")],
     passes: Annotated[int | None, typer.Option(min=1, help="New total number of passes.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where the store is now, if it was moved.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Where the --valid store is now, or another.")] = None,
     checkpoint_every: Every = "60s",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Continue an interrupted run, or extend a finished one with --passes."""
+    """Continue an interrupted run, or extend one."""
     console = Console(quiet=quiet, json=json)
     from streamsvm import train
 
     with stop_on_signals() as stop:
         result = train.resume(
-            run, passes=passes, store=store, checkpoint_every=checkpoint_every,
+            run, passes=passes, store=store, valid=valid, checkpoint_every=checkpoint_every,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     finish(console, result)

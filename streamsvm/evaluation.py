@@ -34,8 +34,13 @@ class Evaluation:
     micro_f1: float
 
 
-def evaluate(model: Model, batches: Iterable[Rows], top_k: Iterable[int] = (1, 5)) -> Evaluation:
-    """Stream `batches` through `model` and compare with their labels."""
+def evaluate(
+    model: Model, batches: Iterable[Rows], top_k: Iterable[int] = (1, 5), memory: int = 2**26
+) -> Evaluation:
+    """Stream `batches` through `model` and compare with their labels.
+
+    Scores take at most `memory` bytes, beside the batches.
+    """
     n_classes = len(model.classes_)
     wanted = sorted(set(top_k))
     hits = np.zeros(len(wanted), np.int64)
@@ -43,7 +48,7 @@ def evaluate(model: Model, batches: Iterable[Rows], top_k: Iterable[int] = (1, 5
     n = 0
     for rows in batches:
         n += rows.n_rows
-        for begin, scores in model.scores(rows):
+        for begin, scores in model.scores(rows, memory // 8):  # and as much again several times, to rank them
             labels = rows.labels[begin : begin + len(scores)]
             best = scores.argmax(axis=1)
             known = np.flatnonzero(labels >= 0)

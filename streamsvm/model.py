@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
 
 _PIECE = 2**24  # bytes of coefficients written or checked at a time
-_SCORES = 2**26  # bytes of scores computed at a time
 
 
 def save_model(folder: Path, weights: np.ndarray, record: dict[str, Any]) -> None:
@@ -141,11 +140,12 @@ class Model:
         self.n_features = coef.shape[0]
         self.record = record
 
-    def batches(self, store: Store, memory: int = 2**28) -> Iterator[Rows]:
+    def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
         """The rows of a store in its order, some at a time within `memory` bytes, ready to score.
 
         Labels are in this model's codes, -1 where it does not know them. Raises `StoreError` if the
-        store has features that the model lacks, or counts them differently.
+        store has features that the model lacks, or counts them differently, or, if `labelled`, none
+        of its labels is known.
         """
         from streamsvm.stream import ReadAhead, blocks_to_score
 
@@ -156,11 +156,12 @@ class Model:
             index_base=self.record.get("index_base"),
             dtype=self.coef_.dtype,
             memory=memory,
+            labelled=labelled,
         )
         yield from ReadAhead()(blocks.read, range(len(blocks)))
 
-    def scores(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
-        """Scores of `rows`, some at a time.
+    def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
+        """Scores of `rows`, some at a time: an array of at most `memory` bytes, or of one row.
 
         Yields
         ------
@@ -173,7 +174,7 @@ class Model:
 
         rows = rows._replace(data=rows.data.astype(self.coef_.dtype, copy=False))
         n_classes = len(self.classes_)
-        step = max(1, _SCORES // max(1, n_classes * self.coef_.itemsize))
+        step = max(1, memory // max(1, n_classes * self.coef_.itemsize))
         scores = np.empty((min(step, rows.n_rows), n_classes), self.coef_.dtype)
         for begin in range(0, rows.n_rows, step):
             end = min(begin + step, rows.n_rows)

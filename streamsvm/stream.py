@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import os
 import resource
 import sys
 import time
@@ -212,6 +214,16 @@ class Blocks:
         return rows
 
 
+def open_like(path: str | os.PathLike, label: str | None) -> Store:
+    """Open a store of ours, or with the column `label` one of others."""
+    from streamsvm.store import open_store
+
+    if label is not None:
+        with contextlib.suppress(StoreError):
+            return open_store(path)
+    return open_store(path, label=label)
+
+
 def blocks_to_score(
     store: Store,
     *,
@@ -220,12 +232,18 @@ def blocks_to_score(
     index_base: int | None,
     dtype: np.dtype,
     memory: int,
+    labelled: bool = True,
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
-    Labels come in the model's codes, whatever the store's; raises `StoreError` if the store's
-    features are not the model's.
+    Labels come in the model's codes, whatever the store's. Raises `StoreError` if the store's
+    features are not the model's, or, if `labelled`, none of its classes is.
     """
+    if not store.native and store.n_features != n_features:
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "
+            "of the training data, in their order"
+        )
     if store.n_features > n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}; convert it "
@@ -236,7 +254,7 @@ def blocks_to_score(
             f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
             "convert it with --like and the store that the model was trained on"
         )
-    if not set(classes) & set(store.classes):
+    if labelled and not set(classes) & set(store.classes):
         raise StoreError(
             f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
             f"{tuple(classes[:1])}); convert it with --like and the store that the model was trained on"

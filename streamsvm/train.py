@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.checkpoint import Position, RunDir, commit, prune, recover
-from streamsvm.errors import Interrupted, RunError, StoreError
+from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.kernels import (
     CORRECT,
     DUAL_SUM,
@@ -46,9 +46,11 @@ from streamsvm.stream import (
     cut_blocks,
     dual_id_dtype,
     make_plan,
+    open_like,
     private_memory,
 )
 
+_LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
 
 Report = Callable[[dict[str, Any]], None]
@@ -184,9 +186,7 @@ def fit(
             },
             "plan": dataclasses.asdict(plan),
         }
-        if asked.valid is not None:
-            with open_store(asked.valid, label=asked.label) as held_out:
-                _blocks_to_score(held_out, opened, asked)  # a mistake shows now, not after a pass
+        _check_valid(opened, asked)
         with _claimed(run, force=force):
             run.write_settings(record)
             return _Training(run, opened, record, starts, every, report, progress, stop).run_to_end()
@@ -216,6 +216,7 @@ def resume(
     *,
     passes: int | None = None,
     store: str | Path | None = None,
+    valid: str | Path | None = None,
     checkpoint_every: str | float = "60s",
     report: Report | None = None,
     progress: Progress | None = None,
@@ -233,6 +234,8 @@ def resume(
         New total number of passes.
     store : path, optional
         Where the run's store is now, if it was moved; it must be the same store.
+    valid : path, optional
+        Another store to measure the accuracy on from here, or where it is now.
     checkpoint_every, report, progress, stop
         As for `fit`.
 
@@ -263,8 +266,10 @@ def resume(
                 )
             if passes is not None and passes != settings.passes:
                 record = _extended(directory, record, passes)
-            if path != record["store"]["path"]:
-                record["store"]["path"] = path
+            if valid is not None:
+                record["settings"]["valid"] = os.path.abspath(valid)
+            _check_valid(opened, Settings(**record["settings"]))
+            record["store"]["path"] = path
             directory.write_settings(record)
             training = _Training(directory, opened, record, starts, every, report, progress, stop)
             return training.run_to_end()
@@ -277,6 +282,12 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
     dtype = np.dtype(settings.dtype)
+    size = store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
+    if size > _LARGEST_FILE:
+        raise PlanError(
+            f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
+            "bytes, more than a file can; number the features without gaps, and convert again"
+        )
     plan = make_plan(
         store,
         dtype=dtype,
@@ -286,6 +297,13 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         block_rows=settings.block_rows,
     )
     return plan, cut_blocks(store, plan)
+
+
+def _check_valid(store: Store, settings: Settings) -> None:
+    """Raise now, not after a pass, if the validation store cannot be used."""
+    if settings.valid is not None:
+        with open_like(settings.valid, settings.label) as held_out:
+            _blocks_to_score(held_out, store, settings)
 
 
 def _blocks_to_score(held_out: Store, store: Store, settings: Settings) -> Blocks:
@@ -343,10 +361,15 @@ def _claimed(run: RunDir, *, force: bool):
         run.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot create {run.path}: {error.strerror}") from None
-    ours = re.compile(r"run\.json|weights\.bin|checkpoint|metrics\.jsonl|model.*|lock|duals-\d+\.bin|.*\.tmp")
-    foreign = [p.name for p in run.path.iterdir() if not ours.fullmatch(p.name)]
-    if foreign:
-        raise RunError(f"{run.path} holds other files ({foreign[0]}); choose a new folder for the run")
+    names = [path.name for path in run.path.iterdir()]
+    ours = re.compile(
+        r"run\.json(\.tmp)?|weights\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock|duals-\d+\.bin"
+    )
+    foreign = [name for name in names if not ours.fullmatch(name)]
+    if foreign or (names and run.lock.name not in names):  # every run has its lock from the first moment
+        raise RunError(
+            f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
+        )
     with _locked(run):
         if run.settings.exists() and not force:
             raise RunError(
@@ -404,7 +427,8 @@ class _Training:
         self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
         position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype)
         fresh = position is None
-        if fresh:
+        if fresh and self.run.metrics.exists():
+            self.warnings.append(f"{self.run.path} has no commit; it starts from the beginning")
             files.remove(self.run.metrics)
         if position is not None:
             self._check(position)
@@ -571,7 +595,7 @@ class _Training:
         return score_blocks(blocks, self.weights, self.loss, settings.margin, self.store.n_classes, step)
 
     def _valid_accuracy(self, valid: str | os.PathLike, this_pass: int) -> float:
-        with open_store(valid, label=self.settings.label) as store:
+        with open_like(valid, self.settings.label) as store:
             blocks = _blocks_to_score(store, self.store, self.settings)
             return self._score(blocks, f"valid {this_pass}").accuracy
 

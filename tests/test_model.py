@@ -96,12 +96,11 @@ def test_duplicate_entries_add_up_and_the_input_stays(folder: Path, coef: np.nda
     assert unsummed.nnz == 3
 
 
-def test_scores_come_in_pieces_of_bounded_size(
-    folder: Path, coef: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streamsvm.model._SCORES", 7 * K * 4)
+def test_scores_come_in_pieces_of_bounded_size(folder: Path, coef: np.ndarray) -> None:
     X, labels = make_problem(100, D, 3)
-    pieces = [(begin, scores.copy()) for begin, scores in load_model(folder).scores(as_rows(X, labels))]
+    pieces = [
+        (begin, scores.copy()) for begin, scores in load_model(folder).scores(as_rows(X, labels), 7 * K * 4)
+    ]
     assert [begin for begin, _ in pieces] == list(range(0, 100, 7))
     np.testing.assert_allclose(np.concatenate([s for _, s in pieces]), X @ coef[:, :K], rtol=1e-5, atol=1e-5)
 

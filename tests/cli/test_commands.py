@@ -195,6 +195,82 @@ def test_a_failure_is_one_line_that_says_what_to_do(
     assert sorted(tmp_path.iterdir()) == []
 
 
+def test_convert_takes_every_option(folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "a.svm"
+    text.write_text("1 1:0.5 3:0\n2 4:1 2:1\nx:1\n")
+    out = succeeds(
+        "convert", text, "--out", "a.h5", "--index-base", 0, "--n-features", 9, "--dtype", "float64",
+        "--no-shuffle", "--seed", 3, "--memory", "64M", "--codec", "none", "--chunk-nnz", 8,
+        "--on-error", "fix", "--json", cwd=tmp_path,
+    )  # fmt: skip
+    record = json.loads(out)
+    expected = {"n": 2, "d": 9, "nnz": 3, "index_base": 0, "skipped": 1, "repaired": 1, "explicit_zeros": 1}
+    assert {key: record[key] for key in expected} == expected
+    text.write_text("2 1:1 77:3\n3 1:1\n")
+    like = ("--like", "a.h5", "--unseen-label", "keep", "--codec", "small", "--index-base", "0", "--json")
+    record = json.loads(succeeds("convert", text, "--out", "b.zarr", *like, cwd=tmp_path))
+    assert (record["d"], record["unseen_features"], record["unseen_labels"]) == (9, 1, 1)
+    assert "contradicts" in fails(
+        1, "convert", text, "-o", "c.h5", "--like", "a.h5", "--index-base", 1, cwd=tmp_path
+    )
+
+
+def test_fit_never_takes_a_folder_of_others_for_a_run(folder: Path, tmp_path: Path) -> None:
+    for name in ("models/mine.pt", "model/mine.pt", "notes.tmp"):
+        path = tmp_path / name.replace("/", "-") / name
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+        run = tmp_path / name.replace("/", "-")
+        assert "other files" in fails(1, "fit", folder / "train.zarr", "--out", run, "--force", cwd=tmp_path)
+        assert path.read_text() == "mine"
+
+
+def test_predictions_go_where_they_should(folder: Path, tmp_path: Path) -> None:
+    predict = ("predict", folder / "run", folder / "digits.test")
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    succeeds(*predict, "--out", "link", cwd=tmp_path)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text().count("\n") == 360
+    succeeds(*predict, "--out", "/dev/null", cwd=tmp_path)
+    assert Path("/dev/null").is_char_device()
+    for out in ("absent/p.txt", "."):
+        fails(1, *predict, "--out", out, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "target"]
+
+
+def test_predict_needs_no_labels_and_says_what_it_drops(folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "plain"
+    text.write_text("? 1:3 9999:2\n? 5:1\n")
+    done = streamsvm("predict", folder / "run", text, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.count(b"\n") == 2
+    assert b"dropped 1 values of features unknown" in done.stderr
+    succeeds("convert", text, "--out", "plain.h5", cwd=tmp_path)
+    (tmp_path / "plain").write_text("? 1:3\n? 5:1\n")
+    succeeds("convert", text, "--out", "narrow.h5", cwd=tmp_path)
+    assert succeeds("predict", folder / "run", "narrow.h5", cwd=tmp_path).count("\n") == 2
+    assert "--like" in fails(1, "predict", folder / "run", "plain.h5", cwd=tmp_path)
+    assert "classes" in fails(1, "evaluate", folder / "run", "narrow.h5", cwd=tmp_path)
+
+
+def test_a_moved_validation_store_stops_a_resume_at_once(folder: Path, tmp_path: Path) -> None:
+    succeeds("convert", folder / "digits.test", "--like", folder / "train.zarr", "-o", "v.h5", cwd=tmp_path)
+    fit = ("fit", folder / "train.zarr", "--out", "r", "--passes", 2, "--valid", "v.h5")
+    succeeds(*fit, cwd=tmp_path)
+    (tmp_path / "v.h5").rename(tmp_path / "w.h5")
+    assert "v.h5" in fails(1, "resume", "r", "--passes", 3, cwd=tmp_path)
+    record = json.loads(succeeds("resume", "r", "--passes", 3, "--valid", "w.h5", "--json", cwd=tmp_path))
+    assert record["passes"] == 3
+
+
+def test_features_without_end_are_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "wide").write_text("a 4611686018427387902:1\nb 1:2\n")
+    succeeds("convert", "wide", "--out", "wide.zarr", cwd=tmp_path)
+    assert "features" in fails(1, "fit", "wide.zarr", "--out", "r", cwd=tmp_path)
+    assert not (tmp_path / "r").exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [
