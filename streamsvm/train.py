@@ -427,8 +427,9 @@ class _Training:
         self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
         position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype)
         fresh = position is None
-        if fresh and self.run.metrics.exists():
-            self.warnings.append(f"{self.run.path} has no commit; it starts from the beginning")
+        if fresh:
+            if self.run.model.exists():  # of a run that ended, so it had commits
+                self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
             files.remove(self.run.metrics)
         if position is not None:
             self._check(position)
