@@ -399,7 +399,6 @@ class _Training:
     ) -> None:
         self.run = run
         self.store = store
-        self.record = record
         self.settings = Settings(**record["settings"])
         self.plan = Plan(**record["plan"])
         self.every = every
