@@ -25,6 +25,12 @@ def fit(
         Literal["float32", "float64"], typer.Option(help="Precision of weights and duals.")
     ] = "float32",
     seed: Annotated[int, typer.Option(min=0, help="Determines the order of blocks and rows.")] = 0,
+    inner_passes: Annotated[
+        str, typer.Option(help="Revisits of a block's rows while they are in memory: a number, or auto.")
+    ] = "auto",
+    average: Annotated[
+        bool | None, typer.Option(help="Average the weights; default for at most 5 passes.")
+    ] = None,
     memory: Memory = "2G",  # type: ignore[assignment]
     tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
     gap: Annotated[
@@ -54,7 +60,8 @@ def fit(
         "passes": passes, "C": C, "loss": loss, "margin": margin,
         "solver": solver, "dtype": dtype, "seed": seed, "memory": memory,
         "tol": tol, "gap": gap, "valid": valid, "label": label, "keep_duals": keep_duals,
-        "block_rows": block_rows,
+        "block_rows": block_rows, "average": average,
+        "inner_passes": int(inner_passes) if inner_passes.isdecimal() else inner_passes,
     }  # fmt: skip
     from streamsvm import train
 
@@ -90,10 +97,13 @@ class Reporter:
         ("dual", 13, "dual", ".6g"),
         ("primal", 13, "primal", ".6g"),
         ("rel. gap", 9, "relative_gap", ".2e"),
-        ("accuracy", 9, "accuracy", ".4f"),
-        ("valid", 7, "valid_accuracy", ".4f"),
+        ("accuracy", 8, "accuracy", ".4f"),
+        ("averaged", 8, "average_accuracy", ".4f"),
+        ("valid", 6, "valid_accuracy", ".4f"),
+        ("averaged", 8, "average_valid_accuracy", ".4f"),
         ("rows/s", 10, "rows_per_second", ",.0f"),
-        ("seconds", 8, "seconds", ".2f"),
+        ("seconds", 7, "seconds", ".2f"),
+        ("waited", 6, "waited_fraction", ".0%"),
         ("read", 9, "bytes_read", "size"),
         ("peak", 9, "peak_memory_bytes", "size"),
     )

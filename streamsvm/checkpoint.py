@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.errors import PlanError, RunError
-from streamsvm.kernels import N_TALLIES
+from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.settings import Settings
 from streamsvm.state import check_log, copy_weights, file_crc
 from streamsvm.stream import Plan
@@ -68,6 +68,7 @@ class RunDir:
         self.path = Path(path)
         self.settings = self.path / format.RUN_JSON
         self.weights = self.path / format.WEIGHTS
+        self.lag = self.path / format.LAG
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
@@ -124,7 +125,7 @@ class RunDir:
         return self.checkpoints / f"{number:08d}"
 
 
-def commit(run: RunDir, position: Position, weights: np.ndarray) -> None:
+def commit(run: RunDir, position: Position, weights: Weights) -> None:
     """Make `position` the state that a crash falls back to.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`.
@@ -134,12 +135,13 @@ def commit(run: RunDir, position: Position, weights: np.ndarray) -> None:
     aside = run.checkpoints / _ASIDE
     files.remove(aside)
     aside.mkdir()
-    crc = copy_weights(weights, aside / format.WEIGHTS)
+    names = weights_names(len(weights.lag) > 0)
+    crcs = {name: copy_weights(array, aside / name) for name, array in zip(names, weights[:2], strict=False)}
     manifest = format.sealed(
         {
             "version": format.RUN_VERSION,
-            "weights_crc32": crc,
-            "weights_shape": list(weights.shape),
+            "weights_crc32": crcs,
+            "weights_shape": list(weights.now.shape),
             **dataclasses.asdict(position),
             "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
         }
@@ -153,6 +155,11 @@ def commit(run: RunDir, position: Position, weights: np.ndarray) -> None:
     os.rename(aside, run.commit_path(number))
     files.sync_dir(run.checkpoints)
     prune(run, position.log_lengths)
+
+
+def weights_names(average: bool) -> tuple[str, ...]:
+    """The files that hold the weights of a run."""
+    return (format.WEIGHTS, format.LAG) if average else (format.WEIGHTS,)
 
 
 def prune(run: RunDir, in_use: Iterable[int]) -> None:
@@ -176,7 +183,11 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
 
 
 def recover(
-    run: RunDir, shape: tuple[int, int], values_dtype: np.dtype, ids_dtype: np.dtype
+    run: RunDir,
+    shape: tuple[int, int],
+    values_dtype: np.dtype,
+    ids_dtype: np.dtype,
+    names: Sequence[str],
 ) -> tuple[Position | None, list[str]]:
     """Restore the newest undamaged commit into the run's working files.
 
@@ -197,11 +208,12 @@ def recover(
     for number in numbers:
         folder = run.commit_path(number)
         try:
-            position = read_commit(run, folder, shape, values_dtype, ids_dtype)
+            position = read_commit(run, folder, shape, values_dtype, ids_dtype, names)
         except RunError as error:
             reasons.append(str(error))
             continue
-        shutil.copyfile(folder / format.WEIGHTS, run.weights)
+        for name in names:
+            shutil.copyfile(folder / name, run.path / name)
         for newer in (n for n in numbers if n > number):
             files.remove(run.commit_path(newer))
         if run.metrics.exists() and run.metrics.stat().st_size > position.metrics_length:
@@ -220,6 +232,7 @@ def read_commit(
     shape: tuple[int, int],
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
+    names: Sequence[str],
     *,
     verify: bool = True,
 ) -> Position:
@@ -236,17 +249,18 @@ def read_commit(
             raise RunError(f"{manifest_path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
         if manifest["weights_shape"] != list(shape):
             raise RunError(f"{manifest_path} belongs to a run of another shape")
-        names = {field.name for field in dataclasses.fields(Position)}
-        position = Position(**{key: value for key, value in manifest.items() if key in names})
+        fields = {field.name for field in dataclasses.fields(Position)}
+        position = Position(**{key: value for key, value in manifest.items() if key in fields})
         position.log_lengths = {int(p): length for p, length in manifest["log_lengths"].items()}
         if not _is_sound(position):
             raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
         if not verify:
             return position
-        weights = folder / format.WEIGHTS
         size = shape[0] * shape[1] * values_dtype.itemsize
-        if weights.stat().st_size != size or file_crc(weights) != manifest["weights_crc32"]:
-            raise RunError(f"{weights} is damaged: its checksum does not match")
+        for name in names:
+            path = folder / name
+            if path.stat().st_size != size or file_crc(path) != manifest["weights_crc32"][name]:
+                raise RunError(f"{path} is damaged: its checksum does not match")
         for pass_number, length in position.log_lengths.items():
             check_log(run.duals(pass_number), length, values_dtype, ids_dtype)
     except FileNotFoundError as error:

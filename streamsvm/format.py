@@ -27,9 +27,10 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 1
+RUN_VERSION = 2
 RUN_JSON = "run.json"
 WEIGHTS = "weights.bin"
+LAG = "weights-avg.bin"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"

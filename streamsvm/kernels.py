@@ -15,9 +15,31 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from streamsvm.simd import (
+    LINE,
+    above,
+    add,
+    lane_bits,
+    lanes,
+    load,
+    load2,
+    load2_first,
+    lowest_bit,
+    multiply,
+    multiply_add,
+    prefetch,
+    splat,
+    store,
+    store2,
+    store_first,
+)
+
 OPTIONS: dict[str, Any] = {
     "cache": True,  # compiled once a machine, then loaded from disk
     "nogil": True,  # the reading thread runs beside the kernel
+    # Without reference counts, which cost more calls a row than the row's work where it is small.
+    # Nothing can be allocated then.
+    "_nrt": False,
     "error_model": "numpy",  # a division needs no branch for zero
     # Sums may be reordered and fused into vectors. Not nnan, ninf or arcp: damaged numbers must
     # stay visible, and a quotient must stay the correctly rounded one.
@@ -30,22 +52,41 @@ def _source_digest() -> str:
     """Hash of every file that holds kernels."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in [here / "kernels.py", here / "rows.py", *sorted((here / "losses").glob("*.py"))]:
+    for path in [
+        here / "kernels.py",
+        here / "rows.py",
+        here / "simd.py",
+        *sorted((here / "losses").glob("*.py")),
+    ]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def kernel(function: Callable) -> Any:
+def kernel(function: Callable, **more: Any) -> Any:
     """Compile `function` with the project's options, and cache it until any kernel file changes.
 
     Numba alone compares only the file that the function stands in, and would go on loading a
     stale callee that was inlined from another one.
     """
-    dispatcher = numba.njit(**OPTIONS)(function)
+    dispatcher = numba.njit(**(OPTIONS | more))(function)
     files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if hasattr(files, "_source_stamp"):
         files._source_stamp = (files._source_stamp, _source_digest())
     return dispatcher
+
+
+def inlined(function: Callable) -> Any:
+    """A kernel that becomes a part of its callers.
+
+    A call passes each array as seven numbers: to call a kernel for every row takes longer than
+    many of them work.
+    """
+    return kernel(function, forceinline=True)
+
+
+def allocating(function: Callable) -> Any:
+    """A kernel that makes arrays."""
+    return kernel(function, _nrt=True)
 
 
 def is_compiled(dispatcher: Any) -> bool:
@@ -63,7 +104,7 @@ _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
 
-@kernel
+@inlined
 def mix(state):
     """The SplitMix64 finaliser: a bijection of 64-bit integers."""
     state = (state ^ (state >> np.uint64(30))) * _MIX1
@@ -71,7 +112,7 @@ def mix(state):
     return state ^ (state >> np.uint64(31))
 
 
-@kernel
+@allocating
 def permutation(n, seed, stage, block, inner):
     """A shuffle of 0..n-1 (int64) that depends on nothing but its arguments."""
     key = mix(np.uint64(seed) + _GAMMA)
@@ -88,88 +129,199 @@ def permutation(n, seed, stage, block, inner):
 
 # -- rows and weights ------------------------------------------------------------------------------
 
+_AHEAD = 2  # rows fetched ahead of their visit: one is too late, more crowd the cache
+
+
+class Weights(NamedTuple):
+    """The weights in use and, for their average, how far it lags behind.
+
+    The average of the iterates w_0..w_{T-1}, of which w_s weighs (s + 1)^p - s^p, is
+    w_T - Σ_t (t/T)^p Δw_t. With time counted in units of `horizon`, ``lag`` is that sum.
+    """
+
+    now: np.ndarray  # (n_features, K)
+    lag: np.ndarray  # the same shape, or (0, K) where no average is wanted
+    horizon: float  # visits
+
+
+AVERAGE_POWER = 4  # p: iterate t weighs about t³, for rare features are learned late
+
 
 def padded_classes(n_classes: int, dtype: np.dtype) -> int:
-    """Columns of the weights: whole 64-byte lines, or a power of two of columns below half a line."""
-    if n_classes * dtype.itemsize <= 32:
-        return 1 << max(n_classes - 1, 1).bit_length()
-    line = 64 // dtype.itemsize
-    return -(-n_classes // line) * line
+    """Columns of the weights: whole vectors, which are cache lines too."""
+    columns = LINE // dtype.itemsize
+    return -(-n_classes // columns) * columns
 
 
-@kernel
+@inlined
+def fetch_ahead(rows, old, order, t, end):
+    """Begin to load the row that is visited soon after ``order[t]``, and its duals.
+
+    Rows are visited in random order, which no hardware foresees: without this, reading the row costs
+    more than scoring it where there are few classes.
+    """
+    if t + 2 * _AHEAD < end:
+        i = order[t + 2 * _AHEAD]
+        prefetch(rows.indptr, i)
+        prefetch(rows.labels, i)
+        prefetch(rows.norm2, i)
+        prefetch(old.counts, i)
+        prefetch(old.ids_at, i)
+        prefetch(old.values_at, i)
+    if t + _AHEAD < end:
+        i = order[t + _AHEAD]
+        p = rows.indptr[i]
+        while p < rows.indptr[i + 1]:
+            prefetch(rows.indices, p)
+            prefetch(rows.data, p)
+            p += lanes(rows.data)
+        prefetch(old.ids, old.ids_at[i])
+        prefetch(old.values, old.values_at[i])
+
+
+@inlined
 def score_row(scores, rows, i, weights):
-    """Write the scores wᵀx of row `i` into `scores`, shape (K,), in the weights' dtype."""
-    indices, data = rows.indices, rows.data
-    K = len(scores)
-    begin, end = rows.indptr[i], rows.indptr[i + 1]
-    scores[:] = 0
-    p = begin
-    while p + 4 <= end:  # four non-zeros at a time: a quarter of the traffic to `scores`
-        w0, w1 = weights[indices[p]], weights[indices[p + 1]]
-        w2, w3 = weights[indices[p + 2]], weights[indices[p + 3]]
-        x0, x1, x2, x3 = data[p], data[p + 1], data[p + 2], data[p + 3]
-        for c in range(K):
-            scores[c] += (x0 * w0[c] + x1 * w1[c]) + (x2 * w2[c] + x3 * w3[c])
-        p += 4
-    while p < end:
-        w0, x0 = weights[indices[p]], data[p]
-        for c in range(K):
-            scores[c] += x0 * w0[c]
-        p += 1
+    """Write the scores wᵀx of row `i` into `scores`, shape (K,), in the weights' dtype.
 
-
-@kernel
-def update_weights(weights, rows, i, delta, changed, n_changed):
-    """Add x_i deltaᵀ to the weights, in place.
-
-    `delta`, shape (K,), is zero but in the columns ``changed[:n_changed]``.
+    Four sums at a time stay in registers while the row's non-zeros go by; four hide the latency of
+    an addition. The last columns, less than a vector of them, only occur in a saved model.
     """
     indices, data = rows.indices, rows.data
-    K = len(delta)
-    if 4 * n_changed > K:  # a contiguous sweep beats scattered columns
-        for p in range(rows.indptr[i], rows.indptr[i + 1]):
-            w, x = weights[indices[p]], data[p]
-            for c in range(K):
-                w[c] += x * delta[c]
-    else:
-        for p in range(rows.indptr[i], rows.indptr[i + 1]):
-            w, x = weights[indices[p]], data[p]
-            for t in range(n_changed):
-                w[changed[t]] += x * delta[changed[t]]
+    begin, end = rows.indptr[i], rows.indptr[i + 1]
+    K, L = len(scores), lanes(weights)
+    zero = splat(weights.dtype.type(0))
+    c = 0
+    while c + 4 * L <= K:
+        s0 = s1 = s2 = s3 = zero
+        for p in range(begin, end):
+            f, x = indices[p], splat(data[p])
+            s0 = multiply_add(x, load2(weights, f, c), s0)
+            s1 = multiply_add(x, load2(weights, f, c + L), s1)
+            s2 = multiply_add(x, load2(weights, f, c + 2 * L), s2)
+            s3 = multiply_add(x, load2(weights, f, c + 3 * L), s3)
+        store(scores, c, s0)
+        store(scores, c + L, s1)
+        store(scores, c + 2 * L, s2)
+        store(scores, c + 3 * L, s3)
+        c += 4 * L
+    if c + 2 * L <= K:
+        s0 = s1 = s2 = s3 = zero
+        p = begin
+        while p + 2 <= end:
+            f, x = indices[p], splat(data[p])
+            s0 = multiply_add(x, load2(weights, f, c), s0)
+            s1 = multiply_add(x, load2(weights, f, c + L), s1)
+            f, x = indices[p + 1], splat(data[p + 1])
+            s2 = multiply_add(x, load2(weights, f, c), s2)
+            s3 = multiply_add(x, load2(weights, f, c + L), s3)
+            p += 2
+        if p < end:
+            f, x = indices[p], splat(data[p])
+            s0 = multiply_add(x, load2(weights, f, c), s0)
+            s1 = multiply_add(x, load2(weights, f, c + L), s1)
+        store(scores, c, add(s0, s2))
+        store(scores, c + L, add(s1, s3))
+        c += 2 * L
+    if c + L <= K:
+        store(scores, c, _score_line(rows, i, weights, c))
+        c += L
+    if c < K:
+        s0 = s1 = s2 = s3 = zero
+        p = begin
+        while p + 4 <= end:
+            s0 = multiply_add(splat(data[p]), load2_first(weights, indices[p], c, K - c), s0)
+            s1 = multiply_add(splat(data[p + 1]), load2_first(weights, indices[p + 1], c, K - c), s1)
+            s2 = multiply_add(splat(data[p + 2]), load2_first(weights, indices[p + 2], c, K - c), s2)
+            s3 = multiply_add(splat(data[p + 3]), load2_first(weights, indices[p + 3], c, K - c), s3)
+            p += 4
+        while p < end:
+            s0 = multiply_add(splat(data[p]), load2_first(weights, indices[p], c, K - c), s0)
+            p += 1
+        store_first(scores, c, add(add(s0, s1), add(s2, s3)), K - c)
 
 
-@kernel
-def first_argmax(scores, n_classes):
-    """The class of the highest score, the first of equal ones; what `predict` answers."""
-    best = 0
-    for c in range(1, n_classes):
-        if scores[c] > scores[best]:
-            best = c
-    return best
+@inlined
+def _score_line(rows, i, weights, c):
+    """Scores of row `i` for the classes from `c`, as a vector."""
+    indices, data = rows.indices, rows.data
+    p, end = rows.indptr[i], rows.indptr[i + 1]
+    s0 = s1 = s2 = s3 = splat(weights.dtype.type(0))
+    while p + 4 <= end:
+        s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)
+        s1 = multiply_add(splat(data[p + 1]), load2(weights, indices[p + 1], c), s1)
+        s2 = multiply_add(splat(data[p + 2]), load2(weights, indices[p + 2], c), s2)
+        s3 = multiply_add(splat(data[p + 3]), load2(weights, indices[p + 3], c), s3)
+        p += 4
+    while p < end:
+        s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)
+        p += 1
+    return add(add(s0, s1), add(s2, s3))
 
 
-# What a kernel adds up, by position in a float64 array of shape (N_TALLIES,).
-DUAL_SUM, LOSS_SUM, CORRECT, VISITED, EMPTY = range(5)
-N_TALLIES = 5
+@inlined
+def score_lines(scores, rows, i, weights, lines, n_lines):
+    """As `score_row`, but only the vectors of `scores` that begin at ``lines[:n_lines]``."""
+    for q in range(n_lines):
+        store(scores, lines[q], _score_line(rows, i, weights, lines[q]))
 
 
-@kernel
-def meet_row(scores, rows, i, weights, n_classes, tally):
-    """Score row `i`, and count it and whether its class wins.
+@inlined
+def add_lines(weights, rows, i, delta, lines, n_lines):
+    """Add x_i deltaᵀ to the weights, in the vectors of `delta` that begin at ``lines[:n_lines]``."""
+    indices, data = rows.indices, rows.data
+    begin, end = rows.indptr[i], rows.indptr[i + 1]
+    q = 0
+    while q + 2 <= n_lines:
+        c0, c1 = lines[q], lines[q + 1]
+        step0, step1 = load(delta, c0), load(delta, c1)
+        for p in range(begin, end):
+            f, x = indices[p], splat(data[p])
+            store2(weights, f, c0, multiply_add(x, step0, load2(weights, f, c0)))
+            store2(weights, f, c1, multiply_add(x, step1, load2(weights, f, c1)))
+        q += 2
+    if q < n_lines:
+        c0 = lines[q]
+        step0 = load(delta, c0)
+        for p in range(begin, end):
+            f = indices[p]
+            store2(weights, f, c0, multiply_add(splat(data[p]), step0, load2(weights, f, c0)))
 
-    Returns whether it has a part in the objective: not without a known label, and not with norm 0,
-    where all scores are equal and the first class wins whatever the weights.
+
+# What a kernel adds up, by position in a float64 array of shape (N_TALLIES,): of the pass in
+# progress, and from CLOCK on of the whole run.
+DUAL_SUM, LOSS_SUM, CORRECT, VISITED, EMPTY, CLOCK, DUAL_LAG = range(7)
+N_TALLIES = 7
+
+
+@inlined
+def is_idle(rows, i, tally):
+    """Count row `i`; tell whether it has no part in the objective.
+
+    So it is without a known label, and with norm 0, where all scores are equal and the first class
+    wins whatever the weights.
     """
     y = rows.labels[i]
     tally[VISITED] += 1
     if rows.norm2[i] == 0 or y < 0:
         tally[EMPTY] += 1
         tally[CORRECT] += y == 0
-        return False
-    score_row(scores, rows, i, weights)
-    tally[CORRECT] += first_argmax(scores, n_classes) == y
-    return True
+        return True
+    return False
+
+
+@inlined
+def score_average(rows, i, weights, lagging, scratch):
+    """Write row `i`'s scores by the weights ``now - lagging * lag`` into ``scratch.scores``."""
+    scores, delta = scratch.scores, scratch.delta
+    score_row(scores, rows, i, weights.now)
+    if lagging != 0:
+        score_row(delta, rows, i, weights.lag)
+        factor, zero = splat(delta.dtype.type(-lagging)), splat(delta.dtype.type(0))
+        c = 0
+        while c < len(scores):
+            store(scores, c, multiply_add(factor, load(delta, c), load(scores, c)))
+            store(delta, c, zero)
+            c += lanes(scores)
 
 
 @kernel
@@ -180,14 +332,19 @@ def score_rows(rows, begin, end, weights, scores):
 
 
 @kernel
-def sum_of_squares(weights):
-    """‖w‖² in float64, row after row."""
+def sum_of_squares(weights, lagging):
+    """‖now - lagging * lag‖² in float64, row after row; ``lag`` is not read if `lagging` is 0."""
+    now, lag = weights.now, weights.lag
     total = 0.0
-    for f in range(weights.shape[0]):
-        w = weights[f]
+    for f in range(now.shape[0]):
         part = 0.0
-        for c in range(len(w)):
-            part += np.float64(w[c]) * np.float64(w[c])
+        if lagging == 0:
+            for c in range(now.shape[1]):
+                part += np.float64(now[f, c]) * np.float64(now[f, c])
+        else:
+            for c in range(now.shape[1]):
+                w = np.float64(now[f, c]) - lagging * np.float64(lag[f, c])
+                part += w * w
         total += part
     return total
 
@@ -196,7 +353,7 @@ def sum_of_squares(weights):
 
 
 class OldDuals(NamedTuple):
-    """A block's duals as the last pass left them: row i has ``counts[i]`` non-zeros.
+    """A block's duals as the last pass left them: row i has ``counts[i]`` of them.
 
     Class ids are ``ids[ids_at[i]:]``, values ``values[values_at[i]:]``; the two arrays usually are
     views of one memory-mapped log, hence an offset each.
@@ -210,89 +367,168 @@ class OldDuals(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Where a kernel appends the new duals, in the order in which it visits the rows."""
+    """The new duals, in the order in which a kernel visits the rows; of size 0 if nobody needs them."""
 
     ids: np.ndarray  # (capacity,) uint8, uint16 or uint32
     values: np.ndarray  # (capacity,) dtype of the weights
     rows: np.ndarray  # (n_rows,) int32: the rows visited so far
-    counts: np.ndarray  # (n_rows,) int32: non-zeros of each of them
+    counts: np.ndarray  # (n_rows,) int32: duals of each of them
     used: np.ndarray  # (2,) int64: entries and rows filled
 
 
 class Scratch(NamedTuple):
-    """One row's working space, shape (K,) each; `beta` and `delta` are zero between visits."""
+    """One row's working space. ``delta`` and ``listed`` are zero between visits.
 
-    scores: np.ndarray
-    v: np.ndarray
-    beta: np.ndarray
-    delta: np.ndarray
-    changed: np.ndarray  # int64
+    The *candidates* of a row are the classes that may have a dual after the visit: m of them, in
+    the first entries of ``ids``, ``before`` and ``v``.
+    """
+
+    scores: np.ndarray  # (K,) dtype of the weights
+    delta: np.ndarray  # (K,) the same: change of the row's duals, by class
+    ids: np.ndarray  # (K,) int64: the candidates' classes
+    before: np.ndarray  # (K,) float64: their old duals
+    v: np.ndarray  # (K + 8,) float64: their linear term in the block problem; room for a last vector
+    listed: np.ndarray  # (K / lanes,) int64: by vector, bits of class y and the candidates
+    lines: np.ndarray  # (K / lanes,) int64: first columns of the vectors in which bits are set
 
     @classmethod
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
-        scores, v, beta, delta = np.zeros((4, K), dtype)
-        return cls(scores, v, beta, delta, np.zeros(K, np.int64))
+        scores, delta = np.zeros((2, K), dtype)
+        listed, lines = np.zeros((2, K * dtype.itemsize // LINE), np.int64)
+        return cls(scores, delta, np.zeros(K, np.int64), np.zeros(K), np.zeros(K + 8), listed, lines)
 
 
-@kernel
-def load_duals(old, i, beta):
-    """Scatter row `i`'s old duals into `beta`, all zero before; return their float64 sum."""
-    total = 0.0
-    for t in range(old.counts[i]):
-        value = old.values[old.values_at[i] + t]
-        beta[old.ids[old.ids_at[i] + t]] = value
-        total += value
-    return total
+@inlined
+def has_room(pool, n_classes):
+    """Whether the duals of one more row fit the pool, if it holds any at all."""
+    return len(pool.ids) == 0 or pool.used[0] + n_classes <= len(pool.ids)
 
 
-@kernel
-def has_room(pool, entries):
-    return pool.used[0] + entries <= len(pool.ids)
+@inlined
+def list_class(c, scratch, n_lines):
+    """Set the bit of class `c`, and list its vector; return how many vectors are listed."""
+    shift = lane_bits(scratch.scores)
+    q = c >> shift
+    scratch.lines[n_lines] = q << shift
+    n_lines += scratch.listed[q] == 0
+    scratch.listed[q] |= 1 << (c - (q << shift))
+    return n_lines
 
 
-@kernel
-def settle_row(rows, i, y, weights, scale, scratch, pool, keep):
-    """Replace row `i`'s duals by ``scratch.v``, and move the weights along.
+@inlined
+def list_above(threshold, n_classes, scratch, m, n_lines):
+    """Add to the `m` candidates all classes with a score above `threshold` that are not listed.
 
-    On entry ``scratch.beta`` holds the old duals and ``scratch.v`` the new ones, both zero for
-    class `y` and for the padding. Weights change by ``scale * x_i * (old - new)`` in a class, and by
-    the opposite of the sum of these in class `y`. New duals go to the pool if `keep`. On return
-    ``scratch.beta`` is zero. Returns the float64 sum of the new duals.
+    Scores that are not numbers count as above, so that damage is not overlooked. Returns how many
+    candidates there are, and how many vectors are listed.
     """
-    new, old, delta, changed = scratch.v, scratch.beta, scratch.delta, scratch.changed
-    n_changed = 0
-    n_kept = 0
-    shift = 0.0
+    scores, listed = scratch.scores, scratch.listed
+    L, shift = lanes(scores), lane_bits(scores)
+    limit = splat(scores.dtype.type(threshold))
+    first = 0
+    while first < n_classes:
+        hits = above(load(scores, first), limit) & ~listed[first >> shift]
+        if first + L > n_classes:
+            hits &= (1 << (n_classes - first)) - 1  # not the padding
+        while hits != 0:
+            c = first + lowest_bit(hits)
+            hits &= hits - 1
+            scratch.ids[m] = c
+            scratch.before[m] = 0
+            m += 1
+            n_lines = list_class(c, scratch, n_lines)
+        first += L
+    return m, n_lines
+
+
+@inlined
+def unlist(scratch, n_lines):
+    """Clear what `list_class` set."""
+    shift = lane_bits(scratch.scores)
+    for q in range(n_lines):
+        scratch.listed[scratch.lines[q] >> shift] = 0
+
+
+@inlined
+def beats(c, y, scores):
+    """Whether class `c` would be predicted rather than `y`: of equals, the first."""
+    return (scores[c] > scores[y]) | ((scores[c] == scores[y]) & (c < y))
+
+
+@inlined
+def load_duals(ids, ids_at, values, values_at, m, scratch, n_lines):
+    """Make candidates of the classes of `m` duals; return their float64 sum, and the vectors listed."""
     total = 0.0
-    at = pool.used[0]
-    for c in range(len(new)):
-        value, before = new[c], old[c]
-        if value != before:
-            step = value - before
-            delta[c] = -scale * step
-            shift += step
-            changed[n_changed] = c
-            n_changed += 1
-            old[c] = 0
-        elif before != 0:
-            old[c] = 0
-        if value != 0:
-            total += value
-            if keep:
-                pool.ids[at + n_kept] = c
-                pool.values[at + n_kept] = value
-            n_kept += 1
-    if n_changed > 0:
-        delta[y] = scale * shift
-        changed[n_changed] = y
-        n_changed += 1
-        update_weights(weights, rows, i, delta, changed, n_changed)
-        for t in range(n_changed):
-            delta[changed[t]] = 0
-    if keep:
-        r = pool.used[1]
-        pool.rows[r] = i
-        pool.counts[r] = n_kept
-        pool.used[0] = at + n_kept
-        pool.used[1] = r + 1
-    return total
+    for r in range(m):
+        c = np.int64(ids[ids_at + r])
+        value = np.float64(values[values_at + r])
+        scratch.ids[r] = c
+        scratch.before[r] = value
+        total += value
+        n_lines = list_class(c, scratch, n_lines)
+    return total, n_lines
+
+
+@inlined
+def settle_row(rows, i, y, weights, margin, threshold, upper, scratch, m, n_lines, pool, at, in_place, tally):
+    """Give row `i` the duals clip(v - threshold, 0, upper), and have the weights follow.
+
+    The duals go to ``pool`` from `at`: all `m` of them if `in_place`, else those that are not zero.
+    Weights change by ``margin * x_i * (old - new)`` in a class, and by the opposite of the sum of
+    these in class `y`. Returns the number of duals written, and the change of their sum. Leaves
+    ``delta`` and ``listed`` zero.
+    """
+    delta, lines = scratch.delta, scratch.lines
+    shift, changed, kept = 0.0, False, 0
+    for r in range(m):
+        value = delta.dtype.type(min(max(scratch.v[r] - threshold, 0.0), upper))
+        step = value - scratch.before[r]
+        delta[scratch.ids[r]] = -margin * step
+        shift += step
+        changed |= step != 0
+        if len(pool.ids) > 0:
+            pool.ids[at + kept] = scratch.ids[r]
+            pool.values[at + kept] = value
+            kept += in_place | (value != 0)
+    if changed:
+        delta[y] = margin * shift
+        add_lines(weights.now, rows, i, delta, lines, n_lines)
+        if len(weights.lag) > 0:
+            rate = (tally[CLOCK] / weights.horizon) ** AVERAGE_POWER
+            tally[DUAL_LAG] += rate * shift
+            factor = splat(delta.dtype.type(rate))
+            for q in range(n_lines):
+                store(delta, lines[q], multiply(factor, load(delta, lines[q])))
+            add_lines(weights.lag, rows, i, delta, lines, n_lines)
+        zero = splat(delta.dtype.type(0))
+        for q in range(n_lines):
+            store(delta, lines[q], zero)
+    unlist(scratch, n_lines)
+    return kept, shift
+
+
+@inlined
+def close_row(i, n, pool):
+    """Have the pool end row `i` with the `n` duals written behind those it holds."""
+    if len(pool.ids) > 0:
+        row = pool.used[1]
+        pool.rows[row] = i
+        pool.counts[row] = n
+        pool.used[0] += n
+        pool.used[1] = row + 1
+
+
+@kernel
+def drop_zeros(pool):
+    """Close the gaps that duals which became zero left in the pool."""
+    kept, at = 0, 0
+    for row in range(pool.used[1]):
+        begin = kept
+        for t in range(at, at + pool.counts[row]):
+            if pool.values[t] != 0:
+                pool.ids[kept] = pool.ids[t]
+                pool.values[kept] = pool.values[t]
+                kept += 1
+        at += pool.counts[row]
+        pool.counts[row] = kept - begin
+    pool.used[0] = kept

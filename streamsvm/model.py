@@ -23,13 +23,22 @@ if TYPE_CHECKING:
 _PIECE = 2**24  # bytes of coefficients written or checked at a time
 
 
-def save_model(folder: Path, weights: np.ndarray, record: dict[str, Any]) -> None:
+def save_model(
+    folder: Path,
+    weights: np.ndarray,
+    record: dict[str, Any],
+    *,
+    lag: np.ndarray | None = None,
+    lagging: float = 0.0,
+) -> None:
     """Write ``model.json`` and ``coef.npy`` into `folder`, replacing a model that is there.
 
     Parameters
     ----------
     weights : ndarray, shape (n_features, K)
         Only the first ``len(record["classes"])`` columns are kept.
+    lag : ndarray of the same shape, optional
+        To subtract, `lagging` times.
     record : dict
         What the model is; equal records and weights give equal bytes.
     """
@@ -46,6 +55,8 @@ def save_model(folder: Path, weights: np.ndarray, record: dict[str, Any]) -> Non
         step = max(1, _PIECE // (n_classes * weights.itemsize))
         for at in range(0, n_features, step):
             piece = np.ascontiguousarray(weights[at : at + step, :n_classes])
+            if lag is not None:
+                piece = piece - weights.dtype.type(lagging) * lag[at : at + step, :n_classes]
             crc = zlib.crc32(piece.data, crc)
             file.write(piece.data)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, "coef_crc32": crc})

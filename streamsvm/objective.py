@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels import CORRECT, LOSS_SUM, N_TALLIES, VISITED, Scratch
+from streamsvm.kernels import CORRECT, LOSS_SUM, N_TALLIES, VISITED, Scratch, Weights
 from streamsvm.stream import Blocks, ReadAhead
 
 
@@ -21,23 +21,28 @@ class Scoring(NamedTuple):
 
 def score_blocks(
     blocks: Blocks,
-    weights: np.ndarray,
+    weights: Weights,
+    laggings: Sequence[float],
     loss: ModuleType,
     margin: float,
     n_classes: int,
     step: Callable[[int], None],
-) -> Scoring:
+) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
+
+    One result for each of `laggings`: 0 stands for the last iterate, another value for the weights
+    ``now - lagging * lag``. All are had from one reading.
 
     Rows of norm zero have no part in the loss, as in training: no weights could change theirs.
     Calls ``step(block)`` after each block.
     """
-    scratch = Scratch.create(weights.shape[1], weights.dtype)
-    tally = np.zeros(N_TALLIES)
+    scratch = Scratch.create(weights.now.shape[1], weights.now.dtype)
+    tallies = np.zeros((len(laggings), N_TALLIES))
     for block, rows in enumerate(ReadAhead()(blocks.read, range(len(blocks)))):
-        loss.loss_rows(rows, weights, n_classes, margin, scratch, tally)
+        for lagging, tally in zip(laggings, tallies, strict=True):
+            loss.loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally)
         step(block)
-    return Scoring(float(tally[LOSS_SUM]), float(tally[CORRECT] / max(tally[VISITED], 1.0)))
+    return [Scoring(float(t[LOSS_SUM]), float(t[CORRECT] / max(t[VISITED], 1.0))) for t in tallies]
 
 
 def gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> dict[str, float]:

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from streamsvm.errors import PlanError
 from streamsvm.losses import get_loss
 
+_FEW_PASSES = 5  # so many at most, and the average beats the last iterate on unseen rows
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -36,7 +38,14 @@ class Settings:
     memory : int
         Budget in bytes for blocks and scratch, beside the interpreter and memory-mapped files.
     tol : float, optional
-        Stop as soon as the exact relative gap (primal - dual) / primal is at most this.
+        Stop as soon as the exact relative gap (primal - dual) / primal of the weights that the model
+        would hold is at most this.
+    inner_passes : int or "auto"
+        How often to revisit the rows of a block with the classes of their duals alone, before going
+        on to the next: buys convergence without reading. By default as often as pays.
+    average : bool, optional
+        Average the weights over the run, the iterate after t visits weighted by t³, and make the
+        average the model; by default if `passes` is at most 5.
     gap : {"pass", "end", "none"}
         When to measure the exact gap, which costs one more reading of the data.
     valid : path, optional
@@ -63,6 +72,8 @@ class Settings:
     seed: int = 0
     memory: int = 2**31
     tol: float | None = None
+    inner_passes: int | str = "auto"
+    average: bool = None  # type: ignore[assignment]
     gap: str = "pass"
     valid: str | os.PathLike | None = None
     label: str | None = None
@@ -74,12 +85,16 @@ class Settings:
         self._default("margin", loss.MARGINS[0])
         self._default("solver", loss.SOLVERS[0])
         self._default("keep_duals", self.passes > 1)
+        self._default("average", self.passes <= _FEW_PASSES)
         if self.valid is not None:
             object.__setattr__(self, "valid", os.path.abspath(self.valid))
         self._require(self.margin in loss.MARGINS, "margin", f"for {self.loss} one of {loss.MARGINS}")
         self._require(self.solver in loss.SOLVERS, "solver", f"for {self.loss} one of {loss.SOLVERS}")
         self._require(self.dtype in ("float32", "float64"), "dtype", "float32 or float64")
         self._require(self.gap in ("pass", "end", "none"), "gap", "pass, end or none")
+        inner = self.inner_passes
+        sound = inner == "auto" or (type(inner) is int and inner >= 0)
+        self._require(sound, "inner_passes", '"auto" or a number, 0 or more')
         self._require(self.passes >= 1, "passes", "at least 1")
         self._require(self.C > 0 and math.isfinite(self.C), "C", "positive and finite")
         self._require(0 <= self.seed < 2**63, "seed", "in [0, 2**63)")

@@ -61,7 +61,7 @@ def make_plan(
     dtype: np.dtype,
     columns: int,
     memory: int,
-    keep_duals: bool,
+    pooled: bool,
     block_rows: int | None = None,
 ) -> Plan:
     """Divide the budget `memory` (bytes) between blocks, new duals and scratch.
@@ -70,22 +70,25 @@ def make_plan(
     ----------
     columns : int
         Columns of the weights (classes, padded).
+    pooled : bool
+        Whether new duals are held, for the log or for inner passes.
     block_rows : int, optional
         Upper bound of the rows in a block, beside those that memory sets.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
-    scratch = columns * (4 * dtype.itemsize + 8) + 16 * columns  # and a sorted copy, for exact solvers
+    scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # and a sorted copy
     fixed = decode + scratch
     entry = dtype.itemsize + dual_id_dtype(store.n_classes).itemsize
     pool_entries = 0
-    if keep_duals:
+    if pooled:
         worst = store.n_rows * store.n_classes
         pool_entries = max(store.n_classes, min(worst, int(memory * _POOL_SHARE) // entry))
     pool_bytes = pool_entries * entry
     # Non-zeros: value and index in this block, the same again while they are read and checked.
     nnz_bytes = 2 * (store.dtype.itemsize + store.index_dtype.itemsize) + dtype.itemsize
-    # Rows: offsets, labels, norms, and as much again while reading; order, old and new duals.
-    row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4)
+    # Rows: offsets, labels, norms, and as much again while reading; order, old and new duals; what
+    # inner passes know of a row.
+    row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 5 * 8
     block_bytes = (memory - fixed - pool_bytes) // LIVE_BLOCKS
     return Plan(
         memory=memory,
@@ -181,6 +184,7 @@ class Blocks:
         self.store = store
         self.starts = starts
         self.dtype = dtype
+        self._only: Rows | None = None  # the rows, if all are one block: read once
         self._codes = None
         if classes is not None and tuple(classes) != tuple(store.classes):
             code = {label: c for c, label in enumerate(classes)}
@@ -193,9 +197,14 @@ class Blocks:
 
     def read(self, block: int) -> Rows:
         """The rows of a block."""
+        if self._only is not None:
+            return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
         labels = rows.labels if self._codes is None else self._codes[rows.labels]
-        return rows._replace(data=rows.data.astype(self.dtype, copy=False), labels=labels)
+        rows = rows._replace(data=rows.data.astype(self.dtype, copy=False), labels=labels)
+        if len(self) == 1:
+            self._only = rows
+        return rows
 
     def empty(self) -> Rows:
         """No rows, in the types of those that `read` gives."""
@@ -259,7 +268,7 @@ def blocks_to_score(
             f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
             f"{tuple(classes[:1])}); convert it with --like and the store that the model was trained on"
         )
-    plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory, keep_duals=False)
+    plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory, pooled=False)
     return Blocks(store, cut_blocks(store, plan), dtype, classes)
 
 

@@ -15,10 +15,14 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.checkpoint import Position, RunDir, commit, prune, recover
+from streamsvm.checkpoint import Position, RunDir, commit, prune, recover, weights_names
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.inner import InnerPasses
 from streamsvm.kernels import (
+    AVERAGE_POWER,
+    CLOCK,
     CORRECT,
+    DUAL_LAG,
     DUAL_SUM,
     EMPTY,
     LOSS_SUM,
@@ -26,6 +30,7 @@ from streamsvm.kernels import (
     VISITED,
     OldDuals,
     Scratch,
+    Weights,
     is_compiled,
     padded_classes,
     permutation,
@@ -33,7 +38,7 @@ from streamsvm.kernels import (
 )
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
-from streamsvm.objective import gap_record, score_blocks
+from streamsvm.objective import Scoring, gap_record, score_blocks
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
 from streamsvm.state import DualLog, make_pool, map_weights
@@ -75,6 +80,9 @@ class FitResult:
     accuracy : float or None
         Of the training rows, with the final weights.
     valid_accuracy : float or None
+    average : dict or None
+        If the model is an average: dual, primal, gap, relative_gap, accuracy and valid_accuracy of
+        it, as far as they were measured. What stands above is that of the last iterate.
     progressive_accuracy : float or None
         Of the first pass, each row predicted before it was learned from.
     rows_per_second : float
@@ -104,6 +112,7 @@ class FitResult:
     gap_decay: float | None
     accuracy: float | None
     valid_accuracy: float | None
+    average: dict[str, float] | None
     progressive_accuracy: float | None
     rows_per_second: float
     seconds: float
@@ -293,7 +302,7 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         dtype=dtype,
         columns=padded_classes(store.n_classes, dtype),
         memory=settings.memory,
-        keep_duals=settings.keep_duals,
+        pooled=settings.keep_duals or settings.inner_passes != 0,
         block_rows=settings.block_rows,
     )
     return plan, cut_blocks(store, plan)
@@ -327,7 +336,10 @@ def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) 
         "nnz": store.nnz,
         "blocks": len(starts) - 1,
         "planned_bytes": plan.total,
-        "weights_bytes": store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize,
+        "weights_bytes": (1 + settings.average)
+        * store.n_features
+        * padded_classes(store.n_classes, dtype)
+        * dtype.itemsize,
         **dataclasses.asdict(settings),
     }
 
@@ -363,7 +375,7 @@ def _claimed(run: RunDir, *, force: bool):
         raise RunError(f"cannot create {run.path}: {error.strerror}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
-        r"run\.json(\.tmp)?|weights\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock|duals-\d+\.bin"
+        r"run\.json(\.tmp)?|weights(-avg)?\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock|duals-\d+\.bin"
     )
     foreign = [name for name in names if not ours.fullmatch(name)]
     if foreign or (names and run.lock.name not in names):  # every run has its lock from the first moment
@@ -414,6 +426,7 @@ class _Training:
         largest = int(np.diff(self.blocks.starts).max())
         self.pool = make_pool(self.plan.pool_entries, largest, self.dtype, self.ids_dtype)
         self.scratch = Scratch.create(self.shape[1], self.dtype)
+        self.inner = InnerPasses(self.loss, self.settings, self.pool, self.scratch)
         self.peak = private_memory()
         self.bytes_before = store.bytes_read
         self.checkpoints = 0
@@ -424,7 +437,8 @@ class _Training:
 
     def run_to_end(self) -> FitResult:
         self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
-        position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype)
+        names = weights_names(self.settings.average)
+        position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype, names)
         fresh = position is None
         if fresh:
             if self.run.model.exists():  # of a run that ended, so it had commits
@@ -433,14 +447,26 @@ class _Training:
         if position is not None:
             self._check(position)
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
-        self.weights = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
+        self.weights = self._map(fresh)
         self._compile()
         self.every.restart()
         while self.position.passes_done < self.settings.passes and not self._converged():
             self._train_pass()
             self._end_pass()
-        save_model(self.run.model, self.weights, self._model_record())
+        lag = self.weights.lag if self.settings.average else None
+        save_model(self.run.model, self.weights.now, self._model_record(), lag=lag, lagging=self._lagging())
         return self._result()
+
+    def _map(self, fresh: bool) -> Weights:
+        now = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
+        lag = np.zeros((0, self.shape[1]), self.dtype)
+        if self.settings.average:
+            lag = map_weights(self.run.lag, self.shape, self.dtype, fresh=fresh)
+        return Weights(now, lag, float(self.store.n_rows))
+
+    def _lagging(self) -> float:
+        """The multiple of ``lag`` by which the average is behind, at this point of the run."""
+        return (self.weights.horizon / max(self.position.tally[CLOCK], 1.0)) ** AVERAGE_POWER
 
     def _check(self, position: Position) -> None:
         """Raise `RunError` unless a position is one of this run, with the duals that it needs."""
@@ -461,8 +487,9 @@ class _Training:
             self.report({"event": "compile"})
         rows = self.blocks.empty()
         old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
-        self._visit(rows, np.zeros(0, np.int64), 0, 0, old.segment(0, 0), False, np.zeros(N_TALLIES))
-        self.loss.loss_rows(rows, self.weights, 1, 1.0, self.scratch, np.zeros(N_TALLIES))
+        self._visit(rows, np.zeros(0, np.int64), 0, 0, old.segment(0, 0), np.zeros(N_TALLIES))
+        self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros(N_TALLIES))
+        self.inner(rows, self.weights, (0, 0), np.zeros(N_TALLIES))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})
 
     def _visit(
@@ -472,13 +499,12 @@ class _Training:
         begin: int,
         end: int,
         old: OldDuals,
-        keep: bool,
         tally: np.ndarray,
     ) -> int:
         settings = self.settings
         return self.loss.visit(
             rows, order, begin, end, self.weights, self.store.n_classes, settings.C,
-            settings.margin, self.solver, old, self.pool, keep, self.scratch, tally,
+            settings.margin, self.solver, old, self.pool, self.scratch, tally,
         )  # fmt: skip
 
     def _train_pass(self) -> None:
@@ -534,9 +560,12 @@ class _Training:
             if this_pass == 1:  # pause where the number of rows doubles, to report
                 visited = int(tally[VISITED])
                 end = min(end, at + (1 << visited.bit_length()) - visited)
-            reached = self._visit(rows, order, at, end, duals, new is not None, tally)
-            if new is not None and (reached < end or reached == rows.n_rows):
-                new.append(block, self.pool)
+            reached = self._visit(rows, order, at, end, duals, tally)
+            if reached < end or reached == rows.n_rows:
+                self.inner(rows, self.weights, (this_pass, block), tally)
+                if new is not None:
+                    new.append(block, self.pool)
+                self.pool.used[:] = 0
             at = reached
             if this_pass == 1 and reached == end and int(tally[VISITED]).bit_count() == 1:
                 self._log({"event": "rows", "pass": 1, "block": block, **self._progressive(tally)})
@@ -546,7 +575,7 @@ class _Training:
         position, settings = self.position, self.settings
         this_pass = position.passes_done + 1
         tally = np.array(position.tally)
-        norm2 = float(sum_of_squares(self.weights))
+        norm2 = float(sum_of_squares(self.weights, 0.0))
         last = this_pass == settings.passes
         record: dict[str, Any] = {"event": "pass", "pass": this_pass}
         if this_pass == 1:
@@ -555,18 +584,29 @@ class _Training:
         record["dual"] = float(tally[DUAL_SUM]) - 0.5 * norm2
         record["primal_estimate"] = 0.5 * norm2 + settings.C * float(tally[LOSS_SUM])
         if settings.gap == "pass" or (settings.gap == "end" and last):
-            scoring = self._score(self.blocks, f"gap {this_pass}")
+            scoring, *average = self._score(self.blocks, f"gap {this_pass}")
             record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings.C)
             record["accuracy"] = scoring.accuracy
             first = position.history[0].get("gap") if position.history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
+            if average:
+                lagging = self._lagging()
+                dual_sum = float(tally[DUAL_SUM] - lagging * tally[DUAL_LAG])
+                norm2 = float(sum_of_squares(self.weights, lagging))
+                of_average = gap_record(dual_sum, average[0].loss_sum, norm2, settings.C)
+                of_average["accuracy"] = average[0].accuracy
+                record |= {f"average_{name}": value for name, value in of_average.items()}
         if settings.valid is not None:
-            record["valid_accuracy"] = self._valid_accuracy(settings.valid, this_pass)
+            scoring, *average = self._score_valid(settings.valid, this_pass)
+            record["valid_accuracy"] = scoring.accuracy
+            if average:
+                record["average_valid_accuracy"] = average[0].accuracy
         position.seconds += position.pass_seconds
         record |= {
             "rows_per_second": self.store.n_rows / max(position.pass_seconds, 1e-9),
             "seconds": position.pass_seconds,
             "waited_seconds": self.waited,
+            "waited_fraction": self.waited / max(position.pass_seconds, 1e-9),
             "bytes_read": self.store.bytes_read - self.bytes_before,
             "peak_memory_bytes": self.peak,
         }
@@ -574,14 +614,15 @@ class _Training:
         self._log(record)
         position.history.append(record)
         position.passes_done, position.blocks_done = this_pass, 0
-        position.tally, position.pass_seconds = [0.0] * N_TALLIES, 0.0
+        position.tally[:CLOCK], position.pass_seconds = [0.0] * CLOCK, 0.0
         position.log_lengths.pop(this_pass - 1, None)
         if last or self._converged() or self.every.due(0):
             self._commit(None)
         else:
             prune(self.run, position.log_lengths)
 
-    def _score(self, blocks: Blocks, stage: str):
+    def _score(self, blocks: Blocks, stage: str) -> list[Scoring]:
+        """Score the blocks by the last iterate and, if there is one, by the average."""
         total = blocks.store.n_rows
 
         def step(block: int) -> None:
@@ -592,16 +633,20 @@ class _Training:
                 self._interrupt()
 
         settings = self.settings
-        return score_blocks(blocks, self.weights, self.loss, settings.margin, self.store.n_classes, step)
+        laggings = [0.0, self._lagging()] if settings.average else [0.0]
+        return score_blocks(
+            blocks, self.weights, laggings, self.loss, settings.margin, self.store.n_classes, step
+        )
 
-    def _valid_accuracy(self, valid: str | os.PathLike, this_pass: int) -> float:
+    def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
         with open_like(valid, self.settings.label) as store:
             blocks = _blocks_to_score(store, self.store, self.settings)
-            return self._score(blocks, f"valid {this_pass}").accuracy
+            return self._score(blocks, f"valid {this_pass}")
 
     def _converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
-        return tol is not None and bool(history) and history[-1]["relative_gap"] <= tol
+        name = "average_relative_gap" if self.settings.average else "relative_gap"
+        return tol is not None and bool(history) and history[-1][name] <= tol
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -652,7 +697,10 @@ class _Training:
 
     def _model_record(self) -> dict[str, Any]:
         """What the model says of itself: nothing that differs between equal trainings."""
-        names = ("loss", "C", "margin", "solver", "seed", "dtype", "memory", "block_rows")
+        names = (
+            *("loss", "C", "margin", "solver", "inner_passes", "average"),
+            *("seed", "dtype", "memory", "block_rows"),
+        )
         return {
             "classes": list(self.store.classes),
             "n_features": self.store.n_features,
@@ -661,6 +709,10 @@ class _Training:
             "passes": self.position.passes_done,
             "store_fingerprint": self.store.fingerprint,
         }
+
+    def _of_average(self, record: dict[str, Any]) -> dict[str, float]:
+        prefix = "average_"
+        return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
 
     def _result(self) -> FitResult:
         history = self.position.history
@@ -677,6 +729,7 @@ class _Training:
             gap_decay=last.get("gap_decay"),
             accuracy=last.get("accuracy"),
             valid_accuracy=last.get("valid_accuracy"),
+            average=self._of_average(last) if self.settings.average else None,
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.store.n_rows * len(history) / max(seconds, 1e-9),
             seconds=seconds,

@@ -61,11 +61,20 @@ def dual(B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0) 
 
 
 def one_visit(
-    W: np.ndarray, b: np.ndarray, x: np.ndarray, y: int, C: float, loss: str, margin: float = 1.0
+    W: np.ndarray,
+    b: np.ndarray,
+    x: np.ndarray,
+    y: int,
+    C: float,
+    loss: str,
+    margin: float = 1.0,
+    among: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """W and b after one exact block step on row (x, y)."""
+    """W and b after one exact block step on row (x, y), over the classes `among` if it is given."""
     scores, q = x @ W, x @ x
     others = np.arange(len(b)) != y
+    if among is not None:
+        others &= among
     new = np.zeros_like(b)
     if loss == "ww":
         v = (1 - margin * (scores[y] - scores)) / (margin**2 * q) + b + b.sum()
@@ -73,9 +82,12 @@ def one_visit(
     else:
         alpha = -b
         alpha[y] = b.sum()
+        part = others | (np.arange(len(b)) == y)
         cap = np.where(others, 0.0, C)
         norm = np.sqrt(q)
-        beta = project_to_simplex(norm * (cap - alpha) + (scores + others) / norm, C * norm)
+        point = norm * (cap - alpha) + (scores + others) / norm
+        beta = np.zeros_like(b)
+        beta[part] = project_to_simplex(point[part], C * norm)
         new[others] = -(cap - beta / norm)[others]  # -α of Lemma 1
     step = -margin * (new - b)
     step[y] = margin * (new - b).sum()

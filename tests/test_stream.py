@@ -28,7 +28,7 @@ def store_of(lengths: list[int], *, shuffled: bool = True, n_classes: int = 3) -
 
 
 def plan_of(store, memory: int, **options):
-    options = {"dtype": np.dtype("f4"), "columns": 4, "keep_duals": True, **options}
+    options = {"dtype": np.dtype("f4"), "columns": 4, "pooled": True, **options}
     return make_plan(store, memory=memory, **options)
 
 

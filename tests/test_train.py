@@ -52,7 +52,8 @@ def lines_of(run: Path) -> list[dict[str, Any]]:
 
 def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without what differs between equal trainings."""
-    varies = {"seconds", "rows_per_second", "waited_seconds", "bytes_read", "peak_memory_bytes"}
+    varies = {"seconds", "rows_per_second", "waited_seconds", "waited_fraction", "bytes_read"}
+    varies.add("peak_memory_bytes")
     return [{key: value for key, value in line.items() if key not in varies} for line in lines]
 
 
@@ -62,44 +63,100 @@ def stop_after(n: int):
     return lambda: next(asked) >= n
 
 
-def visits(this_pass: int, seed: int = 0) -> np.ndarray:
-    """The rows of the whole store in the order of a pass, with blocks of BLOCK rows."""
+def visits(this_pass: int, seed: int = 0) -> list[tuple[int, np.ndarray]]:
+    """Blocks of BLOCK rows in the order of a pass: the number, and the rows in the order of their visits."""
     begins = np.arange(0, N, BLOCK)
     order = []
     for block in permutation(len(begins), seed, this_pass, -1, 0):
         n = min(BLOCK, N - begins[block])
-        order.append(begins[block] + permutation(n, seed, this_pass, block, 0))
-    return np.concatenate(order)
+        order.append((int(block), begins[block] + permutation(n, seed, this_pass, block, 0)))
+    return order
 
 
 # -- what is computed ------------------------------------------------------------------------------
 
 
+class Replay:
+    """Weights, duals, and the average of the iterates: w_s, after s visits, weighs (s + 1)⁴ - s⁴."""
+
+    def __init__(self, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float) -> None:
+        self.problem = X, labels, C, loss, margin
+        self.W, self.B = np.zeros((D, K)), np.zeros((N, K))
+        self.sums = [np.zeros((D, K)), np.zeros((N, K))]
+        self.clock = 0
+
+    def visit(self, i: int, among: np.ndarray | None = None) -> None:
+        X, labels, C, loss, margin = self.problem
+        weight = (self.clock + 1) ** 4 - self.clock**4
+        self.sums = [self.sums[0] + weight * self.W, self.sums[1] + weight * self.B]
+        self.clock += 1
+        self.W, self.B[i] = reference.one_visit(
+            self.W, self.B[i], X[i], labels[i], C, loss, margin, among=among
+        )
+
+    @property
+    def average(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.sums[0] / self.clock**4, self.sums[1] / self.clock**4
+
+
+@pytest.mark.parametrize("inner_passes", [0, 2])
+@pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize(("loss", "margin", "solver"), LOSSES)
 def test_training_equals_a_replay_in_numpy(
-    tmp_path: Path, store: Path, problem, loss: str, margin: float, solver: str
+    tmp_path: Path,
+    store: Path,
+    problem,
+    loss: str,
+    margin: float,
+    solver: str,
+    average: bool,
+    inner_passes: int,
 ) -> None:
-    """Test-then-train row by row: weights, estimates and progressive accuracy."""
+    """Test-then-train row by row: weights and their average, estimates and progressive accuracy."""
     X, labels = problem[0].toarray().astype(float), problem[1]
     C, passes = 0.3, 3
     asked = {"loss": loss, "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
+    asked |= {"inner_passes": inner_passes, "average": average, "valid": store}
     result = fit(store, tmp_path / "run", passes=passes, block_rows=BLOCK, **asked)
 
-    W, B = np.zeros((D, K)), np.zeros((N, K))
+    replay = Replay(X, labels, C, loss, margin)
     row_loss = {"ww": reference.ww_loss, "cs": reference.cs_loss}[loss]
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
-        for n, i in enumerate(visits(this_pass, seed=5), start=1):
-            if X[i].any():
-                scores = X[i] @ W
-                loss_sum += row_loss(scores, labels[i], margin)
-                correct += scores.argmax() == labels[i]
-                W, B[i] = reference.one_visit(W, B[i], X[i], labels[i], C, loss, margin)
-            curve[n] = correct / n
+        n = 0
+        for block, rows in visits(this_pass, seed=5):
+            for i in rows:
+                if X[i].any():
+                    scores = X[i] @ replay.W
+                    loss_sum += row_loss(scores, labels[i], margin)
+                    correct += scores.argmax() == labels[i]
+                    replay.visit(i)
+                n += 1
+                curve[n] = correct / n
+            active = [i for i in rows if replay.B[i].any()]
+            among = replay.B > 0
+            for inner in range(1, inner_passes + 1):
+                for t in permutation(len(active), 5, this_pass, block, inner):
+                    replay.visit(active[t], among[active[t]])
+        W, B = replay.W, replay.B
         record = result.history[this_pass - 1]
         assert record["primal_estimate"] == pytest.approx(0.5 * (W**2).sum() + C * loss_sum, rel=1e-9)
         assert record["dual"] == pytest.approx(reference.dual(B, X, labels, margin), rel=1e-9)
         assert record["primal"] == pytest.approx(reference.primal(W, X, labels, C, loss, margin), rel=1e-9)
+        assert record["accuracy"] == record["valid_accuracy"]
+        assert ("average_gap" in record) == average
+        if average:
+            W, B = replay.average
+            primal = reference.primal(W, X, labels, C, loss, margin)
+            dual = reference.dual(B, X, labels, margin)
+            assert record["average_primal"] == pytest.approx(primal, rel=1e-9)
+            assert record["average_dual"] == pytest.approx(dual, rel=1e-9)
+            assert record["average_gap"] == pytest.approx(primal - dual, rel=1e-8)
+            assert record["average_relative_gap"] == pytest.approx((primal - dual) / primal, rel=1e-8)
+            accuracy = ((X @ W).argmax(axis=1) == labels).mean()
+            assert record["average_accuracy"] == pytest.approx(accuracy)
+            assert record["average_valid_accuracy"] == pytest.approx(accuracy)
+            assert record["primal"] != pytest.approx(primal, rel=1e-6)
         if this_pass == 1:
             assert result.progressive_accuracy == record["progressive_accuracy"] == pytest.approx(curve[N])
             reports = [line for line in lines_of(tmp_path / "run") if line["event"] == "rows"]
@@ -115,7 +172,7 @@ def test_few_entries_for_new_duals_change_nothing(
     tmp_path: Path, store: Path, loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pool that holds one row's duals and no more: parts of one row each in the log."""
-    asked = {"passes": 3, "loss": loss, "block_rows": BLOCK}
+    asked = {"passes": 3, "loss": loss, "block_rows": BLOCK, "inner_passes": 0}
     fit(store, tmp_path / "large", **asked)
     monkeypatch.setattr("streamsvm.stream._POOL_SHARE", 0.0)
     fit(store, tmp_path / "tiny", **asked)
@@ -150,7 +207,7 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
 def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> None:
     X, labels = make_problem(50, D, K, seed=9, density=0.9)
     held_out = make_store(tmp_path / "valid.h5", X, labels)
-    result = fit(store, tmp_path / "run", passes=2, dtype="float64", valid=held_out)
+    result = fit(store, tmp_path / "run", passes=2, dtype="float64", valid=held_out, average=False)
     W = load_model(tmp_path / "run").coef_
     assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
     assert all("valid_accuracy" in record for record in result.history)
@@ -291,7 +348,8 @@ def test_a_plan_says_what_a_fit_does(tmp_path: Path, store: Path) -> None:
     assert {key: events[0][key] for key in described} == described
     assert (described["rows"], described["features"], described["classes"]) == (N, D, K)
     assert described["blocks"] == 5
-    assert (tmp_path / "run/weights.bin").stat().st_size == described["weights_bytes"]
+    files = (tmp_path / "run").glob("weights*.bin")
+    assert sum(path.stat().st_size for path in files) == described["weights_bytes"]
 
 
 # -- stopping and resuming -------------------------------------------------------------------------
@@ -353,6 +411,7 @@ def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> 
 def test_two_passes_extended_to_three_are_three(tmp_path: Path, store: Path, loss: str) -> None:
     fit(store, tmp_path / "three", passes=3, loss=loss, block_rows=BLOCK)
     fit(store, tmp_path / "run", passes=1, loss=loss, block_rows=BLOCK, keep_duals=True)
+    assert Settings(passes=3).average
     first = model_bytes(tmp_path / "run")
     for passes in (2, 3):
         result = resume(tmp_path / "run", passes=passes)
@@ -473,11 +532,11 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     newest = commits(stopped)[0]
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(RunError, match="run format 99, this program writes and resumes 1"):
+    with pytest.raises(RunError, match="run format 99, this program writes and resumes 2"):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
-    assert "has format 99, not 1" in resume(stopped).warnings[0]
+    assert "has format 99, not 2" in resume(stopped).warnings[0]
     assert model_bytes(stopped) == expected
 
 
@@ -623,6 +682,7 @@ def test_settings_that_cannot_work(tmp_path: Path, store: Path, asked: dict, mes
 def test_defaults_are_what_they_stand_for() -> None:
     assert (Settings().margin, Settings().solver, Settings().keep_duals) == (1.0, "newton", True)
     assert (Settings(loss="cs").solver, Settings(passes=1).keep_duals) == ("sorted", False)
+    assert (Settings(passes=5).average, Settings(passes=6).average) == (True, False)
 
 
 @pytest.mark.parametrize(

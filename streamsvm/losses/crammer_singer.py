@@ -15,24 +15,46 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels import DUAL_SUM, LOSS_SUM, has_room, kernel, load_duals, meet_row, settle_row
+from streamsvm.kernels import (
+    CLOCK,
+    CORRECT,
+    DUAL_SUM,
+    LOSS_SUM,
+    allocating,
+    beats,
+    close_row,
+    fetch_ahead,
+    has_room,
+    inlined,
+    is_idle,
+    kernel,
+    list_above,
+    list_class,
+    load_duals,
+    score_average,
+    score_lines,
+    score_row,
+    settle_row,
+    unlist,
+)
 
 TITLE = "Crammer-Singer (Blondel, Fujino & Ueda 2014)"
 SOLVERS = ("sorted",)
 MARGINS = (1.0,)
 
 
-@kernel
-def threshold_sorted(u, z):
+@allocating
+def threshold_sorted(u, m, z):
     """θ with Σ max(u_j - θ, 0) = z, by sorting: Blondel et al. (2014), Algorithm 2.
 
     Parameters
     ----------
-    u : ndarray of float, shape (k,)
+    u : ndarray of float, shape (m,) or larger
+        Only the first `m` entries count.
     z : float
         Size of the simplex, positive.
     """
-    top = np.sort(u)[::-1]
+    top = np.sort(u[:m])[::-1]
     total = 0.0
     threshold = np.float64(top[0]) - z
     for r in range(len(top)):
@@ -44,51 +66,106 @@ def threshold_sorted(u, z):
     return threshold
 
 
+@inlined
+def _add_terms(y, inverse, scratch, begin, end):
+    """Write u of the candidates `begin` to `end`; return their loss, and whether one beats class `y`."""
+    scores, ids = scratch.scores, scratch.ids
+    own = np.float64(scores[y])
+    loss, beaten = 0.0, False
+    for r in range(begin, end):
+        scratch.v[r] = scratch.before[r] + (1.0 + scores[ids[r]]) * inverse
+        loss = max(loss, 1.0 + scores[ids[r]] - own)
+        beaten |= beats(ids[r], y, scores)
+    return loss, beaten
+
+
+@inlined
+def _threshold(y, inverse, rest, scratch, m, C):
+    """θ for the candidates and class `y`, to which their duals leave `rest` of C."""
+    scratch.v[m] = rest + scratch.scores[y] * inverse
+    return threshold_sorted(scratch.v, m + 1, C)
+
+
 @kernel
-def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, keep, scratch, tally):
+def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally):
     """One exact block step for each row of ``order[begin:end]`` (see `streamsvm.losses`).
 
     Modifies weights, pool, scratch and tally. Blondel et al. (2014), Algorithm 1.
+
+    A class with b_j = 0 keeps it unless u_j > θ, and θ is not below the threshold θ' for class y and
+    the classes with b_j > 0 alone. So u is looked at where b_j > 0, or the score is above the point
+    at which u_j = θ'; every class that comes within the margin is let in too, for its loss.
     """
-    scores, v, beta = scratch.scores, scratch.v, scratch.beta
     for t in range(begin, end):
-        i = order[t]
-        y = rows.labels[i]
-        if keep and not has_room(pool, n_classes):
+        if not has_room(pool, n_classes):
             return t
-        if not meet_row(scores, rows, i, weights, n_classes, tally):
+        fetch_ahead(rows, old, order, t, end)
+        i = order[t]
+        if is_idle(rows, i, tally):
             continue
-        tally[LOSS_SUM] += _loss(scores, y, n_classes)
-        old_sum = load_duals(old, i, beta)
+        y = np.int64(rows.labels[i])
+        m = np.int64(old.counts[i])
+        n_lines = list_class(y, scratch, 0)
+        old_sum, n_lines = load_duals(
+            old.ids, old.ids_at[i], old.values, old.values_at[i], m, scratch, n_lines
+        )
+        score_row(scratch.scores, rows, i, weights.now)
         inverse = 1.0 / rows.norm2[i]
-        for j in range(n_classes):
-            v[j] = beta[j] + (1.0 + scores[j]) * inverse
-        v[y] = (C - old_sum) + scores[y] * inverse
-        threshold = threshold_sorted(v[:n_classes], C)
-        for j in range(n_classes):
-            v[j] = max(v[j] - threshold, 0.0)
-        v[y] = 0
-        v[n_classes:] = 0
-        tally[DUAL_SUM] += settle_row(rows, i, y, weights, margin, scratch, pool, keep)
+        loss, beaten = _add_terms(y, inverse, scratch, 0, m)
+        threshold = _threshold(y, inverse, C - old_sum, scratch, m, C)
+        n_old = m
+        limit = min(threshold / inverse, np.float64(scratch.scores[y])) - 1.0
+        m, n_lines = list_above(limit, n_classes, scratch, m, n_lines)
+        if m > n_old:
+            more_loss, more_beaten = _add_terms(y, inverse, scratch, n_old, m)
+            loss, beaten = max(loss, more_loss), beaten | more_beaten
+            threshold = _threshold(y, inverse, C - old_sum, scratch, m, C)
+        tally[LOSS_SUM] += loss
+        tally[CORRECT] += not beaten
+        tally[CLOCK] += 1
+        n_duals, shift = settle_row(
+            rows, i, y, weights, margin, threshold, C, scratch, m, n_lines, pool, pool.used[0], False, tally
+        )
+        tally[DUAL_SUM] += old_sum + shift
+        close_row(i, n_duals, pool)
     return end
 
 
 @kernel
-def _loss(scores, y, n_classes):
-    worst = 0.0
-    own = np.float64(scores[y])
-    for j in range(n_classes):
-        if j != y:
-            worst = max(worst, 1.0 + scores[j] - own)
-    return worst
+def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
+    """One block step for each of the pool's rows ``order``, over the classes of their duals alone.
+
+    Modifies weights, pool, scratch and tally.
+    """
+    for t in range(len(order)):
+        i = np.int64(pool.rows[order[t]])
+        y = np.int64(rows.labels[i])
+        m = np.int64(pool.counts[order[t]])
+        at = starts[order[t]]
+        n_lines = list_class(y, scratch, 0)
+        old_sum, n_lines = load_duals(pool.ids, at, pool.values, at, m, scratch, n_lines)
+        score_lines(scratch.scores, rows, i, weights.now, scratch.lines, n_lines)
+        inverse = 1.0 / rows.norm2[i]
+        _add_terms(y, inverse, scratch, 0, m)
+        threshold = _threshold(y, inverse, C - old_sum, scratch, m, C)
+        tally[CLOCK] += 1
+        _, shift = settle_row(
+            rows, i, y, weights, margin, threshold, C, scratch, m, n_lines, pool, at, True, tally
+        )
+        tally[DUAL_SUM] += shift
 
 
 @kernel
-def loss_rows(rows, weights, n_classes, margin, scratch, tally):
-    """Add the rows' losses and correct predictions to `tally`; rows of norm 0 are left out."""
-    scores = scratch.scores
+def loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally):
+    """Add to `tally` the rows' losses by the weights ``now - lagging * lag``, and those right."""
     for i in range(len(rows.labels)):
-        y = rows.labels[i]
-        if not meet_row(scores, rows, i, weights, n_classes, tally):
+        if is_idle(rows, i, tally):
             continue
-        tally[LOSS_SUM] += _loss(scores, y, n_classes)
+        y = np.int64(rows.labels[i])
+        score_average(rows, i, weights, lagging, scratch)
+        n_lines = list_class(y, scratch, 0)
+        m, n_lines = list_above(scratch.scores[y] - 1.0, n_classes, scratch, 0, n_lines)
+        loss, beaten = _add_terms(y, 1.0, scratch, 0, m)
+        tally[LOSS_SUM] += loss
+        tally[CORRECT] += not beaten
+        unlist(scratch, n_lines)

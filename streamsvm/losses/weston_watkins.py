@@ -20,66 +20,110 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels import DUAL_SUM, LOSS_SUM, has_room, kernel, load_duals, meet_row, settle_row
+from streamsvm.kernels import (
+    CLOCK,
+    CORRECT,
+    DUAL_SUM,
+    LOSS_SUM,
+    allocating,
+    beats,
+    close_row,
+    fetch_ahead,
+    has_room,
+    inlined,
+    is_idle,
+    kernel,
+    list_above,
+    list_class,
+    load_duals,
+    score_average,
+    score_lines,
+    score_row,
+    settle_row,
+    unlist,
+)
+from streamsvm.simd import (
+    above,
+    add,
+    count_bits,
+    lanes,
+    load,
+    maximum,
+    minimum,
+    not_below,
+    splat,
+    store,
+    subtract,
+    sum_lanes,
+)
 
 TITLE = "Weston-Watkins (Wang & Scott 2021)"
 SOLVERS = ("newton", "sorted")
+_NEWTON, _SORTED = range(2)
 MARGINS = (1.0, 0.5)
 
 
-@kernel
-def gamma_newton(v, C, gamma):
-    """γ by Newton's method inside a bracket, from the guess `gamma`: exact, without a sort.
+@inlined
+def gamma_newton(v, m, C, gamma):
+    """γ for ``v[:m]`` by Newton's method inside a bracket, from the guess `gamma`: exact, without a sort.
 
-    Each sweep evaluates S(γ) = Σ clip(v_j - γ, 0, C) and solves the linear piece that γ lies in.
-    The solution is reached when a piece's solution lies in that same piece. S falls and γ rises,
-    so γ and S(γ) always enclose the crossing. A step that does not land strictly between points
-    already seen is replaced by bisection: two kinks could exchange the same two points for ever.
+    `v` is float64 and has room for a vector from ``v[m]``, which is overwritten. Each sweep
+    evaluates S(γ) = Σ clip(v_j - γ, 0, C) and solves the linear piece that γ lies in. The solution
+    is reached when a piece's solution lies in that same piece. S falls and γ rises, so γ and S(γ)
+    always enclose the crossing. A step that does not land strictly between points already seen is
+    replaced by bisection: two kinks could exchange the same two points for ever.
     """
-    low, high = 0.0, C * len(v)  # enclose the solution
-    below, above = -1.0, 2.0 * high + 1.0  # points seen on either side of it
+    store(v, m, splat(-np.inf))
+    zero, upper = splat(0.0), splat(np.float64(C))
+    low, high = 0.0, C * m  # enclose the solution
+    floor, ceiling = -1.0, 2.0 * high + 1.0  # points seen on either side of it
     gamma = min(max(gamma, low), high)
     last_upper, last_free = -1, -1
     for _ in range(200):  # bisection alone ends before
-        n_upper = 0
-        n_free = 0
-        total = 0.0
-        for j in range(len(v)):
-            excess = v[j] - gamma
-            n_upper += excess >= C
-            n_free += (excess > 0) & (excess < C)
-            total += min(max(excess, 0.0), C)
+        n_over, n_upper = 0, 0
+        sums = zero
+        shift = splat(gamma)
+        j = 0
+        while j < m:
+            excess = subtract(load(v, j), shift)
+            n_over += count_bits(above(excess, zero))
+            n_upper += count_bits(not_below(excess, upper))
+            sums = add(sums, minimum(maximum(excess, zero), upper))
+            j += lanes(v)
+        total = sum_lanes(sums)
+        n_free = n_over - n_upper
         solution = gamma + (total - gamma) / (n_free + 1)
         if n_upper == last_upper and n_free == last_free:
             return solution
         if total > gamma:
-            below = gamma
+            floor = gamma
             low, high = max(low, gamma), min(high, total)
         else:
-            above = gamma
+            ceiling = gamma
             low, high = max(low, total), min(high, gamma)
         if solution == gamma:
             return solution
-        if below < solution < above:
+        if floor < solution < ceiling:
             gamma = solution
             last_upper, last_free = n_upper, n_free
         else:
             middle = 0.5 * (low + high)
-            if not below < middle < above:
+            if not floor < middle < ceiling:
                 return middle  # neighbours in floating point
             gamma = middle
             last_upper, last_free = -1, -1
     return gamma
 
 
-@kernel
-def gamma_sorted(v, C):
+@allocating
+def gamma_sorted(v, m, C):
     """γ by sorting and sweeping the breakpoints: Wang & Scott (2021), Algorithm 2.
 
     Parameters
     ----------
-    v : ndarray of float, shape (m,)
-        Linear term; entries <= 0 are inactive.
+    v : ndarray of float64, shape (m + 8,) or larger
+        Linear term in the first `m` entries, of which those <= 0 are inactive; the eight that follow
+        are overwritten.
     C : float
         Upper bound of each b_j.
 
@@ -90,14 +134,14 @@ def gamma_sorted(v, C):
     not below the interval's lower end; the other conditions of Subroutine 5 hold by the order of
     the sweep. Testing only this one cannot miss the solution through rounding.
     """
-    top = np.sort(v[v > 0])[::-1]
-    m = len(top)
+    top = np.sort(v[:m][v[:m] > 0])[::-1]
+    n_positive = len(top)
     n_upper = 0  # at C: top[:n_upper]
     n_free = 0  # inside (0, C): the n_free entries that follow
     total = 0.0  # their sum
     while True:
         enter = n_upper + n_free
-        next_enter = np.float64(top[enter]) if enter < m else 0.0
+        next_enter = np.float64(top[enter]) if enter < n_positive else 0.0
         next_leave = top[n_upper] - C if n_free > 0 else 0.0
         breakpoint = max(next_enter, next_leave, 0.0)
         if (C * n_upper + total) / (n_free + 1) >= breakpoint:
@@ -110,51 +154,108 @@ def gamma_sorted(v, C):
             total += top[enter]
             n_free += 1
     # The running sum has cancelled large terms: one Newton step, in general, takes the rounding out.
-    return gamma_newton(v, C, (C * n_upper + total) / (n_free + 1))
+    return gamma_newton(v, m, C, (C * n_upper + total) / (n_free + 1))
+
+
+@inlined
+def _add_terms(y, inverse, margin, old_sum, scratch, begin, end):
+    """Write v of the candidates `begin` to `end`; return their loss, and whether one beats class `y`."""
+    scores, ids, before, v = scratch.scores, scratch.ids, scratch.before, scratch.v
+    own = np.float64(scores[y])
+    loss, beaten = 0.0, False
+    for r in range(begin, end):
+        slack = 1.0 - margin * (own - scores[ids[r]])
+        v[r] = slack * inverse + (before[r] + old_sum)
+        loss += max(slack, 0.0)
+        beaten |= beats(ids[r], y, scores)
+    return loss, beaten
 
 
 @kernel
-def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, keep, scratch, tally):
+def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally):
     """One exact block step for each row of ``order[begin:end]`` (see `streamsvm.losses`).
 
     Modifies weights, pool, scratch and tally. Wang & Scott (2021), Algorithm 1.
+
+    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes
+    with b_j > 0 alone. So v is looked at where b_j > 0, or the score is above the threshold at which
+    v_j = min(γ', Σb); the latter bound lets every class in that has a loss.
     """
-    scores, v, beta = scratch.scores, scratch.v, scratch.beta
     for t in range(begin, end):
-        i = order[t]
-        y = rows.labels[i]
-        if keep and not has_room(pool, n_classes):
+        if not has_room(pool, n_classes):
             return t
-        if not meet_row(scores, rows, i, weights, n_classes, tally):
+        fetch_ahead(rows, old, order, t, end)
+        i = order[t]
+        if is_idle(rows, i, tally):
             continue
-        own = np.float64(scores[y])
-        old_sum = load_duals(old, i, beta)
+        y = np.int64(rows.labels[i])
+        m = np.int64(old.counts[i])
+        n_lines = list_class(y, scratch, 0)
+        old_sum, n_lines = load_duals(
+            old.ids, old.ids_at[i], old.values, old.values_at[i], m, scratch, n_lines
+        )
+        score_row(scratch.scores, rows, i, weights.now)
         inverse = 1.0 / (margin * margin * rows.norm2[i])
-        loss = 0.0
-        for j in range(n_classes):
-            slack = 1.0 - margin * (own - scores[j])
-            loss += max(slack, 0.0)
-            v[j] = slack * inverse + (beta[j] + old_sum)
-        tally[LOSS_SUM] += loss - 1.0  # class y itself has slack 1
-        v[y] = 0
-        v[n_classes:] = 0
-        gamma = gamma_newton(v, C, old_sum) if solver == 0 else gamma_sorted(v, C)
-        for j in range(n_classes):
-            v[j] = min(max(v[j] - gamma, 0.0), C)
-        tally[DUAL_SUM] += settle_row(rows, i, y, weights, margin, scratch, pool, keep)
+        loss, beaten = _add_terms(y, inverse, margin, old_sum, scratch, 0, m)
+        gamma, threshold = 0.0, -np.inf
+        if solver == _NEWTON:
+            gamma = gamma_newton(scratch.v, m, C, old_sum)
+            fall = min(gamma - old_sum, 0.0)
+            threshold = scratch.scores[y] + (fall / inverse - 1.0) / margin
+        n_old = m
+        m, n_lines = list_above(threshold, n_classes, scratch, m, n_lines)
+        more_loss, more_beaten = _add_terms(y, inverse, margin, old_sum, scratch, n_old, m)
+        if solver == _SORTED:
+            gamma = gamma_sorted(scratch.v, m, C)
+        elif m > n_old:
+            gamma = gamma_newton(scratch.v, m, C, gamma)
+        tally[LOSS_SUM] += loss + more_loss
+        tally[CORRECT] += not (beaten | more_beaten)
+        tally[CLOCK] += 1
+        n_duals, shift = settle_row(
+            rows, i, y, weights, margin, gamma, C, scratch, m, n_lines, pool, pool.used[0], False, tally
+        )
+        tally[DUAL_SUM] += old_sum + shift
+        close_row(i, n_duals, pool)
     return end
 
 
 @kernel
-def loss_rows(rows, weights, n_classes, margin, scratch, tally):
-    """Add the rows' losses and correct predictions to `tally`; rows of norm 0 are left out."""
-    scores = scratch.scores
+def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
+    """One block step for each of the pool's rows ``order``, over the classes of their duals alone.
+
+    Modifies weights, pool, scratch and tally.
+    """
+    for t in range(len(order)):
+        i = np.int64(pool.rows[order[t]])
+        y = np.int64(rows.labels[i])
+        m = np.int64(pool.counts[order[t]])
+        at = starts[order[t]]
+        n_lines = list_class(y, scratch, 0)
+        old_sum, n_lines = load_duals(pool.ids, at, pool.values, at, m, scratch, n_lines)
+        score_lines(scratch.scores, rows, i, weights.now, scratch.lines, n_lines)
+        inverse = 1.0 / (margin * margin * rows.norm2[i])
+        _add_terms(y, inverse, margin, old_sum, scratch, 0, m)
+        gamma = gamma_newton(scratch.v, m, C, old_sum)
+        tally[CLOCK] += 1
+        _, shift = settle_row(
+            rows, i, y, weights, margin, gamma, C, scratch, m, n_lines, pool, at, True, tally
+        )
+        tally[DUAL_SUM] += shift
+
+
+@kernel
+def loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally):
+    """Add to `tally` the rows' losses by the weights ``now - lagging * lag``, and those right."""
     for i in range(len(rows.labels)):
-        y = rows.labels[i]
-        if not meet_row(scores, rows, i, weights, n_classes, tally):
+        if is_idle(rows, i, tally):
             continue
-        own = np.float64(scores[y])
-        loss = 0.0
-        for j in range(n_classes):
-            loss += max(1.0 - margin * (own - scores[j]), 0.0)
-        tally[LOSS_SUM] += loss - 1.0
+        y = np.int64(rows.labels[i])
+        score_average(rows, i, weights, lagging, scratch)
+        n_lines = list_class(y, scratch, 0)
+        limit = scratch.scores[y] - 1.0 / margin
+        m, n_lines = list_above(limit, n_classes, scratch, 0, n_lines)
+        loss, beaten = _add_terms(y, 1.0, margin, 0.0, scratch, 0, m)
+        tally[LOSS_SUM] += loss
+        tally[CORRECT] += not beaten
+        unlist(scratch, n_lines)

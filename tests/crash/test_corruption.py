@@ -28,15 +28,15 @@ STORES = {"s.zarr": 44, "s.h5": 36}
 INTERRUPTED = {
     "interrupted/run.json": 8,
     "interrupted/duals-*.bin": 16,
-    "interrupted/checkpoint/*/weights.bin": 10,
+    "interrupted/checkpoint/*/weights*.bin": 10,
     "interrupted/checkpoint/*/manifest.json": 10,
     "interrupted/metrics.jsonl": 5,
-    "interrupted/weights.bin": 3,
+    "interrupted/weights*.bin": 3,
 }
 FINISHED = {
     "finished/run.json": 4,
     "finished/duals-*.bin": 8,
-    "finished/checkpoint/*/weights.bin": 5,
+    "finished/checkpoint/*/weights*.bin": 5,
     "finished/checkpoint/*/manifest.json": 5,
     "finished/metrics.jsonl": 3,
     "finished/model/*": 3,
@@ -252,7 +252,10 @@ def test_runs(new_case, pattern: str, number: int) -> None:
         if resumed != "no effect":
             assert verified == "refused", (case.what, name)
     print(pattern, dict(tally))
-    if pattern.endswith(("metrics.jsonl", "run/weights.bin")) or "/model/" in pattern:
+    if (
+        pattern.endswith(("metrics.jsonl", "run/weights.bin", "run/weights-avg.bin", "weights*.bin"))
+        or "/model/" in pattern
+    ):
         assert tally["resume: refused"] == 0
 
 

@@ -95,7 +95,8 @@ def files_below(folder: Path) -> set[str]:
 
 def metrics(run: Path) -> list[dict]:
     """The lines of the metrics, without what differs between equal trainings."""
-    varies = {"seconds", "rows_per_second", "waited_seconds", "bytes_read", "peak_memory_bytes"}
+    varies = {"seconds", "rows_per_second", "waited_seconds", "waited_fraction", "bytes_read"}
+    varies.add("peak_memory_bytes")
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [{key: value for key, value in line.items() if key not in varies} for line in lines]
 
@@ -203,8 +204,7 @@ class Trial:
 
     def spoil(self, rng: np.random.Generator) -> None:
         """Overwrite the weights in use, as a power cut may: they are never the checkpoint."""
-        weights = self.folder / "run/weights.bin"
-        if weights.exists():
+        for weights in (self.folder / "run").glob("weights*.bin"):
             weights.write_bytes(rng.bytes(weights.stat().st_size))
 
     def finish(self) -> None:
@@ -219,7 +219,14 @@ class Trial:
         # The two last commits, and the duals that they need.
         assert len(list((run / "checkpoint").iterdir())) <= 2
         left = {path.name for path in run.iterdir() if not path.name.startswith("duals-")}
-        assert left == {"run.json", "weights.bin", "checkpoint", "metrics.jsonl", "model", "lock"}
+        assert left - {"weights-avg.bin"} == {
+            "run.json",
+            "weights.bin",
+            "checkpoint",
+            "metrics.jsonl",
+            "model",
+            "lock",
+        }
         result(self.launcher("info", "run", "--verify", "--json", cwd=self.folder))
 
 

@@ -1,0 +1,244 @@
+"""Time and accuracy on data sets: kernels, the published algorithm, other trainers (see README.md)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from common import Pair, data_folder, find_pairs, print_table, write_json
+from kernel_ratio import time_kernels
+from others import OTHERS, Outcome, Task
+from streamsvm_converters import convert
+
+from streamsvm import evaluate, fit, load_model, open_store
+from streamsvm.errors import Interrupted
+
+TARGETS = (0.01, 0.001)
+PUBLISHED = {"solver": "sorted", "dtype": "float64", "inner_passes": 0, "average": False}
+DEFAULT = {"inner_passes": "auto", "average": False}  # averages have a line of their own
+QUICK_BYTES = 2**20  # of a training file as it lies in the folder
+History = list[dict[str, Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", metavar="FOLDER", help="LIBSVM files; by default $STREAMSVM_DATA")
+    parser.add_argument("--sets", metavar="A,B", help="only these data sets")
+    parser.add_argument("--quick", action="store_true", help="small files only, once, at most 30 passes")
+    parser.add_argument("--repeat", type=int, metavar="N", help="runs in turn, of which medians (3)")
+    parser.add_argument("--max-passes", type=int, metavar="N", help="cap of the long runs (300)")
+    parser.add_argument("--C", type=float, help="by default 1 above 26 classes, else 1/16; pendigits 1e-4")
+    parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
+    options = parser.parse_args()
+    options.repeat = options.repeat or (1 if options.quick else 3)
+    options.max_passes = options.max_passes or (30 if options.quick else 300)
+    try:
+        pairs = choose(find_pairs(data_folder(options.data)), options)
+    except ValueError as error:
+        parser.error(str(error))
+
+    results = {}
+    for pair in pairs:
+        with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+            results[pair.name] = Comparison(pair, Path(folder), options).run()
+    write_json(options.out, {"options": vars(options), "sets": results, "means": print_means(results)})
+
+
+def choose(pairs: list[Pair], options: argparse.Namespace) -> list[Pair]:
+    """The data sets asked for; `ValueError` if there are none."""
+    names = ", ".join(pair.name for pair in pairs)
+    if options.sets:
+        for name in options.sets.split(","):
+            if not any(pair.is_called(name) for pair in pairs):
+                raise ValueError(f"no data set {name} among {names}")
+        pairs = [pair for pair in pairs if any(map(pair.is_called, options.sets.split(",")))]
+    elif options.quick:
+        pairs = [pair for pair in pairs if pair.train.stat().st_size <= QUICK_BYTES]
+    if not pairs:
+        raise ValueError(f"no pairs of LIBSVM files (x and x.t, or x.tr and x.val) to run; found: {names}")
+    return pairs
+
+
+class Comparison:
+    """All measurements on one data set; whatever is ours trains in one thread."""
+
+    def __init__(self, pair: Pair, folder: Path, options: argparse.Namespace) -> None:
+        self.options = options
+        self.train, self.test, self.out = folder / "train.zarr", folder / "test.zarr", folder / "run"
+        convert([pair.train], self.train)
+        convert([pair.test], self.test, like=self.train, unseen_label="keep")
+        with open_store(self.train) as store, open_store(self.test) as test:
+            self.rows, self.test_rows = store.rows(0, store.n_rows), test.rows(0, test.n_rows)
+            self.n_features, self.n_classes = store.n_features, store.n_classes
+        small = 1e-4 if pair.is_called("pendigits") else 1 / 16
+        self.C: float = options.C or (1.0 if self.n_classes > 26 else small)
+        self.facts = {
+            "rows": self.rows.n_rows,
+            "test rows": self.test_rows.n_rows,
+            "features": self.n_features,
+            "classes": self.n_classes,
+            "non-zeros": len(self.rows.data),
+            "C": self.C,
+        }
+        print(f"\n{pair.name}: " + ", ".join(f"{value:,} {name}" for name, value in self.facts.items()))
+
+    def run(self) -> dict[str, Any]:
+        """Measure and print, one table after another."""
+        kernel = self.kernel()
+        # Compiles everything; the published configuration's first gap is the common yardstick.
+        self.common = self.fit(passes=1, **PUBLISHED)[0]["gap"]
+        averaged = self.fit(passes=3, average=True, valid=self.test, gap="none")
+        runs = [self.long_runs(default_first=bool(i % 2)) for i in range(self.options.repeat)]
+        return {
+            **self.facts,
+            "kernel": kernel,
+            "convergence": self.convergence(runs),
+            "accuracy": self.accuracy(runs[0], averaged),
+            "trainers": self.trainers(len(runs[0]["default"])),
+        }
+
+    def fit(self, *, to: float | None = None, **settings: Any) -> History:
+        """Train, if `to` is given until the gap is so much of the first gaps; return the passes' reports."""
+        history: History = []
+
+        def report(event: dict[str, Any]) -> None:
+            if event["event"] == "pass":
+                history.append(event)
+
+        def reached() -> bool:
+            return bool(to and history) and history[-1]["gap"] <= to * min(history[0]["gap"], self.common)
+
+        with contextlib.suppress(Interrupted):
+            fit(
+                self.train, self.out, force=True, checkpoint_every="1h", report=report, stop=reached,
+                C=self.C, threads=1, **settings,
+            )  # fmt: skip
+        return history
+
+    def long_runs(self, *, default_first: bool) -> dict[str, History]:
+        """Both configurations, one right after the other, down to the last target."""
+        kinds = {"published": PUBLISHED, "default": DEFAULT}
+        histories = {}
+        for name in reversed(kinds) if default_first else kinds:
+            settings = kinds[name] | {"passes": self.options.max_passes, "valid": self.test}
+            histories[name] = self.fit(to=TARGETS[-1], **settings)
+        return {name: histories[name] for name in kinds}
+
+    def kernel(self) -> dict[str, float]:
+        times = time_kernels(self.rows, self.n_features, self.n_classes, self.C)
+        print_table(
+            "kernel alone, float32, rows in memory: a full pass against scoring each row (medians)",
+            ["", "full pass, ms", "bare scores, ms", "ratio"],
+            [["", 1e3 * times.full, 1e3 * times.bare, times.ratio]],
+        )
+        return times._asdict()
+
+    def convergence(self, runs: list[dict[str, History]]) -> list[dict[str, Any]]:
+        """Passes and training seconds to each target, and the speed-up: medians over the paired runs."""
+        table = []
+        for base, target in itertools.product(("own", "common"), TARGETS):
+            row: dict[str, Any] = {"base": base, "target": target}
+            for name, history in runs[0].items():
+                first = history[0]["gap"] if base == "own" else self.common
+                counts = (n for n, record in enumerate(history, 1) if record["gap"] <= target * first)
+                row[f"{name}_passes"] = passes = next(counts, None)
+                row[f"{name}_seconds"] = median(total(run[name][:passes]) for run in runs) if passes else None
+            p, d = row["published_passes"], row["default_passes"]
+            for what, less in (("speed_up", None), ("net_speed_up", "waited_seconds")):
+                ratios = [total(r["published"][:p], less) / total(r["default"][:d], less) for r in runs]
+                row[what] = median(ratios) if p and d else None
+            table.append(row)
+        print_table(
+            f"training to a gap of 0.01 and 0.001 of the first; medians of {len(runs)} paired runs\n"
+            "  own: of the same configuration's gap after pass 1; common: of the published one's\n"
+            f"  net: without waiting for the store; a dash: not within {self.options.max_passes} passes",
+            ["target", "published: passes", "seconds", "default: passes", "seconds", "speed-up", "net"],
+            [[f"{base} {target}", *cells] for base, target, *cells in (row.values() for row in table)],
+        )
+        return table
+
+    def accuracy(self, long: dict[str, History], averaged: History) -> dict[str, list[float | None]]:
+        """Of the test rows, after passes 1, 2, 3 and the last of the long runs."""
+        lines = {f"{name}, last iterate": [r["valid_accuracy"] for r in long[name]] for name in long}
+        table = {name: [*(values + [None] * 3)[:3], values[-1]] for name, values in lines.items()}
+        table["default, averaged"] = [*(record["average_valid_accuracy"] for record in averaged), None]
+        cap = {self.options.max_passes: ", the cap"}
+        ends = [
+            f"{name} after {len(run)} passes{cap.get(len(run), '')}: {run[-1]['gap_decay']:.1e}"
+            for name, run in long.items()
+        ]
+        print_table(
+            f"test accuracy; gaps at the end of the long runs, of the first:\n  {'; '.join(ends)}",
+            ["after pass", "1", "2", "3", "end"],
+            [[name, *values] for name, values in table.items()],
+        )
+        return table
+
+    def trainers(self, long: int) -> dict[str, Any]:
+        """Accuracy and time of whole trainings, ours and of others, in turn."""
+        task = Task.create(self.rows, self.test_rows, self.n_features, self.n_classes, self.C)
+        jobs: dict[str, Callable[[], Outcome]] = {
+            f"streamsvm, passes: {passes}": partial(self.whole_fit, passes) for passes in sorted({1, 3, long})
+        }
+        jobs |= {name: partial(train, task) for name, train in OTHERS.items()}
+        outcomes: dict[str, list[Outcome]] = {}
+        for _ in range(self.options.repeat):
+            for name, job in list(jobs.items()):
+                try:
+                    outcomes[name] = [*outcomes.get(name, []), job()]
+                except ImportError as error:
+                    print(f"  {name} is skipped: {error}")
+                    del jobs[name]
+        table = {}
+        for name, runs in outcomes.items():
+            accuracy, *times = zip(*runs, strict=True)
+            training, whole = (median(t) if t[0] is not None else None for t in times)
+            table[name] = {"accuracy": median(accuracy), "training": training, "whole": whole}
+        print_table(
+            f"other trainers, rows in memory, one thread; seconds, medians of {self.options.repeat} turns\n"
+            "  streamsvm: training with reading its store; the whole call also commits and saves the model",
+            ["", "test accuracy", "training", "whole call"],
+            [[name, *row.values()] for name, row in table.items()],
+        )
+        return table
+
+    def whole_fit(self, passes: int) -> Outcome:
+        """As a user calls it, with every default but the number of threads."""
+        begin = time.perf_counter()
+        result = fit(self.train, self.out, force=True, passes=passes, C=self.C, gap="none", threads=1)
+        whole = time.perf_counter() - begin
+        accuracy = evaluate(load_model(self.out), [self.test_rows]).accuracy
+        return Outcome(accuracy, sum(record["seconds"] for record in result.history), whole)
+
+
+def total(history: History, less: str | None = None) -> float:
+    """Training seconds of the passes, less another time if one is named."""
+    return sum(record["seconds"] - (record[less] if less else 0.0) for record in history)
+
+
+def print_means(results: dict[str, Any]) -> dict[str, float | None]:
+    """Geometric means over the data sets of the kernel's ratio and of the speed-ups."""
+    values = {"full pass / bare scores": [result["kernel"]["ratio"] for result in results.values()]}
+    for what, title in (("speed_up", "speed-up"), ("net_speed_up", "net speed-up")):
+        for row in (row for result in results.values() for row in result["convergence"]):
+            found = values.setdefault(f"{title}, {row['base']} {row['target']}", [])
+            found += [row[what]] if row[what] else []
+    means = {name: geometric_mean(found) if found else None for name, found in values.items()}
+    print_table(
+        f"geometric means over {len(results)} data sets, or those where both configurations got there",
+        ["", "mean", "sets"],
+        [[name, mean, len(values[name])] for name, mean in means.items()],
+    )
+    return means
+
+
+if __name__ == "__main__":
+    main()

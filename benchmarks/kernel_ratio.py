@@ -1,0 +1,96 @@
+"""Time a training pass of the kernel against the least that any pass must do: score each row.
+
+This is the one file of the benchmarks that calls kernels, whose signatures are private.
+"""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels import (
+    N_TALLIES,
+    OldDuals,
+    Scratch,
+    Weights,
+    kernel,
+    padded_classes,
+    permutation,
+    score_row,
+)
+from streamsvm.losses import get_loss
+from streamsvm.rows import Rows
+from streamsvm.state import make_pool
+from streamsvm.stream import dual_id_dtype
+
+POOL = 2**24  # new duals that the kernel has room for in one call
+STEADY = 3  # the first pass to be timed: until then most rows still move many classes
+
+
+class KernelTimes(NamedTuple):
+    """Medians over the steady passes, in seconds; `ratio` is the median of the passes' ratios."""
+
+    full: float
+    bare: float
+    ratio: float
+
+
+@kernel
+def score_all(rows, weights, scores):
+    for i in range(len(rows.labels)):
+        score_row(scores, rows, i, weights)
+
+
+def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passes: int = 7) -> KernelTimes:
+    """Passes over rows in memory, in float32 and random order, each followed by the bare score kernel.
+
+    The bare kernel scores every row in storage order, with the same weights, into one buffer.
+    """
+    dtype, loss = np.dtype(np.float32), get_loss("ww")
+    n, ids = rows.n_rows, dual_id_dtype(n_classes)
+    K = padded_classes(n_classes, dtype)
+    mapped = mmap.mmap(-1, n_features * K * dtype.itemsize)  # aligned to pages, as those of a run are
+    now = np.frombuffer(mapped, dtype).reshape(n_features, K)
+    weights = Weights(now, np.zeros((0, K), dtype), 1.0)  # without the average
+    scratch = Scratch.create(K, dtype)
+    pool = make_pool(max(n_classes, min(n * n_classes, POOL)), n, dtype, ids)
+    old = _as_old(n, [], ids, dtype)
+    full, bare = [], []
+    for this_pass in range(1, passes + 1):
+        order, tally = permutation(n, 0, this_pass, 0, 0), np.zeros(N_TALLIES)
+        at, seconds, parts = 0, 0.0, []
+        while at < n:  # more than one turn only if the pool is full
+            begin = time.perf_counter()
+            at = loss.visit(
+                rows, order, at, n, weights, n_classes, C, 1.0, 0, old, pool, scratch, tally
+            )  # fmt: skip
+            seconds += time.perf_counter() - begin
+            entries, visited = (int(used) for used in pool.used)
+            parts.append(
+                [pool.ids[:entries].copy(), pool.values[:entries].copy(),
+                 pool.rows[:visited].copy(), pool.counts[:visited].copy()]
+            )  # fmt: skip
+            pool.used[:] = 0
+        old = _as_old(n, parts, ids, dtype)
+        full.append(seconds)
+        begin = time.perf_counter()
+        score_all(rows, now, scratch.scores)
+        bare.append(time.perf_counter() - begin)
+    full, bare = full[STEADY - 1 :], bare[STEADY - 1 :]
+    ratios = [a / b for a, b in zip(full, bare, strict=True)]
+    return KernelTimes(*map(statistics.median, (full, bare, ratios)))
+
+
+def _as_old(n: int, parts: list[list[np.ndarray]], ids: np.dtype, dtype: np.dtype) -> OldDuals:
+    """What the next pass reads, read-only as the mapped log of a run is."""
+    empty = [np.zeros(0, ids), np.zeros(0, dtype), np.zeros(0, np.int32), np.zeros(0, np.int32)]
+    classes, values, visited, counted = (np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True))
+    classes.flags.writeable = values.flags.writeable = False
+    at, counts = np.zeros(n, np.int64), np.zeros(n, np.int32)
+    at[visited] = np.cumsum(counted, dtype=np.int64) - counted
+    counts[visited] = counted
+    return OldDuals(classes, values, at, at.copy(), counts)
