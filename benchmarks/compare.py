@@ -22,6 +22,7 @@ from streamsvm import evaluate, fit, load_model, open_store
 from streamsvm.errors import Interrupted
 
 TARGETS = (0.01, 0.001)
+FINE = 1e-4  # what float32 is to reach, too
 PUBLISHED = {"solver": "sorted", "dtype": "float64", "inner_passes": 0, "average": False}
 DEFAULT = {"inner_passes": "auto", "average": False}  # averages have a line of their own
 QUICK_BYTES = 2**20  # of a training file as it lies in the folder
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, metavar="N", help="runs in turn, of which medians (3)")
     parser.add_argument("--max-passes", type=int, metavar="N", help="cap of the long runs (300)")
     parser.add_argument("--C", type=float, help="by default 1 above 26 classes, else 1/16; pendigits 1e-4")
+    parser.add_argument("--precision", action="store_true", help="also float32 against float64, to 1e-4")
     parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
     options = parser.parse_args()
     options.repeat = options.repeat or (1 if options.quick else 3)
@@ -95,13 +97,19 @@ class Comparison:
         kernel = self.kernel()
         # Compiles everything; the published configuration's first gap is the common yardstick.
         self.common = self.fit(passes=1, **PUBLISHED)[0]["gap"]
-        averaged = self.fit(passes=3, average=True, valid=self.test, gap="none")
+        few = {
+            f"inner passes {inner}": self.fit(
+                passes=3, inner_passes=inner, average=True, valid=self.test, gap="none"
+            )
+            for inner in ("auto", 0)
+        }
         runs = [self.long_runs(default_first=bool(i % 2)) for i in range(self.options.repeat)]
         return {
             **self.facts,
             "kernel": kernel,
             "convergence": self.convergence(runs),
-            "accuracy": self.accuracy(runs[0], averaged),
+            "accuracy": self.accuracy(runs[0], few),
+            "precision": self.precision() if self.options.precision else None,
             "trainers": self.trainers(len(runs[0]["default"])),
         }
 
@@ -119,7 +127,7 @@ class Comparison:
         with contextlib.suppress(Interrupted):
             fit(
                 self.train, self.out, force=True, checkpoint_every="1h", report=report, stop=reached,
-                C=self.C, threads=1, **settings,
+                C=self.C, **settings,
             )  # fmt: skip
         return history
 
@@ -165,20 +173,52 @@ class Comparison:
         )
         return table
 
-    def accuracy(self, long: dict[str, History], averaged: History) -> dict[str, list[float | None]]:
-        """Of the test rows, after passes 1, 2, 3 and the last of the long runs."""
-        lines = {f"{name}, last iterate": [r["valid_accuracy"] for r in long[name]] for name in long}
-        table = {name: [*(values + [None] * 3)[:3], values[-1]] for name, values in lines.items()}
-        table["default, averaged"] = [*(record["average_valid_accuracy"] for record in averaged), None]
-        cap = {self.options.max_passes: ", the cap"}
-        ends = [
-            f"{name} after {len(run)} passes{cap.get(len(run), '')}: {run[-1]['gap_decay']:.1e}"
-            for name, run in long.items()
-        ]
+    def accuracy(self, long: dict[str, History], few: dict[str, History]) -> dict[str, list[float | None]]:
+        """Of the test rows, after passes 1, 2 and 3, and at the end of the long runs."""
+        table: dict[str, list[float | None]] = {}
+        for name, history in few.items():
+            for kind, key in (("last", "valid_accuracy"), ("averaged", "average_valid_accuracy")):
+                table[f"{name}, {kind}"] = [*(record[key] for record in history), None]
+        for name, history in long.items():
+            values = [record["valid_accuracy"] for record in history]
+            table[f"long run, {name}"] = [*(values + [None] * 3)[:3], values[-1]]
         print_table(
-            f"test accuracy; gaps at the end of the long runs, of the first:\n  {'; '.join(ends)}",
+            f"test accuracy; gaps at the end of the long runs, of the first:\n  {self.ends(long)}",
             ["after pass", "1", "2", "3", "end"],
             [[name, *values] for name, values in table.items()],
+        )
+        return table
+
+    def ends(self, long: dict[str, History]) -> str:
+        """After how many passes the runs ended, and at which gaps."""
+        cap = {self.options.max_passes: ", the cap"}
+        return "; ".join(
+            f"{name} after {len(run)} passes{cap.get(len(run), '')}: {run[-1]['gap_decay']:.1e}"
+            for name, run in long.items()
+        )
+
+    def precision(self) -> dict[str, dict[str, Any]]:
+        """Passes down to a small gap and the test accuracy there, in both dtypes."""
+        self.fit(passes=1, dtype="float64", gap="none", **DEFAULT)  # compiles
+        long = {
+            dtype: self.fit(to=FINE, dtype=dtype, passes=self.options.max_passes, valid=self.test, **DEFAULT)
+            for dtype in ("float32", "float64")
+        }
+        table = {}
+        for dtype, history in long.items():
+            last = history[-1]
+            passes = next((n for n, record in enumerate(history, 1) if record["gap_decay"] <= FINE), None)
+            table[dtype] = {
+                "passes": passes,
+                "seconds": total(history[:passes]) if passes else None,
+                "gap": last["gap_decay"],
+                "accuracy": last["valid_accuracy"],
+            }
+        print_table(
+            "precision: the default engine, last iterate,"
+            f" to a gap of {FINE:g} of the first (at most {self.options.max_passes} passes)",
+            ["", "passes", "seconds", "gap at the end", "test accuracy"],
+            [[dtype, *row.values()] for dtype, row in table.items()],
         )
         return table
 
@@ -211,9 +251,9 @@ class Comparison:
         return table
 
     def whole_fit(self, passes: int) -> Outcome:
-        """As a user calls it, with every default but the number of threads."""
+        """As a user calls it, with every default."""
         begin = time.perf_counter()
-        result = fit(self.train, self.out, force=True, passes=passes, C=self.C, gap="none", threads=1)
+        result = fit(self.train, self.out, force=True, passes=passes, C=self.C, gap="none")
         whole = time.perf_counter() - begin
         accuracy = evaluate(load_model(self.out), [self.test_rows]).accuracy
         return Outcome(accuracy, sum(record["seconds"] for record in result.history), whole)

@@ -46,13 +46,15 @@ PLAIN = {"inner_passes": 0, "average": False}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute once compiled")
+    parser.add_argument("--no-threads", action="store_true", help="without comparing threads")
     parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
     options = parser.parse_args()
     sweeps, threads = (QUICK, QUICK_THREADS) if options.quick else (FULL, FULL_THREADS)
 
     measure(Shape(500, 2**10, 100, 10))  # compiles
     results: dict[str, Any] = {name: sweep(name, shapes) for name, shapes in sweeps.items()}
-    results["threads"] = compare_threads(threads)
+    if not options.no_threads:
+        results["threads"] = compare_threads(threads)
     write_json(options.out, {"options": vars(options), **results})
 
 
@@ -86,8 +88,8 @@ def measure(shape: Shape) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         store = write_store(Path(folder) / "train.zarr", shape, rows)
         del rows
-        plain, waited = fit_pass(store, threads=1, **PLAIN)
-        default, _ = fit_pass(store, threads=1, inner_passes="auto", average=False)
+        plain, waited = fit_pass(store, **PLAIN)
+        default, _ = fit_pass(store, inner_passes="auto", average=False)
     names = ("bare scores", "kernel", "fit, no inner passes", "waited", "fit, default")
     return dict(zip(names, (kernel.bare, kernel.full, plain, waited, default), strict=True))
 

@@ -31,6 +31,9 @@ def fit(
     average: Annotated[
         bool | None, typer.Option(help="Average the weights; default for at most 5 passes.")
     ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads that score rows; of use with a thousand classes.")
+    ] = 1,
     memory: Memory = "2G",  # type: ignore[assignment]
     tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
     gap: Annotated[
@@ -60,7 +63,7 @@ def fit(
         "passes": passes, "C": C, "loss": loss, "margin": margin,
         "solver": solver, "dtype": dtype, "seed": seed, "memory": memory,
         "tol": tol, "gap": gap, "valid": valid, "label": label, "keep_duals": keep_duals,
-        "block_rows": block_rows, "average": average,
+        "block_rows": block_rows, "average": average, "threads": threads,
         "inner_passes": int(inner_passes) if inner_passes.isdecimal() else inner_passes,
     }  # fmt: skip
     from streamsvm import train

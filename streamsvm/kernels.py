@@ -52,12 +52,8 @@ def _source_digest() -> str:
     """Hash of every file that holds kernels."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in [
-        here / "kernels.py",
-        here / "rows.py",
-        here / "simd.py",
-        *sorted((here / "losses").glob("*.py")),
-    ]:
+    names = ("kernels", "rows", "simd", "teamwork")
+    for path in [*(here / f"{name}.py" for name in names), *sorted((here / "losses").glob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -266,6 +262,15 @@ def score_lines(scores, rows, i, weights, lines, n_lines):
 
 
 @inlined
+def add_line(weights, rows, i, c, step):
+    """Add row `i` times the vector `step` to the weights, in the columns from `c`."""
+    indices, data = rows.indices, rows.data
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        f = indices[p]
+        store2(weights, f, c, multiply_add(splat(data[p]), step, load2(weights, f, c)))
+
+
+@inlined
 def add_lines(weights, rows, i, delta, lines, n_lines):
     """Add x_i deltaᵀ to the weights, in the vectors of `delta` that begin at ``lines[:n_lines]``."""
     indices, data = rows.indices, rows.data
@@ -280,11 +285,7 @@ def add_lines(weights, rows, i, delta, lines, n_lines):
             store2(weights, f, c1, multiply_add(x, step1, load2(weights, f, c1)))
         q += 2
     if q < n_lines:
-        c0 = lines[q]
-        step0 = load(delta, c0)
-        for p in range(begin, end):
-            f = indices[p]
-            store2(weights, f, c0, multiply_add(splat(data[p]), step0, load2(weights, f, c0)))
+        add_line(weights, rows, i, lines[q], load(delta, lines[q]))
 
 
 # What a kernel adds up, by position in a float64 array of shape (N_TALLIES,): of the pass in
@@ -470,15 +471,15 @@ def load_duals(ids, ids_at, values, values_at, m, scratch, n_lines):
 
 
 @inlined
-def settle_row(rows, i, y, weights, margin, threshold, upper, scratch, m, n_lines, pool, at, in_place, tally):
-    """Give row `i` the duals clip(v - threshold, 0, upper), and have the weights follow.
+def set_duals(y, margin, threshold, upper, scratch, m, pool, at, in_place):
+    """Let the candidates' duals be clip(v - threshold, 0, upper).
 
-    The duals go to ``pool`` from `at`: all `m` of them if `in_place`, else those that are not zero.
-    Weights change by ``margin * x_i * (old - new)`` in a class, and by the opposite of the sum of
-    these in class `y`. Returns the number of duals written, and the change of their sum. Leaves
-    ``delta`` and ``listed`` zero.
+    They go to ``pool`` from `at`: all `m` of them if `in_place`, else those that are not zero. The
+    row times ``delta`` is then to be added to the weights: the candidates' ``margin * (old - new)``,
+    and in class `y` the opposite of their sum. Returns the number of duals written, the change of
+    their sum, and whether any changed.
     """
-    delta, lines = scratch.delta, scratch.lines
+    delta = scratch.delta
     shift, changed, kept = 0.0, False, 0
     for r in range(m):
         value = delta.dtype.type(min(max(scratch.v[r] - threshold, 0.0), upper))
@@ -492,19 +493,29 @@ def settle_row(rows, i, y, weights, margin, threshold, upper, scratch, m, n_line
             kept += in_place | (value != 0)
     if changed:
         delta[y] = margin * shift
-        add_lines(weights.now, rows, i, delta, lines, n_lines)
-        if len(weights.lag) > 0:
-            rate = (tally[CLOCK] / weights.horizon) ** AVERAGE_POWER
-            tally[DUAL_LAG] += rate * shift
-            factor = splat(delta.dtype.type(rate))
-            for q in range(n_lines):
-                store(delta, lines[q], multiply(factor, load(delta, lines[q])))
-            add_lines(weights.lag, rows, i, delta, lines, n_lines)
-        zero = splat(delta.dtype.type(0))
+    return kept, shift, changed
+
+
+@inlined
+def move_weights(rows, i, weights, scratch, n_lines, tally):
+    """Add row `i` times ``delta`` to the weights, in the listed vectors; clear ``delta``."""
+    delta, lines = scratch.delta, scratch.lines
+    add_lines(weights.now, rows, i, delta, lines, n_lines)
+    if len(weights.lag) > 0:
+        rate = splat(delta.dtype.type((tally[CLOCK] / weights.horizon) ** AVERAGE_POWER))
         for q in range(n_lines):
-            store(delta, lines[q], zero)
-    unlist(scratch, n_lines)
-    return kept, shift
+            store(delta, lines[q], multiply(rate, load(delta, lines[q])))
+        add_lines(weights.lag, rows, i, delta, lines, n_lines)
+    zero = splat(delta.dtype.type(0))
+    for q in range(n_lines):
+        store(delta, lines[q], zero)
+
+
+@inlined
+def count_duals(old_sum, shift, weights, tally):
+    """Add to the sums of the duals what a row contributes: `old_sum` counted anew, and its change."""
+    tally[DUAL_SUM] += old_sum + shift
+    tally[DUAL_LAG] += (tally[CLOCK] / weights.horizon) ** AVERAGE_POWER * shift
 
 
 @inlined

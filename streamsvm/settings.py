@@ -46,6 +46,9 @@ class Settings:
     average : bool, optional
         Average the weights over the run, the iterate after t visits weighted by t³, and make the
         average the model; by default if `passes` is at most 5.
+    threads : int
+        Threads that score rows together: of use with a thousand classes or more. Rounding differs
+        between one thread and several, and by nothing else.
     gap : {"pass", "end", "none"}
         When to measure the exact gap, which costs one more reading of the data.
     valid : path, optional
@@ -74,6 +77,7 @@ class Settings:
     tol: float | None = None
     inner_passes: int | str = "auto"
     average: bool = None  # type: ignore[assignment]
+    threads: int = 1
     gap: str = "pass"
     valid: str | os.PathLike | None = None
     label: str | None = None
@@ -101,6 +105,9 @@ class Settings:
         self._require(self.memory > 0, "memory", "positive")
         self._require(self.tol is None or self.tol >= 0, "tol", "0 or more")
         self._require(self.block_rows is None or self.block_rows >= 1, "block_rows", "at least 1")
+        self._require(1 <= self.threads <= 256, "threads", "from 1 to 256")
+        if self.threads > 1 and not hasattr(loss, "visit_together"):
+            raise PlanError(f"the loss {self.loss} has no kernel for several threads: threads must be 1")
         if self.passes > 1 and not self.keep_duals:
             raise PlanError("more than one pass needs the duals of the pass before: keep_duals must be on")
         if self.tol is not None and self.gap != "pass":

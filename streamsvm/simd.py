@@ -301,6 +301,58 @@ def lowest_bit(typing, mask):
     return types.int64(mask), generate
 
 
+# -- several threads -------------------------------------------------------------------------------
+
+
+def _cell(array):
+    """A generator's pointer to ``array[at]`` of int64s."""
+    assert array.dtype == types.int64
+
+    def pointer(context, builder, signature, args):
+        return _address(context, builder, signature, args[:2], _I64)
+
+    return pointer
+
+
+@intrinsic
+def atomic_load(typing, array, at):
+    """``array[at]`` of an int64 array, as other threads have left it."""
+    pointer = _cell(array)
+
+    def generate(context, builder, signature, args):
+        return builder.load_atomic(pointer(context, builder, signature, args), "seq_cst", 8)
+
+    return types.int64(array, at), generate
+
+
+@intrinsic
+def atomic_store(typing, array, at, value):
+    """Set ``array[at]``; what was written before is seen by whoever sees this."""
+    pointer = _cell(array)
+
+    def generate(context, builder, signature, args):
+        new = context.cast(builder, args[2], signature.args[2], types.int64)
+        builder.store_atomic(new, pointer(context, builder, signature, args), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.none(array, at, value), generate
+
+
+@intrinsic
+def atomic_add(typing, array, at, value):
+    """Add to ``array[at]``; return what was there before."""
+    pointer = _cell(array)
+
+    def generate(context, builder, signature, args):
+        more = context.cast(builder, args[2], signature.args[2], types.int64)
+        return builder.atomic_rmw("add", pointer(context, builder, signature, args), more, "seq_cst")
+
+    return types.int64(array, at, value), generate
+
+
+pause = types.ExternalFunction("sched_yield", types.int32())
+
+
 @intrinsic
 def prefetch(typing, array, at):
     """Have the cache line of ``array[at]`` fetched while other work goes on."""

@@ -62,6 +62,7 @@ def make_plan(
     columns: int,
     memory: int,
     pooled: bool,
+    shared: int = 0,
     block_rows: int | None = None,
 ) -> Plan:
     """Divide the budget `memory` (bytes) between blocks, new duals and scratch.
@@ -72,12 +73,14 @@ def make_plan(
         Columns of the weights (classes, padded).
     pooled : bool
         Whether new duals are held, for the log or for inner passes.
+    shared : int
+        Bytes that several threads share.
     block_rows : int, optional
         Upper bound of the rows in a block, beside those that memory sets.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
     scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # and a sorted copy
-    fixed = decode + scratch
+    fixed = decode + scratch + shared
     entry = dtype.itemsize + dual_id_dtype(store.n_classes).itemsize
     pool_entries = 0
     if pooled:

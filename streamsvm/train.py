@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,7 @@ from streamsvm.stream import (
     open_like,
     private_memory,
 )
+from streamsvm.teamwork import Team, help_leader
 
 _LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
@@ -303,9 +305,17 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         columns=padded_classes(store.n_classes, dtype),
         memory=settings.memory,
         pooled=settings.keep_duals or settings.inner_passes != 0,
+        shared=_team_bytes(store, settings),
         block_rows=settings.block_rows,
     )
     return plan, cut_blocks(store, plan)
+
+
+def _team_bytes(store: Store, settings: Settings) -> int:
+    if settings.threads == 1:
+        return 0
+    dtype = np.dtype(settings.dtype)
+    return Team.size(settings.threads, padded_classes(store.n_classes, dtype), dtype, store.n_features)
 
 
 def _check_valid(store: Store, settings: Settings) -> None:
@@ -426,6 +436,9 @@ class _Training:
         largest = int(np.diff(self.blocks.starts).max())
         self.pool = make_pool(self.plan.pool_entries, largest, self.dtype, self.ids_dtype)
         self.scratch = Scratch.create(self.shape[1], self.dtype)
+        self.team = None
+        if self.settings.threads > 1:
+            self.team = Team.create(self.settings.threads, self.shape[1], self.dtype, store.n_features)
         self.inner = InnerPasses(self.loss, self.settings, self.pool, self.scratch)
         self.peak = private_memory()
         self.bytes_before = store.bytes_read
@@ -502,10 +515,22 @@ class _Training:
         tally: np.ndarray,
     ) -> int:
         settings = self.settings
-        return self.loss.visit(
+        arguments = (
             rows, order, begin, end, self.weights, self.store.n_classes, settings.C,
             settings.margin, self.solver, old, self.pool, self.scratch, tally,
         )  # fmt: skip
+        if self.team is None:
+            return self.loss.visit(*arguments)
+        helpers = [
+            threading.Thread(target=help_leader, args=(number, rows, old, order, self.weights, self.team))
+            for number in range(1, settings.threads)
+        ]
+        for helper in helpers:
+            helper.start()
+        reached = self.loss.visit_together(*arguments, self.team)
+        for helper in helpers:
+            helper.join()
+        return reached
 
     def _train_pass(self) -> None:
         position, settings = self.position, self.settings
@@ -706,6 +731,7 @@ class _Training:
             "n_features": self.store.n_features,
             "index_base": self.store.index_base,
             **{name: getattr(self.settings, name) for name in names},
+            "grouped": self.settings.threads > 1,
             "passes": self.position.passes_done,
             "store_fingerprint": self.store.fingerprint,
         }

@@ -186,6 +186,40 @@ def test_few_entries_for_new_duals_change_nothing(
     assert sizes[1] > sizes[0]  # more headers
 
 
+@pytest.mark.parametrize("entries", [None, K, 3 * K + 1])
+@pytest.mark.parametrize(
+    ("dtype", "inner_passes", "average"),
+    [("float64", 0, True), ("float32", "auto", True), ("float64", 0, False)],
+)
+def test_threads_differ_from_one_by_rounding_and_from_each_other_by_nothing(
+    tmp_path: Path,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    inner_passes: int | str,
+    average: bool,
+    entries: int | None,
+) -> None:
+    """With few entries for new duals, groups of rows end early, and blocks have several parts."""
+    asked: dict[str, Any] = {"dtype": dtype, "inner_passes": inner_passes, "average": average, "C": 0.3}
+    asked |= {"passes": 3, "block_rows": 33}
+    if entries:
+        entry = np.dtype(dtype).itemsize + 1
+        monkeypatch.setattr("streamsvm.stream._POOL_SHARE", entries * entry / Settings().memory)
+    results = [fit(store, tmp_path / f"run{n}", threads=n, **asked) for n in (1, 2, 3)]
+    weights = [load_model(tmp_path / f"run{n}").coef_ for n in (1, 2, 3)]
+    exact = {"rtol": 1e-9, "atol": 1e-11} if dtype == "float64" else {"rtol": 1e-3, "atol": 1e-4}
+    np.testing.assert_array_equal(weights[2], weights[1])
+    history = [without_times(result.history) for result in results]
+    assert history[1] == history[2]
+    if entries and inner_passes:
+        return  # parts of other sizes have other inner passes
+    np.testing.assert_allclose(weights[1], weights[0], **exact)
+    for one, two in zip(history[0], history[1], strict=True):
+        assert (one.pop("event"), two.pop("event")) == ("pass", "pass")
+        assert one == pytest.approx(two, rel=1e-8 if dtype == "float64" else 1e-3)
+
+
 def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
     asked = {"dtype": "float64", "C": 0.1}
     free = fit(store, tmp_path / "free", passes=20, **asked)
@@ -359,6 +393,7 @@ RUNS = [
     ("ww", "float64", {"margin": 0.5, "solver": "sorted"}, "2", 4),
     ("cs", "float32", {"gap": "end"}, "1", 3),
     ("cs", "float64", {"gap": "none"}, "3", 4),
+    ("ww", "float32", {"threads": 2, "inner_passes": 1}, "1", 3),
 ]
 
 
@@ -656,6 +691,8 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
         ({"loss": "cs", "margin": 0.5}, "margin must be for cs"),
         ({"solver": "magic"}, r"solver must be .*'newton', 'sorted'.*, not 'magic'"),
         ({"loss": "cs", "solver": "newton"}, "solver must be for cs"),
+        ({"threads": 0}, "threads must be from 1 to 256"),
+        ({"threads": 2, "loss": "cs"}, "threads must be 1"),
         ({"dtype": "float16"}, "dtype must be float32 or float64, not 'float16'"),
         ({"gap": "often"}, "gap must be pass, end or none"),
         ({"passes": 0}, "passes must be at least 1, not 0"),

@@ -10,11 +10,17 @@ weights w_j = -margin Σ_i b_ij x_i, w_y = +margin Σ_i Σ_j b_ij x_i and the du
     names of its block solvers, the default first.
 ``MARGINS``
     margin scales M that it is defined for, the default first.
-``visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, keep, scratch, tally)``
+``visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally)``
     kernel: one exact block step for each row of ``order[begin:end]``; returns the position reached,
     which is before `end` when the pool has no room for another row.
-``loss_rows(rows, weights, n_classes, margin, scratch, tally)``
-    kernel: add each row's loss (without C) and whether it is classified correctly to `tally`.
+``visit_together(..., team)``
+    kernel, optional: the same for the leader of several threads (see `streamsvm.teamwork`).
+``revisit(rows, order, starts, weights, C, margin, pool, scratch, tally)``
+    kernel: one block step for each of the pool's rows ``order``, over the classes of their duals
+    alone; row r's duals begin at ``starts[r]`` in the pool and are replaced there.
+``loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally)``
+    kernel: add each row's loss (without C) by the weights ``now - lagging * lag``, and whether it is
+    classified correctly, to `tally`.
 """
 
 from __future__ import annotations

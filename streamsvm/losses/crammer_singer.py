@@ -18,11 +18,11 @@ import numpy as np
 from streamsvm.kernels import (
     CLOCK,
     CORRECT,
-    DUAL_SUM,
     LOSS_SUM,
     allocating,
     beats,
     close_row,
+    count_duals,
     fetch_ahead,
     has_room,
     inlined,
@@ -31,10 +31,11 @@ from streamsvm.kernels import (
     list_above,
     list_class,
     load_duals,
+    move_weights,
     score_average,
     score_lines,
     score_row,
-    settle_row,
+    set_duals,
     unlist,
 )
 
@@ -123,10 +124,11 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
         tally[LOSS_SUM] += loss
         tally[CORRECT] += not beaten
         tally[CLOCK] += 1
-        n_duals, shift = settle_row(
-            rows, i, y, weights, margin, threshold, C, scratch, m, n_lines, pool, pool.used[0], False, tally
-        )
-        tally[DUAL_SUM] += old_sum + shift
+        n_duals, shift, changed = set_duals(y, margin, threshold, C, scratch, m, pool, pool.used[0], False)
+        if changed:
+            move_weights(rows, i, weights, scratch, n_lines, tally)
+        unlist(scratch, n_lines)
+        count_duals(old_sum, shift, weights, tally)
         close_row(i, n_duals, pool)
     return end
 
@@ -149,10 +151,11 @@ def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
         _add_terms(y, inverse, scratch, 0, m)
         threshold = _threshold(y, inverse, C - old_sum, scratch, m, C)
         tally[CLOCK] += 1
-        _, shift = settle_row(
-            rows, i, y, weights, margin, threshold, C, scratch, m, n_lines, pool, at, True, tally
-        )
-        tally[DUAL_SUM] += shift
+        _, shift, changed = set_duals(y, margin, threshold, C, scratch, m, pool, at, True)
+        if changed:
+            move_weights(rows, i, weights, scratch, n_lines, tally)
+        unlist(scratch, n_lines)
+        count_duals(0.0, shift, weights, tally)
 
 
 @kernel

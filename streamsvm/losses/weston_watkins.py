@@ -23,11 +23,11 @@ import numpy as np
 from streamsvm.kernels import (
     CLOCK,
     CORRECT,
-    DUAL_SUM,
     LOSS_SUM,
     allocating,
     beats,
     close_row,
+    count_duals,
     fetch_ahead,
     has_room,
     inlined,
@@ -36,10 +36,11 @@ from streamsvm.kernels import (
     list_above,
     list_class,
     load_duals,
+    move_weights,
     score_average,
     score_lines,
     score_row,
-    settle_row,
+    set_duals,
     unlist,
 )
 from streamsvm.simd import (
@@ -55,6 +56,16 @@ from streamsvm.simd import (
     store,
     subtract,
     sum_lanes,
+)
+from streamsvm.teamwork import (
+    GROUP,
+    dismiss,
+    leave_move,
+    meet,
+    move_share,
+    plan_round,
+    score_share,
+    take_scores,
 )
 
 TITLE = "Weston-Watkins (Wang & Scott 2021)"
@@ -171,15 +182,44 @@ def _add_terms(y, inverse, margin, old_sum, scratch, begin, end):
     return loss, beaten
 
 
+@inlined
+def _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally):
+    """Solve row `i`'s block problem, given its scores; count its loss, and whether it was right.
+
+    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes
+    with b_j > 0 alone. So v is looked at where b_j > 0, or the score is above the threshold at which
+    v_j = min(γ', Σb); the latter bound lets every class in that has a loss. Returns the number of
+    candidates, the number of vectors listed, γ, and the sum of the old duals.
+    """
+    n_old = np.int64(old.counts[i])
+    n_lines = list_class(y, scratch, 0)
+    old_sum, n_lines = load_duals(
+        old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_lines
+    )
+    inverse = 1.0 / (margin * margin * rows.norm2[i])
+    loss, beaten = _add_terms(y, inverse, margin, old_sum, scratch, 0, n_old)
+    gamma, threshold = 0.0, -np.inf
+    if solver == _NEWTON:
+        gamma = gamma_newton(scratch.v, n_old, C, old_sum)
+        fall = min(gamma - old_sum, 0.0)
+        threshold = scratch.scores[y] + (fall / inverse - 1.0) / margin
+    m, n_lines = list_above(threshold, n_classes, scratch, n_old, n_lines)
+    more_loss, more_beaten = _add_terms(y, inverse, margin, old_sum, scratch, n_old, m)
+    if solver == _SORTED:
+        gamma = gamma_sorted(scratch.v, m, C)
+    elif m > n_old:
+        gamma = gamma_newton(scratch.v, m, C, gamma)
+    tally[LOSS_SUM] += loss + more_loss
+    tally[CORRECT] += not (beaten | more_beaten)
+    tally[CLOCK] += 1
+    return m, n_lines, gamma, old_sum
+
+
 @kernel
 def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally):
     """One exact block step for each row of ``order[begin:end]`` (see `streamsvm.losses`).
 
     Modifies weights, pool, scratch and tally. Wang & Scott (2021), Algorithm 1.
-
-    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes
-    with b_j > 0 alone. So v is looked at where b_j > 0, or the score is above the threshold at which
-    v_j = min(γ', Σb); the latter bound lets every class in that has a loss.
     """
     for t in range(begin, end):
         if not has_room(pool, n_classes):
@@ -189,35 +229,57 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
         if is_idle(rows, i, tally):
             continue
         y = np.int64(rows.labels[i])
-        m = np.int64(old.counts[i])
-        n_lines = list_class(y, scratch, 0)
-        old_sum, n_lines = load_duals(
-            old.ids, old.ids_at[i], old.values, old.values_at[i], m, scratch, n_lines
-        )
         score_row(scratch.scores, rows, i, weights.now)
-        inverse = 1.0 / (margin * margin * rows.norm2[i])
-        loss, beaten = _add_terms(y, inverse, margin, old_sum, scratch, 0, m)
-        gamma, threshold = 0.0, -np.inf
-        if solver == _NEWTON:
-            gamma = gamma_newton(scratch.v, m, C, old_sum)
-            fall = min(gamma - old_sum, 0.0)
-            threshold = scratch.scores[y] + (fall / inverse - 1.0) / margin
-        n_old = m
-        m, n_lines = list_above(threshold, n_classes, scratch, m, n_lines)
-        more_loss, more_beaten = _add_terms(y, inverse, margin, old_sum, scratch, n_old, m)
-        if solver == _SORTED:
-            gamma = gamma_sorted(scratch.v, m, C)
-        elif m > n_old:
-            gamma = gamma_newton(scratch.v, m, C, gamma)
-        tally[LOSS_SUM] += loss + more_loss
-        tally[CORRECT] += not (beaten | more_beaten)
-        tally[CLOCK] += 1
-        n_duals, shift = settle_row(
-            rows, i, y, weights, margin, gamma, C, scratch, m, n_lines, pool, pool.used[0], False, tally
-        )
-        tally[DUAL_SUM] += old_sum + shift
+        m, n_lines, gamma, old_sum = _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally)
+        n_duals, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, pool.used[0], False)
+        if changed:
+            move_weights(rows, i, weights, scratch, n_lines, tally)
+        unlist(scratch, n_lines)
+        count_duals(old_sum, shift, weights, tally)
         close_row(i, n_duals, pool)
     return end
+
+
+@kernel
+def visit_together(
+    rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally, team
+):
+    """As `visit`, by the leader of a team whose helpers run `help_leader` (see `streamsvm.teamwork`)."""
+    most = min(GROUP, len(pool.ids) // n_classes) if len(pool.ids) > 0 else GROUP
+    at, parity, solved, before = begin, 0, 0, 0
+    size = min(most, end - begin)
+    if not has_room(pool, size * n_classes):
+        size = 0
+    while size > 0 or solved > 0:
+        # Rows at[:solved] are scored, and so will be the `size` that follow them.
+        plan_round(team, at + solved, size, parity, solved)
+        meet(team)
+        for r in range(solved):
+            i = order[at + r]
+            team.n_lines[(1 - parity) * GROUP + r] = 0
+            if is_idle(rows, i, tally):
+                continue
+            y = np.int64(rows.labels[i])
+            take_scores(r, before, 1 - parity, scratch, team)
+            m, n_lines, gamma, old_sum = _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally)
+            n_duals, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, pool.used[0], False)
+            if changed:
+                leave_move(r, 1 - parity, scratch, n_lines, team, weights, tally)
+            unlist(scratch, n_lines)
+            count_duals(old_sum, shift, weights, tally)
+            close_row(i, n_duals, pool)
+        score_share(0, rows, old, order, weights, team)
+        meet(team)
+        move_share(0, rows, order, weights, team)
+        meet(team)
+        at += solved
+        before, solved, parity = solved, size, 1 - parity
+        size = min(most, end - at - solved)
+        if not has_room(pool, (solved + size) * n_classes):
+            size = 0
+    dismiss(team)
+    meet(team)
+    return at
 
 
 @kernel
@@ -238,10 +300,11 @@ def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
         _add_terms(y, inverse, margin, old_sum, scratch, 0, m)
         gamma = gamma_newton(scratch.v, m, C, old_sum)
         tally[CLOCK] += 1
-        _, shift = settle_row(
-            rows, i, y, weights, margin, gamma, C, scratch, m, n_lines, pool, at, True, tally
-        )
-        tally[DUAL_SUM] += shift
+        _, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, at, True)
+        if changed:
+            move_weights(rows, i, weights, scratch, n_lines, tally)
+        unlist(scratch, n_lines)
+        count_duals(0.0, shift, weights, tally)
 
 
 @kernel
