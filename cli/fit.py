@@ -10,6 +10,9 @@ import typer
 from streamsvm_cli.console import Console, Every, Json, Memory, Quiet, format_size, stop_on_signals
 
 
+_MUCH = 0.5  # of the time
+
+
 def fit(
     store: Annotated[Path, typer.Argument(help="Store to train on.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
@@ -150,6 +153,8 @@ def finish(console: Console, result: Any) -> None:
     line = f"{result.status}: {result.passes} passes in {result.seconds:.2f} s of training"
     if result.relative_gap is not None:
         line += f", relative gap {result.relative_gap:.2e}"
+        if result.average is not None:
+            line += f" (of the averaged weights {result.average['relative_gap']:.2e})"
     if result.progressive_accuracy is not None:
         line += f", progressive accuracy {result.progressive_accuracy:.4f}"
     console.say(line)
@@ -157,5 +162,11 @@ def finish(console: Console, result: Any) -> None:
         f"{result.checkpoints} checkpoints in {result.checkpoint_seconds:.2f} s, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
-    console.say(f"model: {result.model}")
+    if result.waited_fraction > _MUCH:
+        console.say(
+            f"for {result.waited_fraction:.0%} of the time training waited for the store: reading and "
+            "decompressing it is the limit, not computing"
+        )
+    averaged = "" if result.average is None else ", the average of the iterates"
+    console.say(f"model: {result.model}{averaged}")
     console.result(dataclasses.asdict(result))

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIVE_BLOCKS = 2  # the one in work and the one read ahead
-SHUFFLED_BLOCK_NNZ = 2**21  # more buys nothing on shuffled rows, and coarsens checkpoints
+# Non-zeros times columns of a block, at most: a few seconds of work, after which a run can commit or
+# stop. As much as that and memory allow, for the fewer blocks, the finer a gap is reached.
+SHUFFLED_BLOCK_WORK = 2**35
 _SCAN_ROWS = 2**18  # row offsets looked at in one go while cutting blocks
 _POOL_SHARE = 1 / 8  # of the budget, for new duals on their way to the log
 
@@ -102,7 +104,7 @@ def make_plan(
         row_bytes=row_bytes,
         nnz_bytes=nnz_bytes,
         max_block_rows=min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max),
-        max_block_nnz=min(SHUFFLED_BLOCK_NNZ, store.nnz) if store.shuffled else store.nnz,
+        max_block_nnz=min(SHUFFLED_BLOCK_WORK // columns, store.nnz) if store.shuffled else store.nnz,
     )
 
 

@@ -89,6 +89,8 @@ class FitResult:
         Of the first pass, each row predicted before it was learned from.
     rows_per_second : float
         In the training of all passes.
+    waited_fraction : float
+        Of the training time, what was spent waiting for the store.
     seconds : float
         Spent in this process and, before it was interrupted, in earlier ones up to their last commit.
     peak_memory_bytes : int
@@ -117,6 +119,7 @@ class FitResult:
     average: dict[str, float] | None
     progressive_accuracy: float | None
     rows_per_second: float
+    waited_fraction: float
     seconds: float
     peak_memory_bytes: int
     checkpoints: int
@@ -758,6 +761,7 @@ class _Training:
             average=self._of_average(last) if self.settings.average else None,
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.store.n_rows * len(history) / max(seconds, 1e-9),
+            waited_fraction=sum(r["waited_seconds"] for r in history) / max(seconds, 1e-9),
             seconds=seconds,
             peak_memory_bytes=max(self.peak, *(r["peak_memory_bytes"] for r in history)),
             checkpoints=self.checkpoints,

@@ -74,7 +74,7 @@ def test_a_budget_too_small_is_refused_with_one_that_works(lengths, memory) -> N
 
 
 def test_a_row_beyond_the_preferred_length_of_a_block_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.stream.SHUFFLED_BLOCK_NNZ", 100)
+    monkeypatch.setattr("streamsvm.stream.SHUFFLED_BLOCK_WORK", 4 * 100)
     store = store_of([60, 60, 300, 10, 10])
     assert cut_blocks(store, plan_of(store, 10**6)).tolist() == [0, 1, 2, 3, 5]
 
