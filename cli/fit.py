@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import typer
 from streamsvm_cli.console import Console, Every, Json, Memory, Quiet, format_size, stop_on_signals
 
-
 _MUCH = 0.5  # of the time
 
 

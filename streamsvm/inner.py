@@ -48,10 +48,23 @@ class InnerPasses:
         n_passes = asked if isinstance(asked, int) else self._number(rows, weights.now)
         for inner in range(1, n_passes + 1):
             order = active[permutation(len(active), settings.seed, *place, inner)]
-            self._loss.revisit(
-                rows, order, starts, weights, settings.C, settings.margin, pool, self._scratch, tally
-            )
+            self._revisit(rows, order, starts, weights, tally)
         drop_zeros(pool)
+
+    def compile(self, rows: Rows, weights: Weights, tally: np.ndarray) -> None:
+        """Compile or load the kernels, on no rows."""
+        if self._settings.inner_passes != 0:
+            nothing = np.zeros(0, np.int64)
+            self._revisit(rows, nothing, nothing, weights, tally)
+            drop_zeros(self._pool)
+
+    def _revisit(
+        self, rows: Rows, order: np.ndarray, starts: np.ndarray, weights: Weights, tally: np.ndarray
+    ) -> None:
+        settings = self._settings
+        self._loss.revisit(
+            rows, order, starts, weights, settings.C, settings.margin, self._pool, self._scratch, tally
+        )
 
     def _number(self, rows: Rows, weights: np.ndarray) -> int:
         """As many passes as cost a fixed share of the visit that filled the pool: a count, not a time."""

@@ -150,6 +150,16 @@ def padded_classes(n_classes: int, dtype: np.dtype) -> int:
 
 
 @inlined
+def _fetch_row(rows, i):
+    """Begin to load row `i`, whose offsets are loaded."""
+    p = rows.indptr[i]
+    while p < rows.indptr[i + 1]:
+        prefetch(rows.indices, p)
+        prefetch(rows.data, p)
+        p += lanes(rows.data)
+
+
+@inlined
 def fetch_ahead(rows, old, order, t, end):
     """Begin to load the row that is visited soon after ``order[t]``, and its duals.
 
@@ -166,13 +176,27 @@ def fetch_ahead(rows, old, order, t, end):
         prefetch(old.values_at, i)
     if t + _AHEAD < end:
         i = order[t + _AHEAD]
-        p = rows.indptr[i]
-        while p < rows.indptr[i + 1]:
-            prefetch(rows.indices, p)
-            prefetch(rows.data, p)
-            p += lanes(rows.data)
+        _fetch_row(rows, i)
         prefetch(old.ids, old.ids_at[i])
         prefetch(old.values, old.values_at[i])
+
+
+@inlined
+def fetch_ahead_again(rows, pool, starts, order, t):
+    """As `fetch_ahead`, for the pool's rows ``order``."""
+    if t + 3 * _AHEAD < len(order):
+        prefetch(pool.rows, order[t + 3 * _AHEAD])
+        prefetch(pool.counts, order[t + 3 * _AHEAD])
+        prefetch(starts, order[t + 3 * _AHEAD])
+    if t + 2 * _AHEAD < len(order):
+        i = pool.rows[order[t + 2 * _AHEAD]]
+        prefetch(rows.indptr, i)
+        prefetch(rows.labels, i)
+        prefetch(rows.norm2, i)
+        prefetch(pool.ids, starts[order[t + 2 * _AHEAD]])
+        prefetch(pool.values, starts[order[t + 2 * _AHEAD]])
+    if t + _AHEAD < len(order):
+        _fetch_row(rows, pool.rows[order[t + _AHEAD]])
 
 
 @inlined
@@ -257,7 +281,29 @@ def _score_line(rows, i, weights, c):
 @inlined
 def score_lines(scores, rows, i, weights, lines, n_lines):
     """As `score_row`, but only the vectors of `scores` that begin at ``lines[:n_lines]``."""
-    for q in range(n_lines):
+    indices, data = rows.indices, rows.data
+    end = rows.indptr[i + 1]
+    q = 0
+    while q + 2 <= n_lines:
+        c0, c1 = lines[q], lines[q + 1]
+        s0 = s1 = s2 = s3 = splat(weights.dtype.type(0))
+        p = rows.indptr[i]
+        while p + 2 <= end:
+            f, x = indices[p], splat(data[p])
+            s0 = multiply_add(x, load2(weights, f, c0), s0)
+            s1 = multiply_add(x, load2(weights, f, c1), s1)
+            f, x = indices[p + 1], splat(data[p + 1])
+            s2 = multiply_add(x, load2(weights, f, c0), s2)
+            s3 = multiply_add(x, load2(weights, f, c1), s3)
+            p += 2
+        if p < end:
+            f, x = indices[p], splat(data[p])
+            s0 = multiply_add(x, load2(weights, f, c0), s0)
+            s1 = multiply_add(x, load2(weights, f, c1), s1)
+        store(scores, c0, add(s0, s2))
+        store(scores, c1, add(s1, s3))
+        q += 2
+    if q < n_lines:
         store(scores, lines[q], _score_line(rows, i, weights, lines[q]))
 
 

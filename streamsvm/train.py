@@ -505,7 +505,7 @@ class _Training:
         old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
         self._visit(rows, np.zeros(0, np.int64), 0, 0, old.segment(0, 0), np.zeros(N_TALLIES))
         self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros(N_TALLIES))
-        self.inner(rows, self.weights, (0, 0), np.zeros(N_TALLIES))
+        self.inner.compile(rows, self.weights, np.zeros(N_TALLIES))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})
 
     def _visit(

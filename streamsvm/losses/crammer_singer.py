@@ -24,6 +24,7 @@ from streamsvm.kernels import (
     close_row,
     count_duals,
     fetch_ahead,
+    fetch_ahead_again,
     has_room,
     inlined,
     is_idle,
@@ -140,6 +141,7 @@ def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
     Modifies weights, pool, scratch and tally.
     """
     for t in range(len(order)):
+        fetch_ahead_again(rows, pool, starts, order, t)
         i = np.int64(pool.rows[order[t]])
         y = np.int64(rows.labels[i])
         m = np.int64(pool.counts[order[t]])
