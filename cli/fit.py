@@ -109,7 +109,6 @@ class Reporter:
         ("rows/s", 10, "rows_per_second", ",.0f"),
         ("seconds", 7, "seconds", ".2f"),
         ("waited", 6, "waited_fraction", ".0%"),
-        ("read", 9, "bytes_read", "size"),
         ("peak", 9, "peak_memory_bytes", "size"),
     )
 

@@ -328,14 +328,14 @@ def _check_valid(store: Store, settings: Settings) -> None:
             _blocks_to_score(held_out, store, settings)
 
 
-def _blocks_to_score(held_out: Store, store: Store, settings: Settings) -> Blocks:
+def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_bytes: int = 0) -> Blocks:
     return blocks_to_score(
         held_out,
         classes=store.classes,
         n_features=store.n_features,
         index_base=store.index_base,
         dtype=np.dtype(settings.dtype),
-        memory=settings.memory,
+        memory=settings.memory - held_bytes,
     )
 
 
@@ -668,7 +668,8 @@ class _Training:
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
         with open_like(valid, self.settings.label) as store:
-            blocks = _blocks_to_score(store, self.store, self.settings)
+            held = self.plan.pool_bytes + self.blocks.held_bytes
+            blocks = _blocks_to_score(store, self.store, self.settings, held)
             return self._score(blocks, f"valid {this_pass}")
 
     def _converged(self) -> bool:
