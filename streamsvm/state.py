@@ -172,11 +172,10 @@ class DualLog:
             counts[rows] = part_counts
         return OldDuals(ids, values, ids_at, values_at, counts)
 
-    def sync(self) -> None:
-        """Make everything appended so far durable."""
+    def flush(self) -> None:
+        """Hand everything appended so far to the system, which has not yet made it durable."""
         if self._file is not None:
             self._file.flush()
-            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         if self._file is not None:

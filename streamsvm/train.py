@@ -563,8 +563,6 @@ class _Training:
                     self._commit(new)
                 if stopping:
                     self._interrupt()
-            if new is not None:
-                new.sync()
         finally:
             for log in (old, new):
                 if log is not None:
@@ -692,7 +690,9 @@ class _Training:
     def _commit(self, log: DualLog | None) -> None:
         begin = time.perf_counter()
         if log is not None:
-            log.sync()
+            log.flush()
+        for pass_number in self.position.log_lengths:
+            files.sync_tree(self.run.duals(pass_number))
         if self.run.metrics.exists():
             files.sync_tree(self.run.metrics)
         commit(self.run, self.position, self.weights)

@@ -44,7 +44,7 @@ def write_log(path: Path, *, blocks: int = 3, n_rows: int = 20, seed: int = 0) -
             fill(pool, part, duals[block])
             log.append(int(block), pool)
             assert not pool.used.any()
-    log.sync()
+    log.flush()
     log.close()
     return duals
 
