@@ -33,9 +33,7 @@ def fit(
     average: Annotated[
         bool | None, typer.Option(help="Average the weights; default for at most 5 passes.")
     ] = None,
-    threads: Annotated[
-        int, typer.Option(min=1, help="Threads that score rows; of use with a thousand classes.")
-    ] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that score rows; for very many classes.")] = 1,
     memory: Memory = "2G",  # type: ignore[assignment]
     tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
     gap: Annotated[

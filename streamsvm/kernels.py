@@ -17,7 +17,6 @@ import numpy as np
 
 from streamsvm.simd import (
     LINE,
-    above,
     add,
     lane_bits,
     lanes,
@@ -27,6 +26,7 @@ from streamsvm.simd import (
     lowest_bit,
     multiply,
     multiply_add,
+    not_below,
     prefetch,
     splat,
     store,
@@ -436,12 +436,13 @@ class Scratch(NamedTuple):
     before: np.ndarray  # (K,) float64: their old duals
     v: np.ndarray  # (K + 8,) float64: their linear term in the block problem; room for a last vector
     listed: np.ndarray  # (K / lanes,) int64: by vector, bits of class y and the candidates
-    lines: np.ndarray  # (K / lanes,) int64: first columns of the vectors in which bits are set
+    lines: np.ndarray  # (K / lanes + 1,) int64: first columns of the vectors in which bits are set
 
     @classmethod
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
         scores, delta = np.zeros((2, K), dtype)
-        listed, lines = np.zeros((2, K * dtype.itemsize // LINE), np.int64)
+        n_lines = K * dtype.itemsize // LINE
+        listed, lines = np.zeros(n_lines, np.int64), np.zeros(n_lines + 1, np.int64)
         return cls(scores, delta, np.zeros(K, np.int64), np.zeros(K), np.zeros(K + 8), listed, lines)
 
 
@@ -464,7 +465,7 @@ def list_class(c, scratch, n_lines):
 
 @inlined
 def list_above(threshold, n_classes, scratch, m, n_lines):
-    """Add to the `m` candidates all classes with a score above `threshold` that are not listed.
+    """Add to the `m` candidates all classes with a score not below `threshold` that are not listed.
 
     Scores that are not numbers count as above, so that damage is not overlooked. Returns how many
     candidates there are, and how many vectors are listed.
@@ -474,7 +475,7 @@ def list_above(threshold, n_classes, scratch, m, n_lines):
     limit = splat(scores.dtype.type(threshold))
     first = 0
     while first < n_classes:
-        hits = above(load(scores, first), limit) & ~listed[first >> shift]
+        hits = not_below(load(scores, first), limit) & ~listed[first >> shift]
         if first + L > n_classes:
             hits &= (1 << (n_classes - first)) - 1  # not the padding
         while hits != 0:

@@ -47,8 +47,8 @@ class Settings:
         Average the weights over the run, the iterate after t visits weighted by t³, and make the
         average the model; by default if `passes` is at most 5.
     threads : int
-        Threads that score rows together: of use with a thousand classes or more. Rounding differs
-        between one thread and several, and by nothing else.
+        Threads that score rows together, for very many classes. Between one thread and several
+        rounding differs, and the cut into blocks where memory decides it.
     gap : {"pass", "end", "none"}
         When to measure the exact gap, which costs one more reading of the data.
     valid : path, optional

@@ -276,10 +276,10 @@ def above(typing, a, b):
 
 @intrinsic
 def not_below(typing, a, b):
-    """Bit j tells whether a_j >= b_j; an int64."""
+    """Bit j tells whether a_j >= b_j, or either is not a number; an int64."""
 
     def generate(context, builder, signature, args):
-        mask = builder.bitcast(builder.fcmp_ordered(">=", *args), ir.IntType(a.lanes))
+        mask = builder.bitcast(builder.fcmp_unordered(">=", *args), ir.IntType(a.lanes))
         return builder.zext(mask, _I64)
 
     return types.int64(a, b), generate

@@ -162,7 +162,7 @@ class DualLog:
             # trusts the numbers.
             if (
                 (part.n_rows and not 0 <= rows.min() <= rows.max() < n_rows)
-                or (part.n_rows and part_counts.min() < 0)
+                or (part.n_rows and not 0 <= part_counts.min() <= part_counts.max() < self._n_classes)
                 or part_counts.sum(dtype=np.int64) != part.n_entries
                 or (part.n_entries and part_ids.max() >= self._n_classes)
             ):

@@ -93,7 +93,7 @@ def make_plan(
     nnz_bytes = 2 * (store.dtype.itemsize + store.index_dtype.itemsize) + dtype.itemsize
     # Rows: offsets, labels, norms, and as much again while reading; order, old and new duals; what
     # inner passes know of a row.
-    row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 5 * 8
+    row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
     block_bytes = (memory - fixed - pool_bytes) // LIVE_BLOCKS
     return Plan(
         memory=memory,

@@ -4,7 +4,8 @@ Rows are visited in groups. While the leader solves the rows of one group, the h
 the next by the same weights, and the leader joins them when it is done; then all move the weights by
 what the solved group changed. A row's scores lack what the rows since then changed: the leader adds
 it, from the scalar products of these rows with it and their few changes. Only rounding differs from
-visiting one row after another, and nothing depends on how many threads there are.
+visiting one row after another, and nothing depends on how many threads there are, but that they take
+of the memory that blocks are cut to.
 
       leader   | solve group g  | score g + 1 | move by g |
       helpers  |        score group g + 1     | move by g |
@@ -12,6 +13,7 @@ visiting one row after another, and nothing depends on how many threads there ar
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +40,7 @@ GROUP = 6  # rows: more cost scalar products, fewer make threads wait for each o
 
 # Entries of `Team.shared`, on cache lines of their own as far as threads contend for them.
 _WAITING, _ROUND, _NEXT_ROW = 0, 8, 16
-_BEGIN, _SIZE, _PARITY, _SOLVED, _STOP = range(24, 29)
+_BEGIN, _SIZE, _PARITY, _SOLVED, _STOP, ABANDONED = range(24, 30)
 _SPINS = 10_000  # looks at a barrier before others get the processor
 
 
@@ -58,7 +60,7 @@ class Team(NamedTuple):
     @staticmethod
     def size(n_threads: int, K: int, dtype: np.dtype, n_features: int) -> int:
         """Bytes of a team, at most."""
-        return (4 * GROUP * K + n_threads * n_features + 4 * GROUP**2) * dtype.itemsize + 4 * K + 1024
+        return (4 * GROUP * K + n_threads * n_features + 4 * GROUP**2) * dtype.itemsize + 12 * K + 1024
 
     @classmethod
     def create(cls, n_threads: int, K: int, dtype: np.dtype, n_features: int) -> Team:
@@ -88,6 +90,9 @@ def meet(team):
     else:
         spins = 0
         while atomic_load(shared, _ROUND) == this_round:
+            if atomic_load(shared, ABANDONED) != 0:
+                shared[_STOP] = 1
+                break
             spins += 1
             if spins > _SPINS:
                 pause()
@@ -108,7 +113,9 @@ def dismiss(team):
     team.shared[_STOP] = 1
 
 
-@inlined
+# Without reordered sums: each kernel that it becomes a part of must sum alike, for which of them
+# multiplies two rows is a matter of time.
+@functools.partial(kernel, forceinline=True, fastmath=False)
 def _product(rows, j, dense):
     """The scalar product of row `j` with one that is spread out in `dense`."""
     total = dense.dtype.type(0)

@@ -55,7 +55,7 @@ from streamsvm.stream import (
     open_like,
     private_memory,
 )
-from streamsvm.teamwork import Team, help_leader
+from streamsvm.teamwork import ABANDONED, Team, help_leader
 
 _LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
@@ -499,11 +499,16 @@ class _Training:
     def _compile(self) -> None:
         """Compile or load the kernels on no rows, so that neither counts as training."""
         begin = time.perf_counter()
-        if not is_compiled(self.loss.visit):
+        if not is_compiled(self.loss.visit if self.team is None else self.loss.visit_together):
             self.report({"event": "compile"})
         rows = self.blocks.empty()
         old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
-        self._visit(rows, np.zeros(0, np.int64), 0, 0, old.segment(0, 0), np.zeros(N_TALLIES))
+        order = np.zeros(0, np.int64)
+        if self.team is not None:  # in this thread: a helper that failed would leave the leader waiting
+            self.team.shared[ABANDONED] = 1
+            help_leader(1, rows, old.segment(0, 0), order, self.weights, self.team)
+            self.team.shared[:] = 0
+        self._visit(rows, order, 0, 0, old.segment(0, 0), np.zeros(N_TALLIES))
         self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros(N_TALLIES))
         self.inner.compile(rows, self.weights, np.zeros(N_TALLIES))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})
@@ -528,8 +533,14 @@ class _Training:
             threading.Thread(target=help_leader, args=(number, rows, old, order, self.weights, self.team))
             for number in range(1, settings.threads)
         ]
-        for helper in helpers:
-            helper.start()
+        for number, helper in enumerate(helpers):
+            try:
+                helper.start()
+            except RuntimeError as error:
+                self.team.shared[ABANDONED] = 1  # or those that started would wait for ever
+                for started in helpers[:number]:
+                    started.join()
+                raise PlanError(f"cannot start {settings.threads} threads: {error}") from None
         reached = self.loss.visit_together(*arguments, self.team)
         for helper in helpers:
             helper.join()
@@ -666,7 +677,7 @@ class _Training:
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
         with open_like(valid, self.settings.label) as store:
-            held = self.plan.pool_bytes + self.blocks.held_bytes
+            held = self.plan.fixed + self.plan.pool_bytes + self.blocks.held_bytes
             blocks = _blocks_to_score(store, self.store, self.settings, held)
             return self._score(blocks, f"valid {this_pass}")
 
@@ -727,7 +738,7 @@ class _Training:
     def _model_record(self) -> dict[str, Any]:
         """What the model says of itself: nothing that differs between equal trainings."""
         names = (
-            *("loss", "C", "margin", "solver", "inner_passes", "average"),
+            *("loss", "C", "margin", "solver", "inner_passes", "average", "threads"),
             *("seed", "dtype", "memory", "block_rows"),
         )
         return {
@@ -735,7 +746,6 @@ class _Training:
             "n_features": self.store.n_features,
             "index_base": self.store.index_base,
             **{name: getattr(self.settings, name) for name in names},
-            "grouped": self.settings.threads > 1,
             "passes": self.position.passes_done,
             "store_fingerprint": self.store.fingerprint,
         }

@@ -220,6 +220,19 @@ def test_threads_differ_from_one_by_rounding_and_from_each_other_by_nothing(
         assert one == pytest.approx(two, rel=1e-8 if dtype == "float64" else 1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_threads_share_the_vectors_of_many_classes(tmp_path: Path, dtype: str) -> None:
+    """Five threads, and three or seven vectors of weights a feature."""
+    store = make_store(tmp_path / "a.zarr", *make_problem(90, 200, 45, noise=1.5))
+    asked: dict[str, Any] = {"dtype": dtype, "passes": 3, "inner_passes": 1, "C": 0.3}
+    for n in (1, 2, 5):
+        fit(store, tmp_path / f"run{n}", threads=n, **asked)
+    one, two, five = (load_model(tmp_path / f"run{n}").coef_ for n in (1, 2, 5))
+    exact = {"rtol": 1e-9, "atol": 1e-11} if dtype == "float64" else {"rtol": 1e-3, "atol": 1e-4}
+    np.testing.assert_allclose(two, one, **exact)
+    np.testing.assert_array_equal(five, two)
+
+
 def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
     asked = {"dtype": "float64", "C": 0.1}
     free = fit(store, tmp_path / "free", passes=20, **asked)
