@@ -151,3 +151,16 @@ def test_weights_are_mapped_and_copied(tmp_path: Path) -> None:
     fresh = map_weights(path, (2**33, 16), np.dtype(np.float32), fresh=True)  # half a terabyte, no disk
     assert fresh[2**32, 3] == 0
     assert path.stat().st_blocks * 512 < 2**20
+
+
+def test_a_row_with_more_duals_than_other_classes_is_refused(tmp_path: Path) -> None:
+    """Compiled code has room for one dual a class: a log that says more, though sealed, is not ours."""
+    log = open_log(tmp_path / "duals.bin", write=True)
+    pool = make_pool(K, 1, VALUES, IDS)
+    pool.ids[:], pool.values[:], pool.rows[0], pool.counts[0] = np.arange(K), 1, 0, K
+    pool.used[:] = K, 1
+    log.append(0, pool)
+    log.flush()
+    log.close()
+    with pytest.raises(RunError, match="does not belong to this run"):
+        open_log(tmp_path / "duals.bin", length=log.length, write=False).segment(0, 1)
