@@ -28,6 +28,9 @@ def convert(
     shuffle: Annotated[bool, typer.Option(help="Shuffle the rows, or keep the order of the input.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Determines the shuffle.")] = 0,
     memory: Memory = "1G",  # type: ignore[assignment]
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads that work at a time; by default, one a processor.")
+    ] = None,
     codec: Annotated[
         Literal["fast", "small", "none"],
         typer.Option(help="Compression: fast (LZ), small (zstd or gzip), none."),
@@ -59,8 +62,8 @@ def convert(
     with terminate_as_interrupt():
         report = to_store(
             inputs, out, index_base=base, n_features=n_features, dtype=dtype,
-            shuffle=shuffle, seed=seed, memory=memory, codec=codec, chunk_nnz=chunk_nnz, like=like,
-            unseen_label=unseen_label, on_error=on_error, force=force,
+            shuffle=shuffle, seed=seed, memory=memory, threads=threads, codec=codec, chunk_nnz=chunk_nnz,
+            like=like, unseen_label=unseen_label, on_error=on_error, force=force,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
     for line in report.first_errors:

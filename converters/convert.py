@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
 _CHUNK_FACTOR = 128
-# The share of the memory that a bucket of the spool may take: loaded, sorted, and handed on in parts.
-_BUCKET_FACTOR = 16
+# The share of the memory that a bucket of the spool may take: loaded, sorted, and the sorted one before.
+_BUCKET_FACTOR = 8
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def convert(
     shuffle: bool = True,
     seed: int = 0,
     memory: int = 2**30,
+    threads: int | None = None,
     codec: str = "fast",
     chunk_nnz: int | None = None,
     like: str | Path | None = None,
@@ -114,6 +116,9 @@ def convert(
     seed : int
     memory : int
         Bytes this may take beyond the interpreter itself.
+    threads : int, optional
+        Threads that work at a time, by default as many as there are processors. The store does not
+        depend on them.
     codec : {"fast", "small", "none"}
     chunk_nnz : int, optional
         Non-zeros a chunk of the store.
@@ -144,6 +149,8 @@ def convert(
     PlanError
         If `memory` is too small; the message says what would do.
     """
+    from streamsvm_converters.ahead import run_ahead
+    from streamsvm_converters.inputs import plain_size
     from streamsvm_converters.labels import class_order
     from streamsvm_converters.libsvm import LibsvmReader
     from streamsvm_converters.spool import Spool
@@ -166,6 +173,10 @@ def convert(
             f"a memory of {memory} bytes is too small to write chunks of {chunk_nnz} values; "
             f"--memory {_CHUNK_FACTOR * chunk_nnz} would do"
         )
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads < 1:
+        raise ValueError(f"threads is 1 or more, not {threads}")
     _check_distinct(inputs, out)
     classes: Sequence[str] | None = None
     last_index = None
@@ -183,9 +194,17 @@ def convert(
             unseen_label=unseen_label,
             on_error=on_error,
             memory=memory,
+            threads=threads,
             progress=progress,
         )
-        spool = Spool(work, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FACTOR)
+        text = plain_size(inputs)
+        spool = Spool(
+            work,
+            np.dtype(dtype),
+            seed if shuffle else None,
+            memory // _BUCKET_FACTOR,
+            expected=text,  # about: most pairs are longer than the 8 bytes they make
+        )
         with spool:
             for batch in reader:
                 spool.append(batch)
@@ -213,9 +232,10 @@ def convert(
             index_base=base,
             codec=codec,
             chunk_nnz=chunk_nnz,
+            threads=threads,
             meta={"sources": reader.sources, "shuffle_seed": seed if shuffle else None},
         ) as writer:
-            for batch in spool.drain(base, index_dtype(width)):
+            for batch in run_ahead(spool.drain(base, index_dtype(width)), threads):
                 labels = batch.labels if codes is None else codes[batch.labels]
                 rows = Rows(batch.data, batch.indices, batch.indptr, labels, batch.norm2)
                 writer.append(rows, batch.numbers)

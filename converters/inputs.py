@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import hashlib
 import lzma
 import os
@@ -160,6 +161,17 @@ def total_size(paths: list[str | Path]) -> int | None:
         if not stat.S_ISREG(status.st_mode):
             return None
         total += status.st_size
+    return total
+
+
+def plain_size(paths: list[str | Path]) -> int | None:
+    """Bytes of text of all inputs together, None if that is not known beforehand."""
+    total = total_size(paths)
+    if total is not None:
+        for path in paths:
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                if file.read(_MAGIC).startswith(tuple(_DECODERS)):
+                    return None
     return total
 
 

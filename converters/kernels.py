@@ -7,20 +7,22 @@ needs a bounds check: every loop stops at a newline.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from streamsvm_converters.words import MARGIN, SPAN, first_bit, load_word, non_digits
 
-OPTIONS: dict[str, Any] = dict(
+njit: Any = functools.partial(
+    numba.njit,
     cache=True,  # compiled once a machine, not once a process
     nogil=True,  # several blocks of text are parsed at a time
     error_model="numpy",  # divisions are by constants or by powers of ten: no check for zero in the loop
 )  # and no fastmath: it would let the compiler change the last bit of a number
-allocating = numba.njit(**OPTIONS)
-compiled = numba.njit(**OPTIONS, _nrt=False)  # no reference counts: they take a third of the parser's time
-inlined = numba.njit(**OPTIONS, _nrt=False, forceinline=True)  # a call passes arrays as seven numbers each
+allocating = njit()
+compiled = njit(_nrt=False)  # no reference counts: they take a third of the parser's time
+inlined = njit(_nrt=False, forceinline=True)  # a call passes each array as seven numbers
 
 NEWLINE, RETURN, SPACE, TAB, HASH, COLON = 10, 13, 32, 9, 35, 58
 PLUS, MINUS, POINT, ZERO, NINE, COMMA, DELETE = 43, 45, 46, 48, 57, 44, 127
@@ -347,7 +349,7 @@ def read_qid(text, at):
 
 
 @compiled
-def parse(text, at, end, line, lowest, too_large, fix, out):
+def parse(text, at, end, lowest, too_large, fix, out):
     """Parse whole lines of text[at:end] into `out` (see `Parsed`), as many rows as it has room for.
 
     Indices below `lowest` are faults, and so are values of at least `too_large`; with `fix`,
@@ -355,10 +357,11 @@ def parse(text, at, end, line, lowest, too_large, fix, out):
 
     Returns
     -------
-    at, line : where the next call continues
+    at : where the next call continues
+    line : lines read
     rows, hard, qids : rows and hard numbers written to `out`; qid fields in rows without a fault
     """
-    row, size, hard, qids = 0, 0, 0, 0
+    line, row, size, hard, qids = 0, 0, 0, 0, 0
     while at < end and row < len(out.fault):
         line_at = at
         while is_blank(text, at):
@@ -480,12 +483,14 @@ def repair(parsed, n_rows, too_large):
 
 
 @compiled
-def settle(parsed, n_rows, last_feature, data, indptr, norm2):
-    """Close up the rows without a fault: values to `data` in its dtype, indices in place.
+def settle(parsed, n_rows, last_feature, data, indices, indptr, norm2):
+    """Close up the rows without a fault: values and indices to `data` and `indices` in their dtypes.
 
     Drops features beyond `last_feature` and values that are zero in the dtype; finds the last
     fault a row can have, a squared norm that overflows. `indptr` and `norm2` get one entry a row
     kept (`indptr` after its first).
+
+    With `indices` too narrow for the largest index kept, call again with wider ones.
 
     Returns
     -------
@@ -513,7 +518,7 @@ def settle(parsed, n_rows, last_feature, data, indptr, norm2):
             if value == 0.0:
                 row_zeros += 1
                 continue
-            parsed.indices[row_size] = parsed.indices[slot]
+            indices[row_size] = parsed.indices[slot]
             total += value * value
             row_size += 1
         if not np.isfinite(total):

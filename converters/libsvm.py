@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +15,7 @@ import numpy as np
 from streamsvm_converters import faults, kernels
 from streamsvm_converters.inputs import Input, total_size
 from streamsvm_converters.labels import LabelTable, number
+from streamsvm_converters.words import MARGIN
 
 from streamsvm.errors import InputError, PlanError
 
@@ -21,10 +25,12 @@ ON_ERROR = ("raise", "skip", "fix")
 UNSEEN_LABEL = ("error", "keep")
 DTYPES = ("float32", "float64")
 
-_BLOCK = 2**22  # bytes of text parsed at once, where memory allows: large enough to amortise Python's part
+# Bytes of text parsed at once, where memory allows: large enough to amortise Python's part, small
+# enough for what is parsed of them to stay in the processor's cache.
+_BLOCK = 2**20
 # Bytes of memory a byte of text may take on its way: in blocks of many short lines (mostly what is
 # kept a row), and in one long line.
-_BLOCK_FACTOR = 64
+_BLOCK_FACTOR = 32
 _LINE_FACTOR = 24
 _FIRST_ERRORS = 5
 _TOKEN = re.compile(rb"[^ \t\r\n#]+")
@@ -66,8 +72,9 @@ class Counts:
 
 
 class Batch(NamedTuple):
-    """Rows as read: indices as written, labels as codes of the reader's `LabelTable`.
+    """Rows as read: indices as written (int32, or int64 where one is larger), labels as codes.
 
+    The codes are those of the reader's `LabelTable`.
     `numbers` counts the rows of all inputs from 0, skipped ones included, so that a row has the
     same number whatever ``on_error`` is.
     """
@@ -78,6 +85,63 @@ class Batch(NamedTuple):
     labels: np.ndarray
     norm2: np.ndarray
     numbers: np.ndarray
+
+
+_ROW_FIELDS = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at")
+
+
+class _Scratch:
+    """Room for `size` bytes of text, and for what is parsed of it: any line, and many rows."""
+
+    def __init__(self, size: int, block: int) -> None:
+        values, rows = size // 4 + 1, block // 8 + 1  # "1:1 " takes four bytes
+        wide = np.int64
+        self.size = size
+        self.buffer = bytearray(size + MARGIN)
+        self.text = np.frombuffer(self.buffer, dtype=np.uint8)
+        self.parsed = kernels.Parsed(
+            indices=np.empty(values, wide),
+            values=np.empty(values, np.float64),
+            hard_slot=np.empty(values, wide),
+            hard_at=np.empty(values, wide),
+            fault=np.empty(rows, np.uint8),
+            untidy=np.empty(rows, np.bool_),
+            **{name: np.empty(rows, wide) for name in _ROW_FIELDS},
+        )
+
+
+class _LongLine(Exception):
+    """A line of an input, by name, that has more bytes than memory allows."""
+
+
+class _Block(NamedTuple):
+    """Whole lines of text: `scratch.text[at:cut]`."""
+
+    scratch: _Scratch
+    at: int
+    cut: int
+    input: int
+    name: str
+    bytes_read: int  # of all inputs, as stored, once this is done
+
+
+class _Round(NamedTuple):
+    """What was parsed of a block, up to `at`: see the kernels `parse`, `repair` and `settle`."""
+
+    at: int
+    lines: int
+    n_rows: int
+    qids: int
+    repaired: int
+    zeros: int
+    unseen: int
+    smallest: int
+    largest: int
+    largest_row: int
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    norm2: np.ndarray
 
 
 class LibsvmReader:
@@ -98,6 +162,8 @@ class LibsvmReader:
     on_error : {"raise", "skip", "fix"}
     memory : int
         Bytes that reading may take, labels included.
+    threads : int
+        Blocks of text parsed at a time, beside the thread that reads them and takes the rows.
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
 
@@ -124,6 +190,7 @@ class LibsvmReader:
         unseen_label: str = "error",
         on_error: str,
         memory: int,
+        threads: int = 1,
         progress: Progress | None = None,
     ) -> None:
         for name, value, choices in (
@@ -153,125 +220,163 @@ class LibsvmReader:
         self._total = total_size(self._inputs)
         # The midpoint between the largest number and the next power of two already rounds to infinity.
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
-        self._block = max(256, min(_BLOCK, memory // _BLOCK_FACTOR))
+        self._threads = threads
+        in_work = (
+            threads + 4
+        )  # blocks in line, being taken from, read ahead and being filled, and what goes on
+        self._block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
         self._longest = max(self._block, memory // _LINE_FACTOR)
+        self._free: list[_Scratch] = []
         self._number = 0  # of the next row
-        self._scratch = self._new_scratch(self._block)
+        self._input = self._line = 0  # where that is
 
     def __iter__(self) -> Iterator[Batch]:
-        buffer = bytearray(self._block)
-        for path in self._inputs:
+        with contextlib.ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(self._threads)) if self._threads > 1 else None
+            waiting: deque[tuple[_Block, Future[_Round]]] = deque()
+            blocks, damage = self._blocks(), None
+            while True:
+                try:
+                    block = next(blocks, None)
+                except (InputError, _LongLine) as error:  # what comes before has its turn
+                    block, damage = None, error
+                if block and pool and block.scratch.size == self._block:
+                    waiting.append((block, pool.submit(self._parse, block)))
+                    if len(waiting) > self._threads:
+                        yield from self._batches(*waiting.popleft())
+                    continue
+                while waiting:  # a long line has the memory for itself
+                    yield from self._batches(*waiting.popleft())
+                if block is None:
+                    break
+                yield from self._batches(block)
+            if isinstance(damage, _LongLine):
+                name, length = damage.args
+                raise PlanError(
+                    f"{name}, line {self._line + 1} has {length} bytes, too many for a memory of "
+                    f"{self._memory}; --memory {_LINE_FACTOR * (length + 1)} would do"
+                )
+            if damage:
+                raise damage
+
+    def _blocks(self) -> Iterator[_Block]:
+        """The text of all inputs, in blocks of whole lines."""
+        before = 0  # bytes of the inputs that have ended
+        for place, path in enumerate(self._inputs):
             with Input(path) as source:
-                before = self.counts.bytes_read
-                line = held = 0
-                begun = False
-                ended = False
+                scratch = self._room_for(0)
+                held = 0
+                begun = ended = False
                 while not ended:
-                    # One byte stays free for the newline that the last line may lack.
-                    count = source.readinto(memoryview(buffer)[held:-1])
+                    buffer = scratch.buffer
+                    count = source.readinto(memoryview(buffer)[held : scratch.size])
                     ended = count == 0
                     held += count
                     if ended and held and buffer[held - 1] != kernels.NEWLINE:
-                        buffer[held] = kernels.NEWLINE
+                        buffer[held] = kernels.NEWLINE  # into the margin
                         held += 1
-                    if held < len(buffer) - 1 and not ended:
+                    if held < scratch.size and not ended:
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
                     if not cut and not ended:
-                        buffer = self._grown(buffer, held, source, line)
+                        scratch = self._grown(scratch, source)
                         continue
-                    text = np.frombuffer(buffer, dtype=np.uint8)
                     at = len(_BOM) if not begun and buffer.startswith(_BOM) else 0
                     begun = True
-                    while at < cut:
-                        at, line, batch = self._parse(text, buffer, at, cut, line, source.name)
-                        if batch is not None:
-                            yield batch
-                    self.counts.bytes_read = before + source.size
-                    if self._progress:
-                        self._progress(self.counts.bytes_read, self._total, self.counts.rows)
-                    buffer[: held - cut] = buffer[cut:held]
-                    held -= cut
-                self.sources.append(source.record())
+                    rest = self._room_for(held - cut)
+                    rest.buffer[: held - cut] = memoryview(buffer)[cut:held]
+                    if ended:
+                        self.sources.append(source.record())
+                    yield _Block(scratch, at, cut, place, source.name, before + source.size)
+                    scratch, held = rest, held - cut
+                self._free.append(scratch)
+                before += source.size
 
-    def _new_scratch(self, block: int) -> kernels.Parsed:
-        """Room for any line of `block` bytes, and for as many rows as a usual block has."""
-        values, rows = block // 4 + 1, self._block // 8 + 1  # "1:1 " takes four bytes
-        wide = np.int64
-        return kernels.Parsed(
-            indices=np.empty(values, wide),
-            values=np.empty(values, np.float64),
-            hard_slot=np.empty(values, wide),
-            hard_at=np.empty(values, wide),
-            fault=np.empty(rows, np.uint8),
-            untidy=np.empty(rows, np.bool_),
-            **{name: np.empty(rows, wide) for name in _ROW_FIELDS},
-        )
+    def _room_for(self, size: int) -> _Scratch:
+        """A scratch that holds more than `size` bytes."""
+        if size >= self._block:
+            return _Scratch(min(2 * size, self._longest), self._block)
+        return self._free.pop() if self._free else _Scratch(self._block, self._block)
 
-    def _grown(self, buffer: bytearray, held: int, source: Input, line: int) -> bytearray:
-        """A larger buffer for a line that fills this one, within memory."""
-        size = min(2 * len(buffer), self._longest)
-        if size == len(buffer):
-            length = held
+    def _grown(self, scratch: _Scratch, source: Input) -> _Scratch:
+        """A larger scratch for a line that fills this one, within memory."""
+        if scratch.size == self._longest:
+            length = scratch.size
             rest = bytearray(2**16)
             while count := source.readinto(memoryview(rest)):
                 end = rest.find(b"\n", 0, count)
                 length += count if end < 0 else end
                 if end >= 0:
                     break
-            raise PlanError(
-                f"{source.name}, line {line + 1} has {length} bytes, too many for a memory of "
-                f"{self._memory}; --memory {_LINE_FACTOR * (length + 2)} would do"
-            )
-        larger = bytearray(size)
-        larger[:held] = buffer[:held]
-        self._scratch = self._new_scratch(size)
+            raise _LongLine(source.name, length)
+        larger = self._room_for(scratch.size)
+        larger.buffer[: scratch.size] = memoryview(scratch.buffer)[: scratch.size]
         return larger
 
-    def _parse(
-        self, text: np.ndarray, buffer: bytearray, at: int, cut: int, line: int, name: str
-    ) -> tuple[int, int, Batch | None]:
-        """One batch from text[at:cut]; returns where the next begins, its line, and the batch if any."""
-        parsed, counts, start = self._scratch, self.counts, line
+    def _parse(self, block: _Block) -> _Round:
+        """As many rows of the block as its scratch has room for. Runs beside the rest."""
+        parsed, buffer = block.scratch.parsed, block.scratch.buffer
         fix = self._on_error == "fix"
-        at, line, n_rows, hard, qids = kernels.parse(
-            text, at, cut, line, self._lowest, self._too_large, fix, parsed
+        at, lines, n_rows, hard, qids = kernels.parse(
+            block.scratch.text, block.at, block.cut, self._lowest, self._too_large, fix, parsed
         )
-        counts.qids += qids
-        if n_rows == 0:
-            return at, line, None
-        self._finish_hard(buffer, hard, n_rows)
+        self._finish_hard(parsed, buffer, hard, n_rows)
+        repaired = 0
         if fix and parsed.untidy[:n_rows].any():
-            counts.repaired += kernels.repair(parsed, n_rows, self._too_large)
-        size = int(parsed.end[n_rows - 1])
-        data = np.empty(size, self._dtype)
+            repaired = kernels.repair(parsed, n_rows, self._too_large)
+        size = int(parsed.end[n_rows - 1]) if n_rows else 0
+        data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
         indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
-        zeros, unseen, smallest, largest, largest_row = kernels.settle(
-            parsed, n_rows, self._last, data, indptr, norm2
-        )
-        counts.explicit_zeros += zeros
-        counts.unseen_features += unseen
-        self.smallest = min(self.smallest, smallest)
-        if largest > self.largest:
-            self.largest = largest
-            self.largest_at = f"{name}, line {parsed.line[largest_row] + 1}"
-        kept = self._judge(buffer, n_rows, name)
-        labels = self._code(text, buffer, n_rows, name, start)[kept]
-        n_kept, size = len(kept), int(indptr[len(kept)])
+        met = kernels.settle(parsed, n_rows, self._last, data, indices, indptr, norm2)
+        if min(met[3], self._last) > np.iinfo(np.int32).max:
+            indices = np.empty(size, np.int64)
+            met = kernels.settle(parsed, n_rows, self._last, data, indices, indptr, norm2)
+        return _Round(at, lines, n_rows, qids, repaired, *met, data, indices, indptr, norm2)  # type: ignore[call-arg]
+
+    def _batches(self, block: _Block, future: Future[_Round] | None = None) -> Iterator[Batch]:
+        """The rows of a block, in rounds if they are many; the first may be on its way."""
+        if block.input != self._input:
+            self._input, self._line = block.input, 0
+        while block.at < block.cut:
+            done = self._parse(block) if future is None else future.result()
+            future = None
+            if done.n_rows and (batch := self._batch(block, done)):
+                yield batch
+            self._line += done.lines
+            block = block._replace(at=done.at)
+        if block.scratch.size == self._block:
+            self._free.append(block.scratch)
+        self.counts.bytes_read = block.bytes_read
+        if self._progress:
+            self._progress(self.counts.bytes_read, self._total, self.counts.rows)
+
+    def _batch(self, block: _Block, done: _Round) -> Batch | None:
+        """The faultless rows of a round, counted and labelled; None if there are none."""
+        counts, n_rows = self.counts, done.n_rows
+        counts.qids += done.qids
+        counts.repaired += done.repaired
+        counts.explicit_zeros += done.zeros
+        counts.unseen_features += done.unseen
+        self.smallest = min(self.smallest, done.smallest)
+        if done.largest > self.largest:
+            self.largest = done.largest
+            self.largest_at = self._where(block, done.largest_row)
+        kept = self._judge(block, n_rows)
+        labels = self._code(block, n_rows)[kept]
+        n_kept = len(kept)
         numbers = self._number + kept
         self._number += n_rows
         if n_kept == 0:
-            return at, line, None
-        indptr = indptr[: n_kept + 1]
+            return None
+        indptr = done.indptr[: n_kept + 1]
+        size = int(indptr[-1])
         counts.rows += n_kept
         counts.nnz += size
         counts.empty_rows += int(np.count_nonzero(np.diff(indptr) == 0))
-        # The indices are the scratch's own: valid until the next batch is drawn.
-        return at, line, Batch(data[:size], parsed.indices[:size], indptr, labels, norm2[:n_kept], numbers)
+        return Batch(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept], numbers)
 
-    def _finish_hard(self, buffer: bytearray, hard: int, n_rows: int) -> None:
+    def _finish_hard(self, parsed: kernels.Parsed, buffer: bytearray, hard: int, n_rows: int) -> None:
         """Let Python's float() read the numbers that the kernel was not certain of."""
-        parsed = self._scratch
         for slot, at in zip(parsed.hard_slot[:hard].tolist(), parsed.hard_at[:hard].tolist(), strict=True):
             found = _TOKEN.match(buffer, at)
             value = float(found.group())  # type: ignore[union-attr]  # the kernel saw a token there
@@ -282,12 +387,12 @@ class LibsvmReader:
                     at -= 1
                 parsed.fault[row], parsed.fault_at[row] = kernels.VALUE_LARGE, at
 
-    def _judge(self, buffer: bytearray, n_rows: int, name: str) -> np.ndarray:
+    def _judge(self, block: _Block, n_rows: int) -> np.ndarray:
         """The rows to keep, after raising or counting those with a fault."""
-        parsed, counts = self._scratch, self.counts
-        fault = parsed.fault[:n_rows]
+        counts = self.counts
+        fault = block.scratch.parsed.fault[:n_rows]
         for row in np.flatnonzero(fault)[: _FIRST_ERRORS - len(counts.first_errors)].tolist():
-            message = self._message(buffer, row, name)
+            message = self._message(block, row)
             if self._on_error == "raise":
                 raise InputError(f"{message} (or skip such rows: --on-error skip)")
             counts.first_errors.append(message)
@@ -295,33 +400,36 @@ class LibsvmReader:
         counts.skipped += n_rows - len(kept)
         return kept
 
-    def _message(self, buffer: bytearray, row: int, name: str) -> str:
-        parsed = self._scratch
+    def _where(self, block: _Block, row: int) -> str:
+        return f"{block.name}, line {self._line + block.scratch.parsed.line[row] + 1}"
+
+    def _message(self, block: _Block, row: int) -> str:
+        parsed, buffer = block.scratch.parsed, block.scratch.buffer
         start, at = int(parsed.line_at[row]), int(parsed.fault_at[row])
         content = bytes(buffer[start : buffer.find(b"\n", start)])
         words = faults.explain(int(parsed.fault[row]), content, at - start, self._dtype.name)
-        return f"{name}, line {parsed.line[row] + 1}, column {at - start + 1}: {words}"
+        return f"{self._where(block, row)}, column {at - start + 1}: {words}"
 
-    def _code(self, text: np.ndarray, buffer: bytearray, n_rows: int, name: str, start: int) -> np.ndarray:
+    def _code(self, block: _Block, n_rows: int) -> np.ndarray:
         """Label codes of the rows; unseen labels and too many labels are refused here."""
-        parsed = self._scratch
-        codes = self.labels.code(text, parsed, n_rows)
+        parsed = block.scratch.parsed
+        codes = self.labels.code(block.scratch.text, parsed, n_rows)
         if self.labels.learns:
             if 2 * self.labels.nbytes > self._memory:
                 raise PlanError(
-                    f"{name}, line {start + 1} and on: {self.labels.count} different labels so far, too many "
+                    f"{self._where(block, 0)} and on: {self.labels.count} different labels so far, too many "
                     f"for a memory of {self._memory}; is the first column a class? If so, raise --memory"
                 )
             return codes
         unseen = (codes < 0) & (parsed.fault[:n_rows] == kernels.OK)
         if self._unseen_label == "error" and unseen.any():
             row = int(np.argmax(unseen))
-            raise InputError(self._unseen_message(buffer, row, name))
+            raise InputError(self._unseen_message(block, row))
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return codes
 
-    def _unseen_message(self, buffer: bytearray, row: int, name: str) -> str:
-        parsed = self._scratch
+    def _unseen_message(self, block: _Block, row: int) -> str:
+        parsed, buffer = block.scratch.parsed, block.scratch.buffer
         start, at = int(parsed.line_at[row]), int(parsed.label_at[row])
         token = bytes(buffer[at : int(parsed.label_end[row])])
         value = number(token.decode("utf-8"))
@@ -333,9 +441,6 @@ class LibsvmReader:
             else "keep such rows as unknown with --unseen-label keep"
         )
         return (
-            f"{name}, line {parsed.line[row] + 1}, column {at - start + 1}: label {faults.show(token)} "
+            f"{self._where(block, row)}, column {at - start + 1}: label {faults.show(token)} "
             f"is not among the {len(classes)} known classes; {hint}"
         )
-
-
-_ROW_FIELDS = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at")

@@ -8,9 +8,8 @@ split by its next bits. The order is therefore that of the keys alone, whatever 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from streamsvm_converters import kernels
@@ -38,8 +37,9 @@ def _mix(z: np.ndarray) -> np.ndarray:
 class Spool:
     """Rows on their way through the disk.
 
-    A context manager around `append`; `drain` comes after. Takes 12 bytes of disk a value at most
-    (16 in float64) and 20 a row, and gives them back bucket by bucket as they are drained.
+    A context manager around `append`; `drain` comes after. Takes 8 bytes of disk a value (12 in
+    float64; 4 more where indices are beyond int32) and 20 a row, and gives them back bucket by
+    bucket as they are drained.
 
     Parameters
     ----------
@@ -50,7 +50,10 @@ class Spool:
     seed : int or None
         None keeps the order.
     limit : int
-        Bytes of a bucket in memory; `drain` takes about three times as much: loaded, joined, sorted.
+        Bytes of a bucket in memory; `drain` takes twice as much: loaded, and sorted.
+    expected : int, optional
+        Bytes that all rows may take in memory; decides the number of buckets. By default, as many
+        as there can be.
     """
 
     def __init__(
@@ -60,28 +63,30 @@ class Spool:
         seed: int | None,
         limit: int,
         *,
+        expected: int | None = None,
         name: str = "rows",
         used: int = 0,
-        bits: int = _BITS,
     ) -> None:
         self._folder, self._name = folder, name
         self._dtype, self._seed, self._limit = dtype, seed, limit
-        self._used, self._bits = used, bits  # of the keys: by the levels above, and here
-        n_buckets = 1 if seed is None else 1 << bits
-        self._files: list[BinaryIO | None] = [None] * n_buckets
-        self._rows = np.zeros(n_buckets, dtype=np.int64)
-        self._nnz = np.zeros(n_buckets, dtype=np.int64)
+        self._used = used  # bits of the keys: by the levels above, and here
+        wanted = _BITS if expected is None else (expected // limit).bit_length()
+        self._bits = 0 if seed is None else min(_BITS, wanted)
+        self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
+        self._index_size = 4  # 8 once an index was met that needs it
+        self._rows = np.zeros(1 << self._bits, dtype=np.int64)
+        self._nnz = np.zeros(1 << self._bits, dtype=np.int64)
 
     def append(self, batch: Batch) -> None:
         """Add rows; those of one bucket become one segment of its file."""
-        if self._seed is None:
+        if self._seed is None or self._bits == 0:
             self._write(0, batch)
             return
         shift = np.uint64(64 - self._used - self._bits)
         keys = row_keys(self._seed, batch.numbers)
         buckets = ((keys >> shift) & np.uint64((1 << self._bits) - 1)).astype(np.int64)
         order = np.argsort(buckets, kind="stable")
-        sorted_rows = _take(batch, order, 0, np.dtype(np.int64))
+        sorted_rows = _take(batch, order, 0, batch.indices.dtype)
         bounds = np.searchsorted(buckets[order], np.arange(len(self._files) + 1))
         for bucket in np.unique(buckets).tolist():
             self._write(bucket, _slice(sorted_rows, int(bounds[bucket]), int(bounds[bucket + 1])))
@@ -91,12 +96,11 @@ class Spool:
         for bucket in np.flatnonzero(self._rows).tolist():
             path, size = self._path(bucket), self._bytes(int(self._rows[bucket]), int(self._nnz[bucket]))
             if self._seed is not None and size > self._limit and self._rows[bucket] > 1:
-                # Parts of about half the limit: few exceed it and are split once more.
-                bits = min(_BITS, (2 * size // self._limit).bit_length())
-                used = self._used + self._bits
-                with Spool(
-                    self._folder, self._dtype, self._seed, self._limit, name=path.name, used=used, bits=bits
-                ) as finer:
+                finer = Spool(
+                    self._folder, self._dtype, self._seed, self._limit,
+                    expected=2 * size, name=path.name, used=self._used + self._bits,
+                )  # fmt: skip
+                with finer:
                     for piece in self._pieces(bucket):
                         finer.append(piece)
                 path.unlink()
@@ -121,74 +125,80 @@ class Spool:
 
     def _bytes(self, n_rows: int, nnz: int) -> int:
         """Memory that rows take once loaded."""
-        return nnz * (8 + self._dtype.itemsize) + n_rows * 28
+        return nnz * (self._index_size + self._dtype.itemsize) + n_rows * 28
 
     def _write(self, bucket: int, batch: Batch) -> None:
         file = self._files[bucket]
         if file is None:
-            file = self._files[bucket] = self._path(bucket).open("wb")
-        # The largest index decides: wide ones are rare, and half the bytes are worth the look.
-        widest = batch.indices.max(initial=0)
-        index_dtype = np.dtype(np.int32 if widest <= np.iinfo(np.int32).max else np.int64)
+            file = self._files[bucket] = self._path(bucket).open("wb", buffering=2**16)
         n_rows, nnz = len(batch.labels), len(batch.data)
-        parts = (
-            np.array([n_rows, nnz, index_dtype.itemsize], dtype=np.int64),
-            batch.numbers,
-            batch.labels,
-            np.diff(batch.indptr),
-            batch.indices.astype(index_dtype),
-            batch.data,
-        )
-        file.write(b"".join(part.tobytes() for part in parts))
+        head = np.array([n_rows, nnz, batch.indices.itemsize], dtype=np.int64)
+        for part in (head, batch.numbers, batch.labels, np.diff(batch.indptr), batch.indices, batch.data):
+            file.write(part.data)
+        self._index_size = max(self._index_size, batch.indices.itemsize)
         self._rows[bucket] += n_rows
         self._nnz[bucket] += nnz
 
-    def _segments(self, bucket: int) -> Iterator[Batch]:
-        with self._path(bucket).open("rb") as file:
-            while header := file.read(24):
-                n_rows, nnz, index_size = np.frombuffer(header, dtype=np.int64).tolist()
-                numbers = _read(file, np.dtype(np.int64), n_rows)
-                labels = _read(file, np.dtype(np.int32), n_rows)
-                indptr = np.zeros(n_rows + 1, dtype=np.int64)
-                np.cumsum(_read(file, np.dtype(np.int64), n_rows), out=indptr[1:])
-                indices = _read(file, np.dtype(f"i{index_size}"), nnz)
-                data = _read(file, self._dtype, nnz)
-                yield Batch(data, indices, indptr, labels, _NO_NORMS, numbers)
-
     def _pieces(self, bucket: int) -> Iterator[Batch]:
         """The rows of a bucket as they came, as many at a time as stay within the limit."""
-        held: list[Batch] = []
-        size = 0
-        for segment in self._segments(bucket):
-            more = self._bytes(len(segment.labels), len(segment.data))
-            if held and size + more > self._limit:
-                yield _join(held)
-                held, size = [], 0
-            held.append(segment)
-            size += more
-        yield _join(held)
+        with self._path(bucket).open("rb") as file:
+            held: list[_Segment] = []
+            size = 0
+            while head := file.read(24):
+                n_rows, nnz, width = np.frombuffer(head, dtype=np.int64).tolist()
+                segment = _Segment(file.tell(), n_rows, nnz, np.dtype(f"i{width}"))
+                end = segment.at + n_rows * 20 + nnz * (width + self._dtype.itemsize)
+                more = self._bytes(n_rows, nnz)
+                if held and size + more > self._limit:
+                    yield self._load(file, held)
+                    held, size = [], 0
+                held.append(segment)
+                size += more
+                file.seek(end)
+            yield self._load(file, held)
+
+    def _load(self, file: BinaryIO, segments: list[_Segment]) -> Batch:
+        """The rows of some segments, one after another."""
+        n_rows = sum(segment.n_rows for segment in segments)
+        nnz = sum(segment.nnz for segment in segments)
+        data = np.empty(nnz, self._dtype)
+        indices = np.empty(nnz, max(segment.indices for segment in segments))
+        numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
+        indptr = np.zeros(n_rows + 1, np.int64)
+        row = at = 0
+        for segment in segments:
+            file.seek(segment.at)
+            rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
+            _fill(file, numbers[rows])
+            _fill(file, labels[rows])
+            _fill(file, indptr[1:][rows])
+            if indices.dtype == segment.indices:
+                _fill(file, indices[values])
+            else:
+                narrow = np.empty(segment.nnz, segment.indices)
+                _fill(file, narrow)
+                indices[values] = narrow
+            _fill(file, data[values])
+            row, at = rows.stop, values.stop
+        np.cumsum(indptr, out=indptr)
+        return Batch(data, indices, indptr, labels, _NO_NORMS, numbers)
+
+
+class _Segment(NamedTuple):
+    """The rows of one `append`, at an offset of a bucket's file."""
+
+    at: int
+    n_rows: int
+    nnz: int
+    indices: np.dtype
 
 
 _NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes its own from what it stores
 
 
-def _read(file: BufferedReader, dtype: np.dtype, count: int) -> np.ndarray:
-    array = np.empty(count, dtype)
-    if count and file.readinto(array.data.cast("B")) != array.nbytes:
+def _fill(file: BinaryIO, array: np.ndarray) -> None:
+    if len(array) and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
         raise OSError(f"{file.name} has been cut short")
-    return array
-
-
-def _join(batches: list[Batch]) -> Batch:
-    lengths = np.concatenate([np.diff(batch.indptr) for batch in batches])
-    return Batch(
-        np.concatenate([batch.data for batch in batches]),
-        np.concatenate([batch.indices for batch in batches], dtype=np.int64),
-        np.concatenate(([0], np.cumsum(lengths))),
-        np.concatenate([batch.labels for batch in batches]),
-        _NO_NORMS,
-        np.concatenate([batch.numbers for batch in batches]),
-    )
 
 
 def _take(batch: Batch, order: np.ndarray, shift: int, index_dtype: np.dtype) -> Batch:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -53,6 +55,9 @@ class StoreWriter:
         Blosc-lz4, Blosc-zstd or nothing in Zarr; lzf, gzip or nothing in HDF5. Checksums always.
     chunk_nnz : int
         Non-zeros a chunk.
+    threads : int
+        With more than one, chunks are compressed and written by threads of their own, one of them for
+        HDF5, as many for Zarr. What is written does not depend on them.
     meta : mapping, optional
         JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
         the conversion; they come back as `Store.meta`.
@@ -77,6 +82,7 @@ class StoreWriter:
         index_base: int | None,
         codec: str = "fast",
         chunk_nnz: int = format.CHUNK_NNZ,
+        threads: int = 1,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
@@ -116,6 +122,7 @@ class StoreWriter:
         self._rows = 0
         self._nnz = 0
         self._counts = np.zeros(len(self.classes), np.int64)
+        self._crew = _Crew(0 if threads == 1 else 1 if kind == "hdf5" else threads)
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._columns = self._create(self._container)
@@ -147,7 +154,7 @@ class StoreWriter:
             used = "small" if name == layout.FEATURES else codec
             attrs = {} if name.startswith("X/") else _ARRAY
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
-            columns[name] = _Column(container, name, spec, chunk)
+            columns[name] = _Column(container, name, spec, chunk, self._crew)
         return columns
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
@@ -239,6 +246,7 @@ class StoreWriter:
                 stop = min(start + 2**18, self.n_features)
                 self._columns[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
         digests = {name: column.finish() for name, column in self._columns.items()}
+        self._crew.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
         container.sync()
 
@@ -253,6 +261,7 @@ class StoreWriter:
 
     def close(self) -> None:
         """Close the container; without `finish` before, what is there stays marked as incomplete."""
+        self._crew.close()
         container, self._container = self._container, None
         if container is not None:
             container.close()
@@ -270,12 +279,41 @@ class StoreWriter:
                 self.close()
 
 
+class _Crew:
+    """Threads that write chunks, with few of them on their way; none: they are written at once."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-write") if threads else None
+        self._limit = 2 * threads
+        self._waiting: deque[Future[None]] = deque()
+
+    def __call__(self, write: Callable[..., None], *args: Any) -> None:
+        """Have `write` called; raises what an earlier call raised."""
+        if self._pool is None:
+            write(*args)
+            return
+        self._waiting.append(self._pool.submit(write, *args))
+        while len(self._waiting) > self._limit:
+            self._waiting.popleft().result()
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+    def close(self) -> None:
+        """Let those under way come to an end, whatever it is, and forget the others."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
 class _Column:
     """One array being filled: cuts what comes into whole chunks, and hashes it on the way."""
 
-    def __init__(self, container: Container, name: str, spec: ArraySpec, chunk: int) -> None:
+    def __init__(self, container: Container, name: str, spec: ArraySpec, chunk: int, crew: _Crew) -> None:
         assert spec.dtype is not None
         self._container = container
+        self._crew = crew
         self._name = name
         self._length = spec.length
         self._dtype = spec.dtype.newbyteorder("<")
@@ -302,10 +340,11 @@ class _Column:
 
     def _flush(self) -> None:
         self._write(self._buffer[: self._held])
+        self._buffer = np.empty_like(self._buffer)  # the other may still be on its way
         self._held = 0
 
     def _write(self, values: np.ndarray) -> None:
-        self._container.write(self._name, self._written, values)
+        self._crew(self._container.write, self._name, self._written, values)
         self._written += len(values)
 
     def finish(self) -> str:
