@@ -87,7 +87,7 @@ class Batch(NamedTuple):
     numbers: np.ndarray
 
 
-_ROW_FIELDS = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at")
+_ROW_FIELDS = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids")
 
 
 class _Scratch:
@@ -131,8 +131,8 @@ class _Round(NamedTuple):
     at: int
     lines: int
     n_rows: int
-    qids: int
     repaired: int
+    qids: int
     zeros: int
     unseen: int
     smallest: int
@@ -317,7 +317,7 @@ class LibsvmReader:
         """As many rows of the block as its scratch has room for. Runs beside the rest."""
         parsed, buffer = block.scratch.parsed, block.scratch.buffer
         fix = self._on_error == "fix"
-        at, lines, n_rows, hard, qids = kernels.parse(
+        at, lines, n_rows, hard = kernels.parse(
             block.scratch.text, block.at, block.cut, self._lowest, self._too_large, fix, parsed
         )
         self._finish_hard(parsed, buffer, hard, n_rows)
@@ -328,10 +328,10 @@ class LibsvmReader:
         data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
         indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
         met = kernels.settle(parsed, n_rows, self._last, data, indices, indptr, norm2)
-        if min(met[3], self._last) > np.iinfo(np.int32).max:
+        if min(met[4], self._last) > np.iinfo(np.int32).max:
             indices = np.empty(size, np.int64)
             met = kernels.settle(parsed, n_rows, self._last, data, indices, indptr, norm2)
-        return _Round(at, lines, n_rows, qids, repaired, *met, data, indices, indptr, norm2)  # type: ignore[call-arg]
+        return _Round(at, lines, n_rows, repaired, *met, data, indices, indptr, norm2)  # type: ignore[call-arg]
 
     def _batches(self, block: _Block, future: Future[_Round] | None = None) -> Iterator[Batch]:
         """The rows of a block, in rounds if they are many; the first may be on its way."""
