@@ -79,15 +79,16 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     from streamsvm.checkpoint import RunDir, read_commit, weights_names
     from streamsvm.kernels import padded_classes
     from streamsvm.model import load_model
+    from streamsvm.settings import Settings
     from streamsvm.stream import dual_id_dtype
 
     run = RunDir(path)
     record = run.read_settings()
-    store, settings = record["store"], record["settings"]
-    dtype = np.dtype(settings["dtype"])
+    store, settings = record["store"], Settings(**record["settings"])
+    dtype = np.dtype(settings.dtype)
     shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
     ids_dtype = dual_id_dtype(store["n_classes"])
-    names = weights_names(settings["average"])
+    names = weights_names(settings.average)
     commits: list[str] = []
     damage: list[str] = []
     for number in run.commits():
@@ -109,7 +110,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     return {
         "kind": "run",
         "store": store["path"],
-        "settings": settings,
+        "settings": record["settings"],
         "commits": commits,
         "damage": damage,
         "model": finished,
