@@ -111,7 +111,7 @@ class _Scratch:
 
 
 class _LongLine(Exception):
-    """A line of an input, by name, that has more bytes than memory allows."""
+    """A line that has more bytes than memory allows: number and name of its input, and length."""
 
 
 class _Block(NamedTuple):
@@ -251,9 +251,10 @@ class LibsvmReader:
                     break
                 yield from self._batches(block)
             if isinstance(damage, _LongLine):
-                name, length = damage.args
+                place, name, length = damage.args
+                before = self._line if place == self._input else 0
                 raise PlanError(
-                    f"{name}, line {self._line + 1} has {length} bytes, too many for a memory of "
+                    f"{name}, line {before + 1} has {length} bytes, too many for a memory of "
                     f"{self._memory}; --memory {_LINE_FACTOR * (length + 1)} would do"
                 )
             if damage:
@@ -279,7 +280,7 @@ class LibsvmReader:
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
                     if not cut and not ended:
-                        scratch = self._grown(scratch, source)
+                        scratch = self._grown(scratch, source, place)
                         continue
                     at = len(_BOM) if not begun and buffer.startswith(_BOM) else 0
                     begun = True
@@ -298,7 +299,7 @@ class LibsvmReader:
             return _Scratch(min(2 * size, self._longest), self._block)
         return self._free.pop() if self._free else _Scratch(self._block, self._block)
 
-    def _grown(self, scratch: _Scratch, source: Input) -> _Scratch:
+    def _grown(self, scratch: _Scratch, source: Input, place: int) -> _Scratch:
         """A larger scratch for a line that fills this one, within memory."""
         if scratch.size == self._longest:
             length = scratch.size
@@ -308,7 +309,7 @@ class LibsvmReader:
                 length += count if end < 0 else end
                 if end >= 0:
                     break
-            raise _LongLine(source.name, length)
+            raise _LongLine(place, source.name, length)
         larger = self._room_for(scratch.size)
         larger.buffer[: scratch.size] = memoryview(scratch.buffer)[: scratch.size]
         return larger
