@@ -55,7 +55,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
     K = padded_classes(n_classes, dtype)
     mapped = mmap.mmap(-1, n_features * K * dtype.itemsize)  # aligned to pages, as those of a run are
     now = np.frombuffer(mapped, dtype).reshape(n_features, K)
-    weights = Weights(now, np.zeros((0, K), dtype), 1.0)  # without the average
+    weights = Weights.create(now, np.zeros((0, K), dtype), 1.0)  # without the average
     scratch = Scratch.create(K, dtype)
     pool = make_pool(max(n_classes, min(n * n_classes, POOL)), n, dtype, ids)
     old = _as_old(n, [], ids, dtype)

@@ -155,7 +155,8 @@ def finish(console: Console, result: Any) -> None:
         line += f", progressive accuracy {result.progressive_accuracy:.4f}"
     console.say(line)
     console.say(
-        f"{result.checkpoints} checkpoints in {result.checkpoint_seconds:.2f} s, "
+        f"{result.checkpoints} checkpoints of {format_size(result.checkpoint_bytes)} in all "
+        f"in {result.checkpoint_seconds:.2f} s, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
     if result.waited_fraction > _MUCH:

@@ -1,7 +1,7 @@
 """Commit, recover: the protocol by which a run survives being killed at any instant.
 
-A commit is a folder ``checkpoint/<number>/`` with a copy of the weights and a manifest, written
-aside, synced, and renamed in last. The logs of duals are synced before it and only ever grow, so
+A commit is a folder ``checkpoint/<number>/`` with a manifest, written aside, synced, and renamed in
+last. The logs of duals and of the weights that changed are synced before it and only ever grow, so
 the manifest's lengths are all there is to say about them. The last two commits are kept, and every
 log that either of them needs.
 """
@@ -11,18 +11,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm import files, format
+from streamsvm.changes import ChangeLog, check_changes, count_values
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.settings import Settings
-from streamsvm.state import check_log, copy_weights, file_crc
+from streamsvm.state import check_log
 from streamsvm.stream import Plan
 
 _KEPT = 2
@@ -48,6 +48,8 @@ class Position:
         The report of each pass done.
     metrics_length : int
         Bytes committed in ``metrics.jsonl``.
+    changes_number, changes_length : int
+        The log of changed weights, 0 before there is one, and the bytes committed in it.
     seconds : float
         Time spent training so far, and of it, `pass_seconds` in the pass in progress.
     """
@@ -58,6 +60,8 @@ class Position:
     log_lengths: dict[int, int]
     history: list[dict[str, Any]]
     metrics_length: int = 0
+    changes_number: int = 0
+    changes_length: int = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0
 
@@ -70,6 +74,7 @@ class RunDir:
         self.settings = self.path / format.RUN_JSON
         self.weights = self.path / format.WEIGHTS
         self.lag = self.path / format.LAG
+        self.marks = self.path / format.MARKS
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
@@ -77,6 +82,9 @@ class RunDir:
 
     def duals(self, pass_number: int) -> Path:
         return self.path / format.duals_name(pass_number)
+
+    def changes(self, number: int) -> Path:
+        return self.path / format.changes_name(number)
 
     def read_settings(self) -> dict[str, Any]:
         """What was asked of this run, checked; `RunError` if there is none or it is damaged."""
@@ -126,22 +134,20 @@ class RunDir:
         return self.checkpoints / f"{number:08d}"
 
 
-def commit(run: RunDir, position: Position, weights: Weights) -> None:
-    """Make `position` the state that a crash falls back to.
+def commit(run: RunDir, position: Position, weights: Weights) -> int:
+    """Make `position` the state that a crash falls back to; return the bytes of weights written.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. Raises
     `RunError` if its sums are not finite, and leaves the commits as they are.
     """
+    size = write_changes(run, position, weights)
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
     aside = run.checkpoints / _ASIDE
     files.remove(aside)
     aside.mkdir()
-    names = weights_names(len(weights.lag) > 0)
-    crcs = {name: copy_weights(array, aside / name) for name, array in zip(names, weights[:2], strict=False)}
     record = {
         "version": format.RUN_VERSION,
-        "weights_crc32": crcs,
         "weights_shape": list(weights.now.shape),
         **dataclasses.asdict(position),
         "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
@@ -158,19 +164,33 @@ def commit(run: RunDir, position: Position, weights: Weights) -> None:
         file.flush()
         os.fsync(file.fileno())
     files.sync_dir(aside)
-    files.sync_dir(run.path)  # the log's own name, on its first commit
+    files.sync_dir(run.path)  # the logs' own names, on their first commit
     os.rename(aside, run.commit_path(number))
     files.sync_dir(run.checkpoints)
     prune(run, position.log_lengths)
+    return size
 
 
-def weights_names(average: bool) -> tuple[str, ...]:
-    """The files that hold the weights of a run."""
-    return (format.WEIGHTS, format.LAG) if average else (format.WEIGHTS,)
+def write_changes(run: RunDir, position: Position, weights: Weights) -> int:
+    """Append the weights that changed to their log, or begin one with all of them; move `position`.
+
+    A new log when most changed costs at most twice as much, and does not depend on the one before.
+    """
+    changed, known = (count_values(column, weights.now.shape[1], weights.shift) for column in weights.marks.T)
+    size = weights.now.itemsize * (2 if len(weights.lag) else 1)
+    if position.changes_number == 0 or 2 * changed > known or position.changes_length > 2 * known * size:
+        position.changes_number += 1
+        position.changes_length = 0
+        weights.marks[:, 0] |= weights.marks[:, 1]
+    log = ChangeLog(run.changes(position.changes_number), position.changes_length)
+    before = log.length
+    log.append(weights)
+    position.changes_length = log.length
+    return log.length - before
 
 
 def prune(run: RunDir, in_use: Iterable[int]) -> None:
-    """Delete old commits, and the logs of duals that are not in use and that no kept commit needs."""
+    """Delete old commits, and the logs that no kept commit needs, but for the duals of passes `in_use`."""
     numbers = run.commits()
     aside = run.checkpoints / _ASIDE
     files.remove(aside)
@@ -180,11 +200,12 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
     needed = {format.duals_name(p) for p in in_use}
     for number in numbers[:_KEPT]:
         try:
-            lengths = json.loads((run.commit_path(number) / format.MANIFEST).read_bytes())["log_lengths"]
+            manifest = json.loads((run.commit_path(number) / format.MANIFEST).read_bytes())
+            needed.add(format.changes_name(manifest["changes_number"]))
+            needed.update(format.duals_name(int(p)) for p in manifest["log_lengths"])
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
             return  # a damaged commit does not say what it needs: `recover` will speak of it
-        needed.update(format.duals_name(int(p)) for p in lengths)
-    for path in run.path.glob("duals-*.bin"):
+    for path in [*run.path.glob("duals-*.bin"), *run.path.glob("changes-*.bin")]:
         if path.name not in needed:
             files.remove(path)
 
@@ -194,9 +215,9 @@ def recover(
     shape: tuple[int, int],
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
-    names: Sequence[str],
+    average: bool,
 ) -> tuple[Position | None, list[str]]:
-    """Restore the newest undamaged commit into the run's working files.
+    """Find the newest undamaged commit, and cut the run's files to it.
 
     Returns
     -------
@@ -215,12 +236,10 @@ def recover(
     for number in numbers:
         folder = run.commit_path(number)
         try:
-            position = read_commit(run, folder, shape, values_dtype, ids_dtype, names)
+            position = read_commit(run, folder, shape, values_dtype, ids_dtype, average)
         except RunError as error:
             reasons.append(str(error))
             continue
-        for name in names:
-            shutil.copyfile(folder / name, run.path / name)
         for newer in (n for n in numbers if n > number):
             files.remove(run.commit_path(newer))
         if run.metrics.exists() and run.metrics.stat().st_size > position.metrics_length:
@@ -239,7 +258,7 @@ def read_commit(
     shape: tuple[int, int],
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
-    names: Sequence[str],
+    average: bool,
     *,
     verify: bool = True,
 ) -> Position:
@@ -263,11 +282,8 @@ def read_commit(
             raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
         if not verify:
             return position
-        size = shape[0] * shape[1] * values_dtype.itemsize
-        for name in names:
-            path = folder / name
-            if path.stat().st_size != size or file_crc(path) != manifest["weights_crc32"][name]:
-                raise RunError(f"{path} is damaged: its checksum does not match")
+        changes = run.changes(position.changes_number)
+        check_changes(changes, position.changes_length, values_dtype, 1 + average)
         for pass_number, length in position.log_lengths.items():
             check_log(run.duals(pass_number), length, values_dtype, ids_dtype)
     except FileNotFoundError as error:
@@ -284,6 +300,7 @@ def read_commit(
 def _is_sound(position: Position) -> bool:
     """Whether a position could be one that `commit` wrote; how it fits the run is the trainer's to check."""
     counts = [position.passes_done, position.blocks_done, position.metrics_length]
+    counts += [position.changes_number, position.changes_length]
     counts += position.log_lengths.values()
     seconds = [position.seconds, position.pass_seconds]
     return (

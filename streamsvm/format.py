@@ -27,10 +27,11 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 2
+RUN_VERSION = 3
 RUN_JSON = "run.json"
 WEIGHTS = "weights.bin"
 LAG = "weights-avg.bin"
+MARKS = "marks.bin"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
@@ -39,6 +40,10 @@ LOCK = "lock"
 
 def duals_name(pass_number: int) -> str:
     return f"duals-{pass_number}.bin"
+
+
+def changes_name(number: int) -> str:
+    return f"changes-{number}.bin"
 
 
 # -- model -----------------------------------------------------------------------------------------

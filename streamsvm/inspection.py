@@ -76,7 +76,7 @@ def _store(
 
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:
-    from streamsvm.checkpoint import RunDir, read_commit, weights_names
+    from streamsvm.checkpoint import RunDir, read_commit
     from streamsvm.kernels import padded_classes
     from streamsvm.model import load_model
     from streamsvm.settings import Settings
@@ -88,13 +88,12 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     dtype = np.dtype(settings.dtype)
     shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
     ids_dtype = dual_id_dtype(store["n_classes"])
-    names = weights_names(settings.average)
     commits: list[str] = []
     damage: list[str] = []
     for number in run.commits():
         try:
             position = read_commit(
-                run, run.commit_path(number), shape, dtype, ids_dtype, names, verify=verify
+                run, run.commit_path(number), shape, dtype, ids_dtype, settings.average, verify=verify
             )
             commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:

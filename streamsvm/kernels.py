@@ -52,7 +52,7 @@ def _source_digest() -> str:
     """Hash of every file that holds kernels."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    names = ("kernels", "rows", "simd", "teamwork")
+    names = ("changes", "kernels", "rows", "simd", "teamwork")
     for path in [*(here / f"{name}.py" for name in names), *sorted((here / "losses").glob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -138,6 +138,22 @@ class Weights(NamedTuple):
     now: np.ndarray  # (n_features, K)
     lag: np.ndarray  # the same shape, or (0, K) where no average is wanted
     horizon: float  # visits
+    # (n_features, 2) uint64: groups of columns that changed, a bit each: since the last commit, and
+    # before it. Group c >> shift has column c.
+    marks: np.ndarray
+    shift: int
+
+    @classmethod
+    def create(
+        cls, now: np.ndarray, lag: np.ndarray, horizon: float, marks: np.ndarray | None = None
+    ) -> Weights:
+        """With groups of whole vectors, no more than 64; `marks` by default in memory."""
+        columns, shift = now.shape[1], (LINE // now.itemsize).bit_length() - 1
+        while columns > 64 << shift:
+            shift += 1
+        if marks is None:
+            marks = np.zeros((len(now), 2), np.uint64)
+        return cls(now, lag, horizon, marks, shift)
 
 
 AVERAGE_POWER = 4  # p: iterate t weighs about t³, for rare features are learned late
@@ -380,10 +396,15 @@ def score_rows(rows, begin, end, weights, scores):
 
 @kernel
 def sum_of_squares(weights, lagging):
-    """‖now - lagging * lag‖² in float64, row after row; ``lag`` is not read if `lagging` is 0."""
-    now, lag = weights.now, weights.lag
+    """‖now - lagging * lag‖² in float64, row after row; ``lag`` is not read if `lagging` is 0.
+
+    Nor is a row that never changed: where the weights are larger than memory, most are holes of a file.
+    """
+    now, lag, marks = weights.now, weights.lag, weights.marks
     total = 0.0
     for f in range(now.shape[0]):
+        if marks[f, 0] | marks[f, 1] == 0:
+            continue
         part = 0.0
         if lagging == 0:
             for c in range(now.shape[1]):
@@ -559,9 +580,20 @@ def set_duals(y, margin, threshold, upper, scratch, m, pool, at, in_place):
 
 
 @inlined
+def mark_lines(rows, i, weights, lines, n_lines):
+    """Remember that the weights of row `i`'s features change, in the vectors at ``lines[:n_lines]``."""
+    groups, marks = np.uint64(0), weights.marks
+    for q in range(n_lines):
+        groups |= np.uint64(1) << np.uint64(lines[q] >> weights.shift)
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        marks[rows.indices[p], 0] |= groups
+
+
+@inlined
 def move_weights(rows, i, weights, scratch, n_lines, tally):
     """Add row `i` times ``delta`` to the weights, in the listed vectors; clear ``delta``."""
     delta, lines = scratch.delta, scratch.lines
+    mark_lines(rows, i, weights, lines, n_lines)
     add_lines(weights.now, rows, i, delta, lines, n_lines)
     if len(weights.lag) > 0:
         rate = splat(delta.dtype.type((tally[CLOCK] / weights.horizon) ** AVERAGE_POWER))

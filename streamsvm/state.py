@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -15,15 +14,12 @@ import numpy as np
 from streamsvm.errors import RunError
 from streamsvm.kernels import OldDuals, Pool, repeats_class
 
-_COPY_BYTES = 2**24
 
-
-def map_weights(path: Path, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool) -> np.ndarray:
-    """The weights as an array over the file `path`; `fresh` ones are zero and take no disk yet."""
+def map_array(path: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """An array of zeros over the new file `path`, which takes no disk where it stays zero."""
     size = shape[0] * shape[1] * dtype.itemsize
-    if fresh:
-        with path.open("wb") as file:
-            file.truncate(size)
+    with path.open("wb") as file:
+        file.truncate(size)
     if size == 0:
         return np.zeros(shape, dtype)
     with path.open("r+b") as file:
@@ -32,29 +28,6 @@ def map_weights(path: Path, shape: tuple[int, int], dtype: np.dtype, *, fresh: b
     # bytes, and under a tight limit push out the rows in use.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
-
-
-def copy_weights(weights: np.ndarray, path: Path) -> int:
-    """Write the weights to the new file `path`, durably; return their CRC-32."""
-    flat = weights.reshape(-1).view(np.uint8)
-    crc = 0
-    with path.open("wb") as file:
-        for at in range(0, len(flat), _COPY_BYTES):
-            piece = flat[at : at + _COPY_BYTES].data
-            crc = zlib.crc32(piece, crc)
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    return crc
-
-
-def file_crc(path: Path) -> int:
-    """CRC-32 of a file's content."""
-    crc = 0
-    with path.open("rb") as file:
-        while piece := file.read(_COPY_BYTES):
-            crc = zlib.crc32(piece, crc)
-    return crc
 
 
 # -- duals -----------------------------------------------------------------------------------------

@@ -18,7 +18,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels import AVERAGE_POWER, CLOCK, add_line, fetch_ahead, inlined, kernel, score_row
+from streamsvm.kernels import (
+    AVERAGE_POWER,
+    CLOCK,
+    add_line,
+    fetch_ahead,
+    inlined,
+    kernel,
+    mark_lines,
+    score_row,
+)
 from streamsvm.simd import (
     LINE,
     atomic_add,
@@ -170,8 +179,9 @@ def take_scores(r, before, parity, scratch, team):
 
 
 @inlined
-def leave_move(r, parity, scratch, n_lines, team, weights, tally):
-    """Put the row's ``scratch.delta`` aside for `move_share`, and clear it."""
+def leave_move(rows, i, r, parity, scratch, n_lines, team, weights, tally):
+    """Put row `i`'s ``scratch.delta`` aside for `move_share`, in the group's slot `r`, and clear it."""
+    mark_lines(rows, i, weights, scratch.lines, n_lines)
     delta, slot = scratch.delta, parity * GROUP + r
     zero = splat(delta.dtype.type(0))
     for t in range(n_lines):

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.checkpoint import Position, RunDir, commit, prune, recover, weights_names
+from streamsvm.changes import restore
+from streamsvm.checkpoint import Position, RunDir, commit, prune, recover
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.inner import InnerPasses
 from streamsvm.kernels import (
@@ -42,7 +43,7 @@ from streamsvm.model import save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
-from streamsvm.state import DualLog, make_pool, map_weights
+from streamsvm.state import DualLog, make_pool, map_array
 from streamsvm.store import Store, open_store
 from streamsvm.stream import (
     Blocks,
@@ -97,6 +98,8 @@ class FitResult:
         Largest private memory seen, memory-mapped files not counted.
     checkpoints : int
         Commits made by this process, which took `checkpoint_seconds` together.
+    checkpoint_bytes : int
+        Bytes of weights that they wrote.
     empty_rows : int
         Rows of norm zero, which nothing can be learned from; left out of the objective.
     model : str
@@ -124,6 +127,7 @@ class FitResult:
     peak_memory_bytes: int
     checkpoints: int
     checkpoint_seconds: float
+    checkpoint_bytes: int
     empty_rows: int
     model: str
     history: list[dict[str, Any]]
@@ -388,7 +392,8 @@ def _claimed(run: RunDir, *, force: bool):
         raise RunError(f"cannot create {run.path}: {error.strerror}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
-        r"run\.json(\.tmp)?|weights(-avg)?\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock|duals-\d+\.bin"
+        r"run\.json(\.tmp)?|weights(-avg)?\.bin|marks\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
+        r"|(duals|changes)-\d+\.bin"
     )
     foreign = [name for name in names if not ours.fullmatch(name)]
     if foreign or (names and run.lock.name not in names):  # every run has its lock from the first moment
@@ -447,23 +452,24 @@ class _Training:
         self.bytes_before = store.bytes_read
         self.checkpoints = 0
         self.checkpoint_seconds = 0.0
+        self.checkpoint_bytes = 0
         self.warnings: list[str] = []
 
     # -- the loop ----------------------------------------------------------------------------------
 
     def run_to_end(self) -> FitResult:
         self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
-        names = weights_names(self.settings.average)
-        position, self.warnings = recover(self.run, self.shape, self.dtype, self.ids_dtype, names)
-        fresh = position is None
-        if fresh:
+        position, self.warnings = recover(
+            self.run, self.shape, self.dtype, self.ids_dtype, self.settings.average
+        )
+        if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
             files.remove(self.run.metrics)
         if position is not None:
             self._check(position)
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
-        self.weights = self._map(fresh)
+        self.weights = self._map()
         self._compile()
         self.every.restart()
         while self.position.passes_done < self.settings.passes and not self._converged():
@@ -473,12 +479,18 @@ class _Training:
         save_model(self.run.model, self.weights.now, self._model_record(), lag=lag, lagging=self._lagging())
         return self._result()
 
-    def _map(self, fresh: bool) -> Weights:
-        now = map_weights(self.run.weights, self.shape, self.dtype, fresh=fresh)
+    def _map(self) -> Weights:
+        """The weights as of the last commit, over new files."""
+        now = map_array(self.run.weights, self.shape, self.dtype)
         lag = np.zeros((0, self.shape[1]), self.dtype)
         if self.settings.average:
-            lag = map_weights(self.run.lag, self.shape, self.dtype, fresh=fresh)
-        return Weights(now, lag, float(self.store.n_rows))
+            lag = map_array(self.run.lag, self.shape, self.dtype)
+        marks = map_array(self.run.marks, (self.shape[0], 2), np.dtype(np.uint64))
+        weights = Weights.create(now, lag, float(self.store.n_rows), marks)
+        position = self.position
+        if position.changes_number:
+            restore(self.run.changes(position.changes_number), position.changes_length, weights)
+        return weights
 
     def _lagging(self) -> float:
         """The multiple of ``lag`` by which the average is behind, at this point of the run."""
@@ -719,7 +731,7 @@ class _Training:
             files.sync_tree(self.run.duals(pass_number))
         if self.run.metrics.exists():
             files.sync_tree(self.run.metrics)
-        commit(self.run, self.position, self.weights)
+        self.checkpoint_bytes += commit(self.run, self.position, self.weights)
         self.checkpoints += 1
         self.checkpoint_seconds += time.perf_counter() - begin
         self.every.restart()
@@ -790,6 +802,7 @@ class _Training:
             peak_memory_bytes=max(self.peak, *(r["peak_memory_bytes"] for r in history)),
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.checkpoint_seconds,
+            checkpoint_bytes=self.checkpoint_bytes,
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,

@@ -30,8 +30,10 @@ from streamsvm.stream import dual_id_dtype
 
 
 def plain(weights: np.ndarray) -> Weights:
-    """Weights without an average."""
-    return Weights(weights, weights[:0], 1.0)
+    """Weights without an average, all of which have changed."""
+    made = Weights.create(weights, weights[:0], 1.0)
+    made.marks[:, 1] = 2**64 - 1
+    return made
 
 
 small = st.integers(0, 2**63 - 1)

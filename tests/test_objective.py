@@ -124,7 +124,13 @@ def test_scoring_equals_numpy_whatever_the_blocks(tmp_path: Path, loss: str, mar
             blocks = Blocks(opened, np.array(starts), np.dtype(float))
             steps: list[int] = []
             (scoring,) = score_blocks(
-                blocks, Weights(weights, weights[:0], 1.0), [0.0], get_loss(loss), margin, K, steps.append
+                blocks,
+                Weights.create(weights, weights[:0], 1.0),
+                [0.0],
+                get_loss(loss),
+                margin,
+                K,
+                steps.append,
             )
         assert scoring.loss_sum == pytest.approx(expected, rel=1e-12)
         assert scoring.accuracy == pytest.approx(correct / N)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import RunError
-from streamsvm.state import DualLog, check_log, copy_weights, file_crc, make_pool, map_weights, scan_log
+from streamsvm.state import DualLog, check_log, make_pool, map_array, scan_log
 from streamsvm.stream import dual_id_dtype
 
 K = 300
@@ -138,19 +138,15 @@ def test_a_header_of_impossible_size_is_refused(tmp_path: Path, n_rows: int, n_e
         list(scan_log(path, path.stat().st_size, VALUES, IDS))
 
 
-def test_weights_are_mapped_and_copied(tmp_path: Path) -> None:
+def test_new_arrays_are_zero_and_take_no_disk(tmp_path: Path) -> None:
     path = tmp_path / "weights.bin"
-    weights = map_weights(path, (1000, 16), np.dtype(np.float32), fresh=True)
-    assert not weights.any()
-    weights[:] = np.random.default_rng(0).normal(size=weights.shape)
-    crc = copy_weights(weights, tmp_path / "copy")
-    assert crc == file_crc(tmp_path / "copy")
-    again = map_weights(tmp_path / "copy", (1000, 16), np.dtype(np.float32), fresh=False)
-    np.testing.assert_array_equal(again, weights)
-    assert type(again) is np.ndarray
-    fresh = map_weights(path, (2**33, 16), np.dtype(np.float32), fresh=True)  # half a terabyte, no disk
-    assert fresh[2**32, 3] == 0
+    path.write_bytes(b"left over")
+    fresh = map_array(path, (2**33, 16), np.dtype(np.float32))  # half a terabyte
+    assert type(fresh) is np.ndarray
+    assert fresh[0, 0] == fresh[2**32, 3] == 0
     assert path.stat().st_blocks * 512 < 2**20
+    fresh[2**32, 3] = 1.5
+    assert np.memmap(path, np.float32, "r")[2**36 + 3] == 1.5
 
 
 def test_a_row_with_more_duals_than_other_classes_is_refused(tmp_path: Path) -> None:

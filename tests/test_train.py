@@ -522,12 +522,12 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "weights.bin"])
+@pytest.mark.parametrize("name", ["manifest.json", "changes"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "missing"])
 def test_when_the_newest_commit_is_damaged_the_one_before_serves(
     stopped: Path, expected: dict[str, bytes], name: str, damage: str
 ) -> None:
-    path = commits(stopped)[0] / name
+    path = commits(stopped)[0] / name if name != "changes" else max(stopped.glob("changes-*.bin"))
     if damage == "flip":
         flip(path)
     elif damage == "missing":
@@ -542,7 +542,7 @@ def test_when_the_newest_commit_is_damaged_the_one_before_serves(
 
 
 def test_when_all_commits_are_damaged_no_model_comes_out(stopped: Path) -> None:
-    paths = [folder / "weights.bin" for folder in commits(stopped)]
+    paths = list(stopped.glob("changes-*.bin"))
     for path in paths:
         flip(path)
     for _ in range(2):  # and trying changes nothing
@@ -580,11 +580,11 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     newest = commits(stopped)[0]
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(RunError, match="run format 99, this program writes and resumes 2"):
+    with pytest.raises(RunError, match="run format 99, this program writes and resumes 3"):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
-    assert "has format 99, not 2" in resume(stopped).warnings[0]
+    assert "has format 99, not 3" in resume(stopped).warnings[0]
     assert model_bytes(stopped) == expected
 
 

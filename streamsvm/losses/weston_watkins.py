@@ -265,7 +265,7 @@ def visit_together(
             m, n_lines, gamma, old_sum = _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally)
             n_duals, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, pool.used[0], False)
             if changed:
-                leave_move(r, 1 - parity, scratch, n_lines, team, weights, tally)
+                leave_move(rows, i, r, 1 - parity, scratch, n_lines, team, weights, tally)
             unlist(scratch, n_lines)
             count_duals(old_sum, shift, weights, tally)
             close_row(i, n_duals, pool)

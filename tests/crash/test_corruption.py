@@ -28,7 +28,7 @@ STORES = {"s.zarr": 44, "s.h5": 36}
 INTERRUPTED = {
     "interrupted/run.json": 8,
     "interrupted/duals-*.bin": 16,
-    "interrupted/checkpoint/*/weights*.bin": 10,
+    "interrupted/changes-*.bin": 10,
     "interrupted/checkpoint/*/manifest.json": 10,
     "interrupted/metrics.jsonl": 5,
     "interrupted/weights*.bin": 3,
@@ -36,7 +36,7 @@ INTERRUPTED = {
 FINISHED = {
     "finished/run.json": 4,
     "finished/duals-*.bin": 8,
-    "finished/checkpoint/*/weights*.bin": 5,
+    "finished/changes-*.bin": 5,
     "finished/checkpoint/*/manifest.json": 5,
     "finished/metrics.jsonl": 3,
     "finished/model/*": 3,

@@ -58,7 +58,14 @@ VARIANTS = {
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
 STAGES = (
-    *("checkpoint.commit", "checkpoint.recover", "model.save_model", "train._train_pass", "train._end_pass"),
+    *(
+        "checkpoint.commit",
+        "changes.append",
+        "checkpoint.recover",
+        "model.save_model",
+        "train._train_pass",
+        "train._end_pass",
+    ),
     *("writer.finish", "workplace.publish", "writer.append", "spool.append", "writer.__init__"),
 )
 # The trials of a variant: kills during convert, and during fit and resume.
@@ -218,10 +225,11 @@ class Trial:
         assert record["passes"] == self.variant.passes
         # The two last commits, and the duals that they need.
         assert len(list((run / "checkpoint").iterdir())) <= 2
-        left = {path.name for path in run.iterdir() if not path.name.startswith("duals-")}
+        left = {path.name for path in run.iterdir() if not path.name.startswith(("duals-", "changes-"))}
         assert left - {"weights-avg.bin"} == {
             "run.json",
             "weights.bin",
+            "marks.bin",
             "checkpoint",
             "metrics.jsonl",
             "model",

@@ -7,13 +7,12 @@ import dataclasses
 import functools
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fuzz import bundle
-from fuzz.targets.duals import with_checksums
+from fuzz.targets import changes, duals
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
@@ -23,7 +22,7 @@ from streamsvm.inspection import inspect
 from streamsvm.store import open_store
 from streamsvm.train import _plan
 
-SEAL, CRC, PLAN, RESUME = 1, 2, 4, 8  # flags: checksums of records, and of weights and logs; a plan that fits
+SEAL, CRC, PLAN, RESUME = 1, 2, 4, 8  # flags: checksums of records, and of logs; a plan that fits
 MAX_BYTES = 12_000
 TOKENS = (b"log_lengths", b"null", b"1e999", b"NaN", b"SSVMDUAL", b"[" * 60, b'{"a":' * 40)
 
@@ -68,16 +67,16 @@ def _seal(files: dict[str, bytes], flags: int) -> None:
             continue
         with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
             record = json.loads(content)
-            if flags & CRC and name.endswith(format.MANIFEST):
-                where = name.removesuffix(format.MANIFEST)
-                for weights in record["weights_crc32"]:
-                    record["weights_crc32"][weights] = zlib.crc32(files.get(where + weights, b""))
             if flags & PLAN and name == format.RUN_JSON:
                 record["plan"] = _fitting_plan(record["settings"]) or record["plan"]
             files[name] = json.dumps(format.sealed(record)).encode()
     if flags & CRC:
-        for name in [name for name in files if name.startswith("duals-")]:
-            files[name] = with_checksums(files[name], 1, 4)
+        for name in files:
+            if name.startswith("duals-"):
+                files[name] = duals.with_checksums(files[name], 1, 4)
+            if name.startswith("changes-"):
+                average = b'"average": true' in files.get("run.json", b"")
+                files[name] = changes.with_checksums(files[name], 8 if average else 4)
 
 
 def _fitting_plan(settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -115,8 +114,8 @@ def seeds() -> list[bytes]:
         record = json.loads((path / "run.json").read_bytes())
         record["store"]["path"] = "s.h5"
         (path / "run.json").write_text(json.dumps(format.sealed(record)))
-        (path / "weights-avg.bin").unlink(missing_ok=True)
-        (path / "weights.bin").unlink()
+        for name in ("weights.bin", "weights-avg.bin", "marks.bin"):
+            (path / name).unlink(missing_ok=True)
         shutil.rmtree(path / "model", ignore_errors=True)
         files = bundle.read_files(path)
         found += [bundle.pack(flags, files) for flags in (RESUME, 11, 15)]

@@ -1,0 +1,217 @@
+"""The log of weights that changed: what a commit writes, and what a resumed run starts from.
+
+Training marks, for each feature, which groups of columns it changed; a commit appends those to a log
+and no others, so its cost follows what changed and not what exists. When most of the weights changed,
+or the log has grown to twice of what it describes, a new log begins with everything that is not zero.
+
+A log is a sequence of parts, each with at most `_PART_VALUES` values of each array. A part holds a
+header, features (int64), the groups of each (uint64, one bit a group), and the values of these groups
+(those of the lag, if there is one, behind those of the weights).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.errors import RunError
+from streamsvm.kernels import Weights, kernel
+from streamsvm.simd import LINE
+
+_MAGIC = b"SSVMWGTS"
+_HEADER = struct.Struct("<8sqqII")  # magic, features, values of each array, CRC of payload, CRC of header
+_HEADER_CRC = struct.Struct("<I")
+_PART_VALUES = 2**18
+
+
+class _Part(NamedTuple):
+    at: int  # offset of the payload
+    n_features: int
+    n_values: int
+    crc: int
+
+
+class ChangeLog:
+    """The log that a run's commits append to.
+
+    Parameters
+    ----------
+    path : Path
+    length : int
+        Committed bytes: whatever follows them is cut off. 0 begins a new log.
+    """
+
+    def __init__(self, path: Path, length: int = 0) -> None:
+        self.path = path
+        self.length = length
+
+    def append(self, weights: Weights) -> None:
+        """Write what is marked, durably, and clear the marks."""
+        arrays = [array for array in (weights.now, weights.lag) if len(array)]
+        columns = weights.now.shape[1]
+        capacity = max(columns, min(_PART_VALUES, weights.now.size))
+        n_features = capacity * weights.now.itemsize // LINE + 1  # a group is a line at least
+        features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
+        values = [np.empty(capacity, array.dtype) for array in arrays]
+        with self.path.open("r+b" if self.length else "wb") as file:
+            file.truncate(self.length)
+            file.seek(self.length)
+            feature = 0
+            while True:
+                feature, n, size = take_marks(
+                    weights.marks, feature, columns, weights.shift, capacity, features, groups
+                )
+                if n == 0:
+                    break
+                pieces = [features[:n].data, groups[:n].data]
+                for array, packed in zip(arrays, values, strict=True):
+                    pack(array, features, groups, n, weights.shift, packed)
+                    pieces.append(packed[:size].data)
+                crc = 0
+                for piece in pieces:
+                    crc = zlib.crc32(piece, crc)
+                header = _HEADER.pack(_MAGIC, n, size, crc, 0)[: -_HEADER_CRC.size]
+                file.write(header + _HEADER_CRC.pack(zlib.crc32(header)))
+                for piece in pieces:
+                    file.write(piece)
+                self.length += _HEADER.size + sum(piece.nbytes for piece in pieces)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def restore(path: Path, length: int, weights: Weights) -> None:
+    """Write what a log says into fresh weights, and mark it as known to the log.
+
+    `check_changes` has found it undamaged. Raises `RunError` if it is not one of this run.
+    """
+    arrays = [array for array in (weights.now, weights.lag) if len(array)]
+    columns = weights.now.shape[1]
+    all_groups = (1 << -(-columns >> weights.shift)) - 1
+    for part, payload in _parts(path, length, arrays):
+        n = part.n_features
+        features, groups = payload[: 8 * n].view(np.int64), payload[8 * n : 16 * n].view(np.uint64)
+        if (
+            n < 1
+            or not 0 <= features[0] <= features[-1] < len(weights.now)
+            or (n > 1 and int(np.diff(features).min()) < 1)
+            or int(groups.max()) > all_groups
+            or count_values(groups, columns, weights.shift) != part.n_values
+        ):
+            raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
+        at = 16 * n
+        for array in arrays:
+            size = part.n_values * array.itemsize
+            unpack(array, features, groups, n, weights.shift, payload[at : at + size].view(array.dtype))
+            at += size
+        weights.marks[features, 1] |= groups
+
+
+def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> None:
+    """Raise `RunError` unless the first `length` bytes of a log are whole and undamaged."""
+    if path.stat().st_size < length:
+        raise RunError(f"{path} is cut short: {path.stat().st_size:,} of {length:,} bytes")
+    for part, payload in _parts(path, length, [np.empty(0, dtype)] * n_arrays):
+        if zlib.crc32(payload.data) != part.crc:
+            raise RunError(f"{path} is damaged: wrong checksum at byte {part.at}")
+
+
+def _parts(path: Path, length: int, arrays: list[np.ndarray]) -> Iterator[tuple[_Part, np.ndarray]]:
+    """The parts in the first `length` bytes of a log, with their payloads as bytes."""
+    at = 0
+    with path.open("rb") as file:
+        while at < length:
+            header = file.read(_HEADER.size)
+            damaged = len(header) < _HEADER.size
+            if not damaged:
+                magic, n_features, n_values, crc, header_crc = _HEADER.unpack(header)
+                damaged = magic != _MAGIC or header_crc != zlib.crc32(header[: -_HEADER_CRC.size])
+            if not damaged:
+                part = _Part(at + _HEADER.size, n_features, n_values, crc)
+                size = 16 * n_features + n_values * sum(array.itemsize for array in arrays)
+                damaged = n_features < 0 or n_values < 0 or part.at + size > length
+            if damaged:
+                raise RunError(f"{path} is damaged: no whole part at byte {at}")
+            payload = np.frombuffer(file.read(size), np.uint8)
+            if len(payload) != size:
+                raise RunError(f"{path} is cut short in the part at byte {at}")
+            yield part, payload
+            at = part.at + size
+
+
+@kernel
+def take_marks(marks, feature, columns, shift, capacity, features, groups):
+    """Take the marks from `feature` on, for as many values as there is room for.
+
+    Moves them from the first column of `marks` to the second. Returns the next feature, the number of
+    features taken, and of their values.
+    """
+    n, size = 0, 0
+    while feature < len(marks) and size + columns <= capacity:
+        word = marks[feature, 0]
+        if word != 0:
+            features[n], groups[n] = feature, word
+            n += 1
+            size += values_in(word, columns, shift)
+            marks[feature, 1] |= word
+            marks[feature, 0] = 0
+        feature += 1
+    return feature, n, size
+
+
+@kernel
+def values_in(word, columns, shift):
+    """Columns in the groups whose bits are set; the last group may be shorter than the others."""
+    size, begin = 0, 0
+    while begin < columns:
+        if word & np.uint64(1):
+            size += min(columns - begin, 1 << shift)
+        word >>= np.uint64(1)
+        begin += 1 << shift
+    return size
+
+
+@kernel
+def count_values(groups, columns, shift):
+    """Values in the groups of all features, of one array."""
+    total = 0
+    for word in groups:
+        total += values_in(word, columns, shift)
+    return total
+
+
+@kernel
+def pack(array, features, groups, n, shift, packed):
+    """Copy the marked groups of the first `n` of `features` from `array` to `packed`, closed up."""
+    at, columns = 0, array.shape[1]
+    for k in range(n):
+        f, word, begin = features[k], groups[k], 0
+        while begin < columns:
+            end = min(columns, begin + (1 << shift))
+            if word & np.uint64(1):
+                for c in range(begin, end):
+                    packed[at + c - begin] = array[f, c]
+                at += end - begin
+            word >>= np.uint64(1)
+            begin = end
+
+
+@kernel
+def unpack(array, features, groups, n, shift, packed):
+    """The inverse of `pack`."""
+    at, columns = 0, array.shape[1]
+    for k in range(n):
+        f, word, begin = features[k], groups[k], 0
+        while begin < columns:
+            end = min(columns, begin + (1 << shift))
+            if word & np.uint64(1):
+                for c in range(begin, end):
+                    array[f, c] = packed[at + c - begin]
+                at += end - begin
+            word >>= np.uint64(1)
+            begin = end
