@@ -98,8 +98,8 @@ def restore(path: Path, length: int, weights: Weights) -> None:
         features, groups = payload[: 8 * n].view(np.int64), payload[8 * n : 16 * n].view(np.uint64)
         if (
             n < 1
-            or not 0 <= features[0] <= features[-1] < len(weights.now)
-            or (n > 1 and int(np.diff(features).min()) < 1)
+            or not 0 <= features.min() <= features.max() < len(weights.now)
+            or not (features[1:] > features[:-1]).all()  # of differences, one could overflow
             or int(groups.max()) > all_groups
             or count_values(groups, columns, weights.shift) != part.n_values
         ):
