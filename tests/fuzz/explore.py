@@ -19,7 +19,7 @@ import atheris
 HERE = Path(__file__).parent
 # Compiled code, and what it is compiled from: instrumented, Numba would not take it.
 COMPILED = [
-    *(f"streamsvm.{name}" for name in ("kernels", "simd", "losses", "teamwork")),
+    *(f"streamsvm.{name}" for name in ("changes", "kernels", "simd", "losses", "teamwork")),
     *(f"streamsvm_converters.{name}" for name in ("kernels", "words")),
 ]
 
@@ -35,7 +35,9 @@ def main() -> None:
     sys.path.insert(0, str(HERE.parent))
     with atheris.instrument_imports(include=["streamsvm", "streamsvm_converters"], exclude=COMPILED):
         target = importlib.import_module(f"fuzz.targets.{asked.target}")
-    run = target.run
+    for name in COMPILED:
+        _instrument(vars(sys.modules.get(name, sys)), name)
+    run = _within_memory(target.run)
     if asked.target == "text":
         run = _with_branches(run)
     work, findings = asked.work / asked.target, asked.findings / asked.target
@@ -66,14 +68,35 @@ def main() -> None:
     atheris.Fuzz()
 
 
+def _instrument(names: dict[str, Any], module: str) -> None:
+    """Watch the functions of a module that are not compiled."""
+    for function in names.values():
+        if inspect.isfunction(function) and function.__module__ == module:
+            atheris.instrument_func(function)
+
+
+def _within_memory(run: Any) -> Any:
+    """The target, which breaks too if bytes make it take much more memory than those before."""
+    from fuzz.replay import MOST_MEMORY, peak
+
+    warm = 200  # executions that may load and compile
+
+    def watched(data: bytes) -> None:
+        nonlocal warm
+        before = peak()
+        run(data)
+        warm -= 1
+        assert warm > 0 or peak() - before < MOST_MEMORY, f"{peak() - before} bytes more"
+
+    return watched
+
+
 def _with_branches(run: Any) -> Any:
     """The text target, and beside it the kernels uncompiled and watched."""
     from fuzz import uncompiled
 
     kernels = uncompiled.load_kernels()
-    for function in vars(kernels).values():
-        if inspect.isfunction(function):
-            atheris.instrument_func(function)
+    _instrument(vars(kernels), kernels.__name__)
 
     def both(data: bytes) -> None:
         run(data)
