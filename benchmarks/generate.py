@@ -1,9 +1,10 @@
 """Seeded sparse multi-class data of any size, as LIBSVM text or as a store (see README.md).
 
-A row is a short text. Its tokens are drawn from the words of its class's topic or from a background, both by
-Zipf's law, until it has as many different words as its log-normal length says; values are tf-idf, of unit norm,
-rounded to five decimals. Every row depends on (seed, part, its number) alone, so a smaller size is a prefix of a
-larger one, and the parts "train" and "test" are samples of one distribution. The store has the rows of the text.
+A row is a short text. Its tokens are drawn from the words of its class's topic or from a background, both
+by Zipf's law, until it has as many different words as its log-normal length says; values are tf-idf, of unit
+norm, rounded to five decimals. Every row depends on (seed, part, its number) alone, so a smaller size is a
+prefix of a larger one, and the parts "train" and "test" are samples of one distribution. The store has the
+rows of the text.
 """
 
 from __future__ import annotations
@@ -200,9 +201,10 @@ def quantile(table, bits):
 
 @numba.njit(cache=True)
 def draw_rows(
-    stream, start, up_to_class, noise, topic, background, topic_table, word, idf, seen, data, indices, indptr, labels
+    stream, start, up_to_class, noise, topic, background, topic_table,
+    word, idf, seen, data, indices, indptr, labels,
 ):  # fmt: skip
-    """Fill a block with the rows from `start` on; `seen` is scratch for `_place`, of all blocks together."""
+    """Fill a block with the rows from `start` on; `seen` remembers where a word stood last, in any block."""
     k, features = len(up_to_class), len(word)
     ranks = np.empty(_LONGEST, np.int64)
     times = np.empty(_LONGEST, np.int64)
@@ -262,7 +264,7 @@ def draw_rows(
 
 @numba.njit(cache=True)
 def sort_spread(keys, end, counts, out):
-    """Sort `keys`, which are spread evenly over 0 to `end`, into `out`: nearly by buckets, then by insertion."""
+    """Sort `keys`, spread evenly over 0 to `end`, into `out`: nearly by buckets, then by insertion."""
     n = len(keys)
     per_key = n * (1 - 1e-9) / end  # of the last key too, less than n
     counts[: n + 1] = 0
@@ -328,7 +330,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, metavar="N")
     parser.add_argument(
         "--size", type=parse_size, metavar="BYTES",
-        help="instead of rows: of the store, 8 a non-zero, as in 500M or 4G; the text has about 1.8 times as many",
+        help="instead of rows: of the store, 8 a non-zero, as 500M or 4G; the text has 1.8 times as many",
     )  # fmt: skip
     parser.add_argument("--part", choices=PARTS, default=PARTS[0])
     parser.add_argument(
