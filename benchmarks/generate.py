@@ -46,7 +46,7 @@ class Distribution(NamedTuple):
     seed: int = 0
     exponent: float = 1.1  # of the words' Zipf law
     class_exponent: float = 0.5  # of the classes' sizes; 0 is even
-    topic: float = 0.1  # mean share of a row's tokens that come from its class's topic
+    topic: float = 0.4  # mean share of a row's tokens that come from its class's topic
     topic_words: int = 100_000
     topic_exponent: float = 0.5
 
@@ -71,7 +71,8 @@ class Generator:
 
     def __init__(self, distribution: Distribution, part: str) -> None:
         self.distribution = of = distribution
-        self._stream = state_of_row(np.uint64(of.seed), PARTS.index(part))
+        # Compiled code hands back a Python number, which it would take for a signed one next time.
+        self._stream = np.uint64(state_of_row(np.uint64(of.seed), PARTS.index(part)))
         self._mean_log = math.log(of.nnz) - SPREAD**2 / 2
         sizes = np.arange(1, of.classes + 1, dtype=np.float64) ** -of.class_exponent
         self._up_to_class = np.cumsum(sizes / sizes.sum())

@@ -17,9 +17,9 @@ from measured import Cost, Failed, Group, drop_caches, run, size_of
 GENERATE = (sys.executable, Path(__file__).resolve().parent / "generate.py")
 STREAMSVM = (sys.executable, "-m", "streamsvm_cli.main")
 MB, GB = 10**6, 10**9
-TEXT = 1.85  # bytes of text for one of a store, at most
-SPOOL = 1.1  # what conversion needs beside it
-STORE = 0.75  # of a compressed store
+TEXT = 1.84  # bytes of text for one of the decoded store, at most
+SPOOL = 1.05  # of the decoded store; it shrinks as the compressed one grows
+STORE = 0.75  # of the decoded store, compressed
 FULLEST = 0.85  # of the disk
 
 
@@ -127,7 +127,7 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
 def check_disk(folder: Path, size: int, direct: bool) -> None:
     """Stop before a disk is filled that others may use."""
     disk = shutil.disk_usage(folder)
-    need = size * (STORE + 0.2) if direct else size * (TEXT + SPOOL + 0.2)
+    need = size * (STORE if direct else TEXT + SPOOL) + GB
     room = FULLEST * (disk.used + disk.free) - disk.used
     if need > room:
         sys.exit(

@@ -59,10 +59,10 @@ def test_the_store_is_that_of_the_text(tmp_path: Path, suffix: str) -> None:
         assert 0 <= b.nnz - size / 8 < np.diff(b.indptr(b.n_rows - 1, b.n_rows))[0]  # the last row passes it
 
 
-def test_rows_are_drawn_as_asked() -> None:
-    labels, features, values = parse(
-        generate("--rows", 20_000, "--nnz", 30, "--features", 5000, "--topic", 0)
-    )
+@pytest.mark.parametrize(("seed", "part"), [(0, "train"), (0, "test"), (5, "train")])
+def test_rows_are_drawn_as_asked(seed: int, part: str) -> None:
+    options = ("--nnz", 30, "--features", 5000, "--topic", 0, "--seed", seed, "--part", part)
+    labels, features, values = parse(generate("--rows", 20_000, *options))
     lengths = np.array([len(f) for f in features])
     assert all((np.diff(f) > 0).all() for f in features)
     assert min(f[0] for f in features) >= 1
