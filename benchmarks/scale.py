@@ -78,26 +78,22 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
     phases: dict[str, Any] = {}
 
     def phase(name: str, *words: object) -> dict[str, Any]:
-        drop_caches(work.parent)
+        drop_caches(work)
         print(f"{size:g} GB: {name} ...", file=sys.stderr, flush=True)
         cost: Cost = run(words, cwd=work, limit=limit)
         phases[name] = cost._asdict()
         phases[name]["output"] = json.loads(cost.output) if cost.output.startswith("{") else None
         return phases[name]
 
-    test = work.parent / "test.zarr"
-    if not test.exists():
-        aside = work / "test.zarr"
-        words = *GENERATE, *data, "--part", "test", "--rows", options.test_rows, "--out", aside
-        run(words, cwd=work, limit=None)
-        aside.rename(test)
+    words = *GENERATE, *data, "--part", "test", "--rows", options.test_rows, "--out", "test.zarr"
+    run(words, cwd=work, limit=None)
     amount = "--size", int(size * GB)
     if options.direct:
         phase("generate", *GENERATE, *data, *amount, "--out", "train.zarr")
     else:
         phase("generate", *GENERATE, *data, *amount, "--out", "text")["text_bytes"] = size_of(work / "text")
         phase(
-            "convert", *STREAMSVM, "convert", "text", "--out", "train.zarr", "--like", test,
+            "convert", *STREAMSVM, "convert", "text", "--out", "train.zarr", "--like", "test.zarr",
             "--memory", options.memory, "--json",
         )  # fmt: skip
         if not options.keep:
@@ -107,7 +103,7 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
         "--gap", options.gap, "--checkpoint-every", options.checkpoint_every,
         "--memory", options.memory, "--json",
     )  # fmt: skip
-    evaluate = phase("evaluate", *STREAMSVM, "evaluate", "run", test, "--json")
+    evaluate = phase("evaluate", *STREAMSVM, "evaluate", "run", "test.zarr", "--json")
     record = json.loads((work / "train.zarr/zarr.json").read_text())["attributes"]["streamsvm"]
     commits = sorted((work / "run/checkpoint").iterdir())
     sizes = {
@@ -167,7 +163,7 @@ def show(results: dict[str, Any]) -> None:
             " + ".join(f"{record['seconds']:.0f}" for record in output["history"]),
             f"{output['waited_fraction']:.0%}", commits, f"{output['checkpoint_seconds']:.1f}",
             round(commits * result["commit_bytes"] / MB), of_average.get("relative_gap"),
-            result["phases"]["evaluate"]["output"]["accuracy"],
+            output["progressive_accuracy"], result["phases"]["evaluate"]["output"]["accuracy"],
         ])  # fmt: skip
     print_table(
         f"Phases, each with {limit}, --memory {options['memory'] / MB:.0f} MB. MB/s: of the decoded store, 8 "
@@ -180,7 +176,7 @@ def show(results: dict[str, Any]) -> None:
         f"Fits of {options['passes']} passes, C = {options['C']:g}, a commit every "
         f"{options['checkpoint_every']}. Duals: of the last pass. Accuracy: of the test part",
         ["GB", "rows", "non-zeros", "store MB", "weights MB", "duals MB", "seconds of passes", "waited",
-         "commits", "seconds", "MB", "rel. gap", "accuracy"],
+         "commits", "seconds", "MB", "rel. gap", "progressive", "accuracy"],
         fits,
     )  # fmt: skip
 
