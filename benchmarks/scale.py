@@ -174,7 +174,7 @@ def show(results: dict[str, Any]) -> None:
     )  # fmt: skip
     print_table(
         f"Fits of {options['passes']} passes, C = {options['C']:g}, a commit every "
-        f"{options['checkpoint_every']}. Duals: of the last pass. Accuracy: of the test part",
+        f"{options['checkpoint_every']}. Duals: kept at the end. Accuracy: of the test part",
         ["GB", "rows", "non-zeros", "store MB", "weights MB", "duals MB", "seconds of passes", "waited",
          "commits", "seconds", "MB", "rel. gap", "progressive", "accuracy"],
         fits,
