@@ -45,14 +45,14 @@ class Hdf5Array(StoredArray):
         text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype = None if text else dataset.dtype
         self._dataset = dataset
-        self._direct = _is_plain(dataset)
+        self._decode = _decode_plain if _is_plain(dataset) else None
         self._source = dataset.asstr() if text else dataset
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._direct:
+        if self._decode is not None:
             out = np.empty(stop - start, self.dtype)
             most = self.chunk * out.itemsize + CHECKSUM
-            self.container.readers.fill(out, start, self.chunk, self._place, _decode_plain, most)
+            self.container.readers.fill(out, start, self.chunk, self._place, self._decode, most)
             return out
         return np.asarray(self._source[start:stop])
 
