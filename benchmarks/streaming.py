@@ -1,4 +1,4 @@
-"""How fast stores are read, and whether an epoch keeps up with them (see README.md and docs/store.md)."""
+"""How fast stores are read, and whether an epoch keeps up with them (see docs/store.md)."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def bare_read(path: Path) -> None:
 
 
 def read_rows(path: Path, *, library: bool = False) -> None:
-    """Blocks of rows as training reads them; with `library`, through zarr or h5py."""
+    """Blocks of rows as training reads them; with `library`, Zarr's too through the container's library."""
     with open_store(path) as store:
         if library:
             for array in store._arrays.values():

@@ -1,9 +1,9 @@
-"""Chunks of our own stores, from their files straight into a block's arrays, by a few threads.
+"""Chunks of our own Zarr stores, from their files straight into a block's arrays, by a few threads.
 
-Zarr and HDF5 read any store; what they cost beside reading is more than a kernel for few classes takes.
-A chunk that we wrote needs three steps, all of them outside Python's lock: read its bytes, compare the
-checksum, undo the codec. Bytes are read and not memory-mapped: what was checked must be what is used,
-and a mapped file may change, or shrink, after the check.
+Zarr reads any store, and takes as much of the processor for its own work as for the chunks. One that we
+wrote needs three steps, most of them outside Python's lock: read its file, compare the checksum, undo the
+codec. (The same for HDF5 gained nothing: docs/store.md.) Bytes are read and not memory-mapped: what was
+checked must be what is used, and a mapped file may change, or shrink, after the check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,16 +23,8 @@ AHEAD = 8  # chunks announced to the system before they are read, so that the di
 Decode = Callable[[np.ndarray, np.ndarray], None]  # bytes of a chunk as stored, elements to fill
 
 
-class Place(NamedTuple):
-    """Where the bytes of a chunk are; `size` None is the rest of the file."""
-
-    path: Path
-    offset: int = 0
-    size: int | None = None
-
-
 class Readers:
-    """The threads that read a container's chunks, started when they are first needed."""
+    """The threads that read a store's chunks, started when they are first needed."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -44,7 +35,7 @@ class Readers:
         out: np.ndarray,
         start: int,
         chunk: int,
-        place: Callable[[int], Place],
+        folder: Path,
         decode: Decode,
         most: int,
     ) -> None:
@@ -56,8 +47,8 @@ class Readers:
         start : int
         chunk : int
             Elements a chunk; the last one is stored whole, too.
-        place : callable
-            Where a chunk is, by its number.
+        folder : Path
+            Has a file for each chunk, named by its number.
         decode : callable
             Checks and decodes; raises `ValueError` for bytes that are damaged.
         most : int
@@ -70,12 +61,11 @@ class Readers:
         """
         stop = start + len(out)
         first, end = start // chunk, -(-stop // chunk)
-        places = [place(number) for number in range(first, end)]
 
         def read(number: int) -> None:
             if number + AHEAD < end:
-                announce(places[number + AHEAD - first])
-            payload = self._payload(places[number - first], most)
+                announce(folder / str(number + AHEAD))
+            payload = self._payload(folder / str(number), most)
             low, high = number * chunk, (number + 1) * chunk
             if start <= low and high <= stop:
                 decode(payload, out[low - start : high - start])
@@ -85,8 +75,8 @@ class Readers:
                 begin, finish = max(low, start), min(high, stop)
                 out[begin - start : finish - start] = whole[begin - low : finish - low]
 
-        for each in places[:AHEAD]:
-            announce(each)
+        for number in range(first, min(first + AHEAD, end)):
+            announce(folder / str(number))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamsvm-chunk")
         jobs = [self._pool.submit(read, number) for number in range(first, end)]
@@ -99,22 +89,22 @@ class Readers:
             wait(jobs)
             raise
 
-    def _payload(self, place: Place, most: int) -> np.ndarray:
+    def _payload(self, file: Path, most: int) -> np.ndarray:
         """The bytes of a chunk, valid until this thread reads the next one."""
         try:
-            descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(file, os.O_RDONLY)
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
         try:
-            size = os.fstat(descriptor).st_size - place.offset if place.size is None else place.size
-            if not 0 <= size <= most:
+            size = os.fstat(descriptor).st_size
+            if size > most:
                 raise ValueError(f"the chunk takes {size} bytes, and {most} at most were written")
             buffer = getattr(self._own, "buffer", None)
             if buffer is None or len(buffer) < size:
                 buffer = self._own.buffer = np.empty(size, np.uint8)
             payload, done = buffer[:size], 0
             while done < size:
-                got = os.preadv(descriptor, [payload.data[done:]], place.offset + done)
+                got = os.preadv(descriptor, [payload.data[done:]], done)
                 if not got:
                     raise ValueError("the chunk is cut off")
                 done += got
@@ -128,15 +118,15 @@ class Readers:
             self._pool = None
 
 
-def announce(place: Place) -> None:
+def announce(file: Path) -> None:
     """Let the system begin to read a chunk; that it is missing is for the reader to say."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     try:
-        descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY)
     except OSError:
         return
     try:
-        os.posix_fadvise(descriptor, place.offset, place.size or 0, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
     finally:
         os.close(descriptor)

@@ -10,21 +10,16 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numcodecs.fletcher32 import Fletcher32
 
 from streamsvm import files
 from streamsvm.errors import StoreError
 from streamsvm.store.container import REMEDY, Container, StoredArray, one_line
-from streamsvm.store.direct import Place, Readers
 from streamsvm.store.layout import ArraySpec
 
 # From 1.10 on every structure of the file carries a checksum: superblock, object headers, chunk indexes
 # (1.8's do not). It also allows attributes above 64 KB.
 LIBVER = ("v110", "v110")
 CHUNK_CACHE = 4 * 2**20  # above a chunk of CHUNK_NNZ float64 values, so that a shared edge stays decoded
-
-CHECKSUM = 4  # bytes of fletcher32, at the end of a chunk
-PLAIN_DTYPES = [np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8")]
 
 # HDF5 without plugins has no fast codec: lzf reads at a third of what no codec does (docs/store.md).
 CODECS: dict[str, dict[str, Any]] = {
@@ -45,22 +40,10 @@ class Hdf5Array(StoredArray):
         text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype = None if text else dataset.dtype
         self._dataset = dataset
-        self._decode = _decode_plain if _is_plain(dataset) else None
         self._source = dataset.asstr() if text else dataset
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._decode is not None:
-            out = np.empty(stop - start, self.dtype)
-            most = self.chunk * out.itemsize + CHECKSUM
-            self.container.readers.fill(out, start, self.chunk, self._place, self._decode, most)
-            return out
         return np.asarray(self._source[start:stop])
-
-    def _place(self, chunk: int) -> Place:
-        info = self._dataset.id.get_chunk_info_by_coord((chunk * self.chunk,))
-        if info.byte_offset is None or info.filter_mask:
-            raise ValueError("the chunk is missing, or not stored as the others are")
-        return Place(self.container.path, info.byte_offset, info.size)
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
@@ -86,27 +69,6 @@ class Hdf5Array(StoredArray):
         return ",".join(filters)
 
 
-def _is_plain(dataset: h5py.Dataset) -> bool:
-    """Whether chunks are the array's bytes and a checksum, in this file, where HDF5 says they are."""
-    plist = dataset.id.get_create_plist()
-    return (
-        dataset.chunks is not None
-        and dataset.dtype in PLAIN_DTYPES
-        and [plist.get_filter(i)[0] for i in range(plist.get_nfilters())] == [h5py.h5z.FILTER_FLETCHER32]
-        and dataset.file.userblock_size == 0
-    )
-
-
-def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
-    if len(payload) != out.nbytes + CHECKSUM:
-        raise ValueError(f"{len(payload)} bytes where {out.nbytes + CHECKSUM} belong")
-    try:
-        content = Fletcher32().decode(payload)
-    except RuntimeError:
-        raise ValueError("the checksum does not fit") from None
-    out.view(np.uint8)[:] = content
-
-
 class Hdf5Container(Container):
     kind = "hdf5"
 
@@ -114,7 +76,6 @@ class Hdf5Container(Container):
         self.path = path
         self._remedy = "could not be written: remove it and try again" if write else REMEDY
         self._file: h5py.File | None = None
-        self.readers = Readers()
         with self.wrapped(""):
             if write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
@@ -231,7 +192,6 @@ class Hdf5Container(Container):
             files.sync_dir(self.path.parent)
 
     def close(self) -> None:
-        self.readers.close()
         if self._file is not None:
             with self.wrapped(""):
                 self._file.close()

@@ -21,7 +21,7 @@ from zarr.storage import LocalStore
 from streamsvm import files, format
 from streamsvm.errors import StoreError
 from streamsvm.store.container import REMEDY, Container, StoredArray, one_line
-from streamsvm.store.direct import Decode, Place, Readers
+from streamsvm.store.direct import Decode, Readers
 from streamsvm.store.layout import ArraySpec
 
 METADATA = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
@@ -67,7 +67,8 @@ class ZarrArray(StoredArray):
         if self._decode is not None:
             out = np.empty(stop - start, self.dtype)
             most = self.chunk * out.itemsize + BLOSC_HEADER + CHECKSUM
-            self.container.readers.fill(out, start, self.chunk, self._place, self._decode, most)
+            folder = self.container.path / self.name / "c"
+            self.container.readers.fill(out, start, self.chunk, folder, self._decode, most)
             return out
         if self.dtype is not None:
             return np.asarray(self._array[start:stop])
@@ -75,9 +76,6 @@ class ZarrArray(StoredArray):
             for chunk in range(start // self.chunk, -(-stop // self.chunk)):
                 self._check_text(chunk)
         return np.asarray(self._array[start:stop]).astype(object)
-
-    def _place(self, chunk: int) -> Place:
-        return Place(self.container.path / self.name / "c" / str(chunk))
 
     def _check_text(self, chunk: int) -> None:
         """Refuse a text chunk that claims more strings than its bytes can hold.
