@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from streamsvm.store.cache import announce, forget
+
 # One waits for the disk while another decodes; more gain little, and take the kernels' cores.
 THREADS = min(4, os.cpu_count() or 1)
 AHEAD = 8  # chunks announced to the system before they are read, so that the disk is never idle
@@ -38,6 +40,7 @@ class Readers:
         folder: Path,
         decode: Decode,
         most: int,
+        once: bool,
     ) -> None:
         """Fill `out` with the elements of an array from `start` on.
 
@@ -53,6 +56,8 @@ class Readers:
             Checks and decodes; raises `ValueError` for bytes that are damaged.
         most : int
             Bytes that a chunk can take at most.
+        once : bool
+            Whether the system shall not keep what was read.
 
         Raises
         ------
@@ -65,7 +70,7 @@ class Readers:
         def read(number: int) -> None:
             if number + AHEAD < end:
                 announce(folder / str(number + AHEAD))
-            payload = self._payload(folder / str(number), most)
+            payload = self._payload(folder / str(number), most, once)
             low, high = number * chunk, (number + 1) * chunk
             if start <= low and high <= stop:
                 decode(payload, out[low - start : high - start])
@@ -89,7 +94,7 @@ class Readers:
             wait(jobs)
             raise
 
-    def _payload(self, file: Path, most: int) -> np.ndarray:
+    def _payload(self, file: Path, most: int, once: bool) -> np.ndarray:
         """The bytes of a chunk, valid until this thread reads the next one."""
         try:
             descriptor = os.open(file, os.O_RDONLY)
@@ -108,6 +113,8 @@ class Readers:
                 if not got:
                     raise ValueError("the chunk is cut off")
                 done += got
+            if once:
+                forget(descriptor)
             return payload
         finally:
             os.close(descriptor)
@@ -116,17 +123,3 @@ class Readers:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-
-def announce(file: Path) -> None:
-    """Let the system begin to read a chunk; that it is missing is for the reader to say."""
-    if not hasattr(os, "posix_fadvise"):  # macOS
-        return
-    try:
-        descriptor = os.open(file, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-    finally:
-        os.close(descriptor)

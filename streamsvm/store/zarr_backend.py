@@ -68,7 +68,7 @@ class ZarrArray(StoredArray):
             out = np.empty(stop - start, self.dtype)
             most = self.chunk * out.itemsize + BLOSC_HEADER + CHECKSUM
             folder = self.container.path / self.name / "c"
-            self.container.readers.fill(out, start, self.chunk, folder, self._decode, most)
+            self.container.readers.fill(out, start, self.chunk, folder, self._decode, most, self.outgrows)
             return out
         if self.dtype is not None:
             return np.asarray(self._array[start:stop])

@@ -11,7 +11,7 @@ import zarr
 from store_problems import Problem, assert_rows_equal, make_problem
 
 from streamsvm.errors import StoreError
-from streamsvm.store import direct, open_store
+from streamsvm.store import cache, container, direct, open_store
 
 
 @pytest.fixture
@@ -88,3 +88,59 @@ def test_a_short_read_is_completed_and_a_shrunken_file_is_an_error(written, monk
         monkeypatch.setattr(os, "preadv", reading(0))
         with pytest.raises(StoreError, match="chunk 0: the chunk is cut off"):
             store.rows(0, 1500)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+@pytest.mark.parametrize("outgrows", [True, False])
+def test_what_outgrows_memory_is_forgotten_once_read(suffix, outgrows, tmp_path, monkeypatch) -> None:
+    problem = make_problem(n=1500, d=100, density=0.1)
+    path = tmp_path / f"a.{suffix}"
+    problem.write(path, chunk_nnz=500, codec="none")
+    files = [*path.rglob("X/data/c/*"), *path.rglob("X/indices/c/*")] if suffix == "zarr" else [path]
+    size = 4 * problem.matrix.nnz  # of values, and of indices
+    monkeypatch.setattr(container, "room", lambda: 4 * size - 1 if outgrows else 5 * size)
+    forgotten: list[int] = []
+
+    def counting(descriptor, offset, size, advice):
+        if advice == os.POSIX_FADV_DONTNEED:
+            assert (offset, size) == (0, 0)
+            forgotten.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "posix_fadvise", counting)
+    with open_store(path) as store:
+        assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
+    expected = [file.stat().st_ino for file in files] if outgrows else []
+    assert sorted(set(forgotten)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("membership", "limits", "expected"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": "4096"}, 4096),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "memory.max": "max"}, None),
+        ("0::/\n", {"memory.max": "8192"}, 8192),
+        (
+            "5:cpu,cpuacct:/c\n4:memory:/a/b\n0::/\n",
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+                "memory/a/memory.limit_in_bytes": "4096",
+                "cpu/c/memory.limit_in_bytes": "1",
+            },
+            4096,
+        ),
+        # Inside a container the path may be that of the host, which is not to be seen.
+        ("4:memory:/docker/x\n", {"memory/memory.limit_in_bytes": "4096"}, 4096),
+        (None, {}, None),
+    ],
+)
+def test_the_room_is_the_tightest_limit(membership, limits, expected, tmp_path, monkeypatch) -> None:
+    for name, text in limits.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    if membership is not None:
+        (tmp_path / "self").write_text(membership)
+    monkeypatch.setattr(cache, "CGROUPS", tmp_path)
+    monkeypatch.setattr(cache, "MEMBERSHIP", tmp_path / "self")
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert cache.room.__wrapped__() == (expected or physical)
