@@ -248,8 +248,9 @@ COLUMNS = ("pass", "waited", "own", "reader", "pass ratio", "own ratio")
 def train(*, held: bool, **arguments: Any) -> None:
     """Print the times of each pass; with `held`, every block is kept once it was read.
 
-    `own` is the processor time of the thread that trains and its waiting for rows: what a pass takes on a
-    machine where nobody else wants the processor. `reader` is the processor time of the other threads.
+    `own` is the pass without the time in which the training thread was ready to run and another process had
+    the processor (Linux counts it): waiting for rows and for pages of weights and duals is in it. `reader` is
+    the processor time of the other threads.
     """
     if held:
         read, kept = Blocks.read, {}
@@ -260,12 +261,12 @@ def train(*, held: bool, **arguments: Any) -> None:
             return kept[block]
 
         Blocks.read = read_once
-    clocks = [(0.0, 0.0)]
+    clocks = [(0.0, 0.0, 0.0)]
     passes = []
 
     def report(event: dict[str, Any]) -> None:
         if event["event"] in ("ready", "pass"):
-            clocks.append((time.thread_time(), time.process_time()))
+            clocks.append((queued(), time.thread_time(), time.process_time()))
         if event["event"] == "pass":
             own, both = (b - a for a, b in zip(clocks[-2], clocks[-1], strict=True))
             waited = event["waited_seconds"]
@@ -275,6 +276,11 @@ def train(*, held: bool, **arguments: Any) -> None:
 
     fit(gap="none", checkpoint_every="1h", force=True, report=report, **arguments)
     print(json.dumps(passes))
+
+
+def queued() -> float:
+    """Seconds that this thread has been ready to run, and did not."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 def in_child(arguments: dict[str, Any], enter: Callable[[], None] | None = None) -> list[dict[str, float]]:

@@ -49,9 +49,9 @@ class StoredArray(ABC):
     def outgrows(self) -> bool:
         """Whether the system could not keep the array from one pass to the next, with all else that it keeps.
 
-        There are two large arrays, and the half of the memory is for the rest.
+        There are two large arrays, and most of the memory is for the rest.
         """
-        return self.stored_bytes() > room() // 4
+        return self.stored_bytes() > room() // 8
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Elements ``start:stop``, freshly allocated; each chunk is decoded once.

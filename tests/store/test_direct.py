@@ -99,7 +99,7 @@ def test_what_outgrows_memory_is_forgotten_once_read(suffix, outgrows, tmp_path,
     problem.write(path, chunk_nnz=500, codec="none")
     files = [*path.rglob("X/data/c/*"), *path.rglob("X/indices/c/*")] if suffix == "zarr" else [path]
     size = 4 * problem.matrix.nnz  # of values, and of indices
-    monkeypatch.setattr(container, "room", lambda: 4 * size - 1 if outgrows else 5 * size)
+    monkeypatch.setattr(container, "room", lambda: 8 * size - 1 if outgrows else 9 * size)
     forgotten: list[int] = []
 
     def counting(descriptor, offset, size, advice):
