@@ -256,7 +256,8 @@ class Parsed(NamedTuple):
     Per value: `indices` as written, `values` in float64. Per row: its values are
     [begin, end); `line` counts from 0; `line_at`, `label_at`, `label_end` and `fault_at` are
     offsets into the text; `fault` is one of the codes above; `untidy` marks rows that
-    `repair` must sort. `hard_slot` and `hard_at` list hard numbers: which value, where.
+    `repair` must sort; `qids` counts qid fields. `hard_slot` and `hard_at` list hard numbers:
+    which value, where.
     """
 
     indices: np.ndarray
@@ -270,6 +271,7 @@ class Parsed(NamedTuple):
     fault: np.ndarray
     fault_at: np.ndarray
     untidy: np.ndarray
+    qids: np.ndarray
     hard_slot: np.ndarray
     hard_at: np.ndarray
 
@@ -359,15 +361,15 @@ def parse(text, at, end, lowest, too_large, fix, out):
     -------
     at : where the next call continues
     line : lines read
-    rows, hard, qids : rows and hard numbers written to `out`; qid fields in rows without a fault
+    rows, hard : rows and hard numbers written to `out`
     """
-    line, row, size, hard, qids = 0, 0, 0, 0, 0
+    line, row, size, hard = 0, 0, 0, 0
     while at < end and row < len(out.fault):
         line_at = at
         while is_blank(text, at):
             at += 1
         if text[at] != NEWLINE and text[at] != HASH:
-            row_begin, row_hard, row_qids = size, hard, 0
+            row_begin, row_hard, qids = size, hard, 0
             previous, untidy = np.int64(-1), False
             fault, token = OK, at
             good, at = read_label(text, at)
@@ -395,7 +397,7 @@ def parse(text, at, end, lowest, too_large, fix, out):
                         at = read_qid(text, token)
                         if at == token:
                             fault = MALFORMED
-                        row_qids += 1
+                        qids += 1
                         continue
                     number_at = at + 1
                     kind, value, at = read_number(text, number_at)
@@ -418,19 +420,18 @@ def parse(text, at, end, lowest, too_large, fix, out):
                         hard += 1
                     out.indices[size], out.values[size] = index, value
                     size += 1
-            if fault == OK:
-                qids += row_qids
-            else:
+            if fault != OK:
                 size, hard = row_begin, row_hard
             out.begin[row], out.end[row] = row_begin, size
             out.line[row], out.line_at[row] = line, line_at
             out.fault[row], out.fault_at[row], out.untidy[row] = fault, token, untidy
+            out.qids[row] = qids
             row += 1
         while text[at] != NEWLINE:
             at += 1
         at += 1
         line += 1
-    return at, line, row, hard, qids
+    return at, line, row, hard
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -494,11 +495,12 @@ def settle(parsed, n_rows, last_feature, data, indices, indptr, norm2):
 
     Returns
     -------
+    qids : qid fields in the rows kept
     zeros, unseen : values dropped for either reason
     smallest, largest : the indices met (MAX_INDEX, -1 if none), dropped ones included
     largest_row : the row with the largest index
     """
-    size, kept, zeros, unseen = 0, 0, 0, 0
+    size, kept, qids, zeros, unseen = 0, 0, 0, 0, 0
     smallest, largest, largest_row = np.int64(MAX_INDEX), np.int64(-1), 0
     indptr[0] = 0
     for row in range(n_rows):
@@ -528,12 +530,13 @@ def settle(parsed, n_rows, last_feature, data, indices, indptr, norm2):
         if last > largest:
             largest, largest_row = last, row
         size = row_size
+        qids += parsed.qids[row]
         zeros += row_zeros
         unseen += row_unseen
         norm2[kept] = total
         kept += 1
         indptr[kept] = size
-    return zeros, unseen, smallest, largest, largest_row
+    return qids, zeros, unseen, smallest, largest, largest_row
 
 
 @compiled

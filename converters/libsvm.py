@@ -87,7 +87,7 @@ class Batch(NamedTuple):
     numbers: np.ndarray
 
 
-_ROW_FIELDS = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at")
+_ROW_FIELDS = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids")
 
 
 class _Scratch:
@@ -111,7 +111,7 @@ class _Scratch:
 
 
 class _LongLine(Exception):
-    """A line of an input, by name, that has more bytes than memory allows."""
+    """A line that has more bytes than memory allows: number and name of its input, and length."""
 
 
 class _Block(NamedTuple):
@@ -131,8 +131,8 @@ class _Round(NamedTuple):
     at: int
     lines: int
     n_rows: int
-    qids: int
     repaired: int
+    qids: int
     zeros: int
     unseen: int
     smallest: int
@@ -251,9 +251,10 @@ class LibsvmReader:
                     break
                 yield from self._batches(block)
             if isinstance(damage, _LongLine):
-                name, length = damage.args
+                place, name, length = damage.args
+                before = self._line if place == self._input else 0
                 raise PlanError(
-                    f"{name}, line {self._line + 1} has {length} bytes, too many for a memory of "
+                    f"{name}, line {before + 1} has {length} bytes, too many for a memory of "
                     f"{self._memory}; --memory {_LINE_FACTOR * (length + 1)} would do"
                 )
             if damage:
@@ -279,7 +280,7 @@ class LibsvmReader:
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
                     if not cut and not ended:
-                        scratch = self._grown(scratch, source)
+                        scratch = self._grown(scratch, source, place)
                         continue
                     at = len(_BOM) if not begun and buffer.startswith(_BOM) else 0
                     begun = True
@@ -298,7 +299,7 @@ class LibsvmReader:
             return _Scratch(min(2 * size, self._longest), self._block)
         return self._free.pop() if self._free else _Scratch(self._block, self._block)
 
-    def _grown(self, scratch: _Scratch, source: Input) -> _Scratch:
+    def _grown(self, scratch: _Scratch, source: Input, place: int) -> _Scratch:
         """A larger scratch for a line that fills this one, within memory."""
         if scratch.size == self._longest:
             length = scratch.size
@@ -308,7 +309,7 @@ class LibsvmReader:
                 length += count if end < 0 else end
                 if end >= 0:
                     break
-            raise _LongLine(source.name, length)
+            raise _LongLine(place, source.name, length)
         larger = self._room_for(scratch.size)
         larger.buffer[: scratch.size] = memoryview(scratch.buffer)[: scratch.size]
         return larger
@@ -317,7 +318,7 @@ class LibsvmReader:
         """As many rows of the block as its scratch has room for. Runs beside the rest."""
         parsed, buffer = block.scratch.parsed, block.scratch.buffer
         fix = self._on_error == "fix"
-        at, lines, n_rows, hard, qids = kernels.parse(
+        at, lines, n_rows, hard = kernels.parse(
             block.scratch.text, block.at, block.cut, self._lowest, self._too_large, fix, parsed
         )
         self._finish_hard(parsed, buffer, hard, n_rows)
@@ -328,10 +329,10 @@ class LibsvmReader:
         data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
         indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
         met = kernels.settle(parsed, n_rows, self._last, data, indices, indptr, norm2)
-        if min(met[3], self._last) > np.iinfo(np.int32).max:
+        if min(met[4], self._last) > np.iinfo(np.int32).max:
             indices = np.empty(size, np.int64)
             met = kernels.settle(parsed, n_rows, self._last, data, indices, indptr, norm2)
-        return _Round(at, lines, n_rows, qids, repaired, *met, data, indices, indptr, norm2)  # type: ignore[call-arg]
+        return _Round(at, lines, n_rows, repaired, *met, data, indices, indptr, norm2)  # type: ignore[call-arg]
 
     def _batches(self, block: _Block, future: Future[_Round] | None = None) -> Iterator[Batch]:
         """The rows of a block, in rounds if they are many; the first may be on its way."""

@@ -128,17 +128,19 @@ def restore(path: Path, length: int, weights: Weights, features: RareFeatures | 
     arrays = [array for array in (weights.now, weights.lag) if len(array)]
     columns = weights.now.shape[1]
     all_groups = (1 << -(-columns >> weights.shift)) - 1
-    for part, payload in _parts(path, length, weights.now.dtype, len(arrays)):
+    width = 1 + len(arrays) if features is None else features.width  # of an entry
+    for part, payload in _parts(path, length, weights.now.dtype, width - 1):
         n = part.n_features
         numbers = payload[: 8 * n].view(np.int64)
         if part.is_rare:
             sizes = payload[8 * n : 16 * n].view(np.int64)
-            entries = payload[16 * n :].view(weights.now.dtype).reshape(part.n_values, -1)
+            entries = payload[16 * n :].view(weights.now.dtype).reshape(part.n_values, width)
             classes = entries[:, 0]
             sound = (
                 features is not None
                 and _are_places(numbers, len(weights.rare.lists))
-                and 0 <= int(sizes.min()) <= int(sizes.max()) <= part.n_values == int(sizes.sum())
+                and 0 <= int(sizes.min()) <= int(sizes.max()) <= columns
+                and int(sizes.sum()) == part.n_values
                 and bool(((classes >= 0) & (classes < columns) & (classes == np.floor(classes))).all())
             )
             if sound:

@@ -26,6 +26,7 @@ from streamsvm.state import check_log
 from streamsvm.stream import Plan
 
 _KEPT = 2
+_COUNTS = ("n_features", "n_classes")
 _ASIDE = "aside"  # a commit being written, or deleted
 
 
@@ -112,7 +113,7 @@ class RunDir:
             sound = (
                 isinstance(store["path"], str)
                 and isinstance(store["fingerprint"], str)
-                and all(type(store[name]) is int and store[name] > 0 for name in ("n_features", "n_classes"))
+                and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
             )
         except (KeyError, TypeError, ValueError, PlanError):
             sound = False
@@ -137,7 +138,8 @@ class RunDir:
 def commit(run: RunDir, position: Position, weights: Weights) -> int:
     """Make `position` the state that a crash falls back to; return the bytes of weights written.
 
-    The caller has synced the logs of duals and the metrics up to the lengths in `position`.
+    The caller has synced the logs of duals and the metrics up to the lengths in `position`. Raises
+    `RunError` if its sums are not finite, and leaves the commits as they are.
     """
     size = write_changes(run, position, weights)
     run.checkpoints.mkdir(exist_ok=True)
@@ -145,14 +147,19 @@ def commit(run: RunDir, position: Position, weights: Weights) -> int:
     aside = run.checkpoints / _ASIDE
     files.remove(aside)
     aside.mkdir()
-    manifest = format.sealed(
-        {
-            "version": format.RUN_VERSION,
-            "weights_shape": list(weights.now.shape),
-            **dataclasses.asdict(position),
-            "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
-        }
-    )
+    record = {
+        "version": format.RUN_VERSION,
+        "weights_shape": list(weights.now.shape),
+        **dataclasses.asdict(position),
+        "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
+    }
+    try:
+        manifest = format.sealed(record)
+    except ValueError:  # JSON has neither infinity nor NaN
+        raise RunError(
+            f"{run.path}: the objective is no longer finite; scale the values of the data to about 1, or "
+            "lower C, and fit again"
+        ) from None
     with (aside / format.MANIFEST).open("wb") as file:
         file.write(json.dumps(manifest).encode())
         file.flush()
@@ -198,7 +205,7 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
             manifest = json.loads((run.commit_path(number) / format.MANIFEST).read_bytes())
             needed.add(format.changes_name(manifest["changes_number"]))
             needed.update(format.duals_name(int(p)) for p in manifest["log_lengths"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, RecursionError, KeyError, TypeError):
             return  # a damaged commit does not say what it needs: `recover` will speak of it
     for path in [*run.path.glob("duals-*.bin"), *run.path.glob("changes-*.bin")]:
         if path.name not in needed:

@@ -79,12 +79,13 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     from streamsvm.checkpoint import RunDir, read_commit
     from streamsvm.kernels import padded_classes
     from streamsvm.model import load_model
+    from streamsvm.settings import Settings
     from streamsvm.stream import dual_id_dtype
 
     run = RunDir(path)
     record = run.read_settings()
-    store, settings = record["store"], record["settings"]
-    dtype = np.dtype(settings["dtype"])
+    store, settings = record["store"], Settings(**record["settings"])
+    dtype = np.dtype(settings.dtype)
     shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
     ids_dtype = dual_id_dtype(store["n_classes"])
     commits: list[str] = []
@@ -92,7 +93,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     for number in run.commits():
         try:
             position = read_commit(
-                run, run.commit_path(number), shape, dtype, ids_dtype, settings["average"], verify=verify
+                run, run.commit_path(number), shape, dtype, ids_dtype, settings.average, verify=verify
             )
             commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:
@@ -108,7 +109,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     return {
         "kind": "run",
         "store": store["path"],
-        "settings": settings,
+        "settings": record["settings"],
         "commits": commits,
         "damage": damage,
         "model": finished,

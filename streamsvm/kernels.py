@@ -652,6 +652,21 @@ def load_duals(ids, ids_at, values, values_at, m, scratch, n_lines):
     return total, n_lines
 
 
+@kernel
+def repeats_class(old, seen):
+    """Whether a row has duals of one class twice. Modifies `seen`, int64 zeros, one a class.
+
+    Kernels have room for each class once.
+    """
+    for i in range(len(old.counts)):
+        for p in range(old.ids_at[i], old.ids_at[i] + old.counts[i]):
+            c = np.int64(old.ids[p])
+            if seen[c] == i + 1:
+                return True
+            seen[c] = i + 1
+    return False
+
+
 @inlined
 def set_duals(y, margin, threshold, upper, scratch, m, pool, at, in_place):
     """Let the candidates' duals be clip(v - threshold, 0, upper).

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
 
 _PIECE = 2**24  # bytes of coefficients written or checked at a time
+_HEADER = 2**14  # bytes that the header of an array cannot exceed
+_SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them
 
 
 def save_model(
@@ -89,6 +93,8 @@ def load_model(path: str | Path) -> Model:
             raise ModelError(f"{header} is damaged: its checksum does not match")
         if record["version"] != format.MODEL_VERSION:
             raise ModelError(f"{header} has model format {record['version']}, not {format.MODEL_VERSION}")
+        if not _is_sound(record):
+            raise TypeError("an entry is not what it should be")
         coef = _map_coef(folder / format.COEF, record)
     except FileNotFoundError as error:
         if (path / format.RUN_JSON).exists():
@@ -103,16 +109,33 @@ def load_model(path: str | Path) -> Model:
     return Model(coef, record)
 
 
+def _is_sound(record: dict[str, Any]) -> bool:
+    """Whether a record's entries that others rely on could be some that `save_model` was given."""
+    classes, base = record["classes"], record["index_base"]
+    return (
+        type(record["n_features"]) is int
+        and record["n_features"] >= 0
+        and isinstance(classes, list)
+        and len(classes) > 0
+        and all(isinstance(label, str) for label in classes)
+        and not _SURROGATES.search("".join(classes))
+        and record["dtype"] in ("float32", "float64")
+        and (base is None or (type(base) is int and base in (0, 1)))
+    )
+
+
 def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
     """The coefficients as a read-only map, checked against the model's record."""
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    with path.open("rb") as file, warnings.catch_warnings(action="ignore"):
+    with path.open("rb") as file:
+        begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
+    with warnings.catch_warnings(action="ignore"):
         try:
-            version = np.lib.format.read_magic(file)
-            found = np.lib.format.read_array_header_2_0(file) if version == (2, 0) else None
+            version = np.lib.format.read_magic(begin)
+            found = np.lib.format.read_array_header_2_0(begin) if version == (2, 0) else None
         except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
             found = None
-        offset = file.tell()
+        offset = begin.tell()
     size = shape[0] * shape[1] * dtype.itemsize
     if found != (shape, False, dtype) or path.stat().st_size != offset + size:
         raise ModelError(f"{path} is damaged: it is not the array that model.json describes")

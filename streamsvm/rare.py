@@ -45,6 +45,8 @@ class RareFeatures:
     ----------
     n_frequent : int
         Features that are rows of the matrix.
+    width : int
+        Numbers in an entry.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class RareFeatures:
         self._place = np.where(rare, np.cumsum(rare) * -1, np.cumsum(~rare) - 1)
         self._path = path
         self._n_classes = n_classes
-        self._entries = np.zeros((0, 2 + average), dtype)
+        self.width = 2 + average
+        self._entries = np.zeros((0, self.width), dtype)
         path.unlink(missing_ok=True)
         self._longest = 0  # rare features of a row of the block
         n_rare = len(frequency) - self.n_frequent
@@ -104,13 +107,13 @@ class RareFeatures:
         return weights._replace(rare=self._rare)
 
     def _grow(self, n_entries: int) -> None:
-        width, dtype = self._entries.shape[1], self._entries.dtype
-        size = n_entries * width * dtype.itemsize
+        dtype = self._entries.dtype
+        size = n_entries * self.width * dtype.itemsize
         with self._path.open("a+b") as file:
             file.truncate(size)
             mapped = mmap.mmap(file.fileno(), size)
         mapped.madvise(mmap.MADV_RANDOM)
-        self._entries = np.frombuffer(mapped, dtype).reshape(n_entries, width)
+        self._entries = np.frombuffer(mapped, dtype).reshape(n_entries, self.width)
 
     def coefficients(self, array: np.ndarray, column: int, begin: int, end: int) -> np.ndarray:
         """Rows `begin` to `end` of the whole matrix, as a new array.

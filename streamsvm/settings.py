@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
+import sys
 import time
 from typing import Any, ClassVar
 
 from streamsvm.errors import PlanError
 from streamsvm.losses import get_loss
 
+_LARGEST = sys.float_info.max
 _FEW_PASSES = 5  # so many at most, and the average beats the last iterate on unseen rows
 
 
@@ -97,15 +98,18 @@ class Settings:
         self._require(self.dtype in ("float32", "float64"), "dtype", "float32 or float64")
         self._require(self.gap in ("pass", "end", "none"), "gap", "pass, end or none")
         inner = self.inner_passes
-        sound = inner == "auto" or (type(inner) is int and inner >= 0)
+        sound = inner == "auto" or _is_whole(inner, 0)
         self._require(sound, "inner_passes", '"auto" or a number, 0 or more')
-        self._require(self.passes >= 1, "passes", "at least 1")
-        self._require(self.C > 0 and math.isfinite(self.C), "C", "positive and finite")
-        self._require(0 <= self.seed < 2**63, "seed", "in [0, 2**63)")
-        self._require(self.memory > 0, "memory", "positive")
-        self._require(self.tol is None or self.tol >= 0, "tol", "0 or more")
-        self._require(self.block_rows is None or self.block_rows >= 1, "block_rows", "at least 1")
-        self._require(1 <= self.threads <= 256, "threads", "from 1 to 256")
+        self._require(_is_whole(self.passes, 1), "passes", "at least 1")
+        self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "positive and finite")
+        self._require(_is_whole(self.seed, 0), "seed", "in [0, 2**63)")
+        self._require(_is_whole(self.memory, 1), "memory", "positive")
+        self._require(self.tol is None or (_is_number(self.tol) and self.tol >= 0), "tol", "0 or more")
+        self._require(self.block_rows is None or _is_whole(self.block_rows, 1), "block_rows", "at least 1")
+        self._require(_is_whole(self.threads, 1) and self.threads <= 256, "threads", "from 1 to 256")
+        self._require(type(self.average) is bool, "average", "on or off")
+        self._require(type(self.keep_duals) is bool, "keep_duals", "on or off")
+        self._require(self.label is None or isinstance(self.label, str), "label", "the name of a column")
         if self.threads > 1 and not hasattr(loss, "visit_together"):
             raise PlanError(f"the loss {self.loss} has no kernel for several threads: threads must be 1")
         if self.passes > 1 and not self.keep_duals:
@@ -120,6 +124,15 @@ class Settings:
     def _require(self, good: bool, name: str, wanted: str) -> None:
         if not good:
             raise PlanError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    """Whether a setting, which may come from a file, is an int that compiled code can take."""
+    return type(value) is int and least <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Interval:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.errors import RunError
-from streamsvm.kernels import OldDuals, Pool
+from streamsvm.kernels import OldDuals, Pool, repeats_class
 
 
 def map_array(path: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
@@ -139,11 +139,17 @@ class DualLog:
                 or part_counts.sum(dtype=np.int64) != part.n_entries
                 or (part.n_entries and part_ids.max() >= self._n_classes)
             ):
-                raise RunError(f"{self.path}: block {block} does not belong to this run; fit again")
+                raise self._foreign(block)
             ids_at[rows] = first_id + before
             values_at[rows] = at // self._values_dtype.itemsize + before
             counts[rows] = part_counts
-        return OldDuals(ids, values, ids_at, values_at, counts)
+        old = OldDuals(ids, values, ids_at, values_at, counts)
+        if repeats_class(old, np.zeros(self._n_classes, np.int64)):
+            raise self._foreign(block)
+        return old
+
+    def _foreign(self, block: int) -> RunError:
+        return RunError(f"{self.path}: block {block} does not belong to this run; fit again")
 
     def flush(self) -> None:
         """Hand everything appended so far to the system, which has not yet made it durable."""

@@ -524,8 +524,21 @@ class _Training:
             done > self.settings.passes
             or blocks > len(self.blocks)
             or (self.settings.keep_duals and set(position.log_lengths) != needed)
+            or not all(self._is_report(record) for record in position.history)
         ):
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; fit again")
+
+    def _is_report(self, record: dict[str, Any]) -> bool:
+        """Whether `record` could be what `_end_pass` made: numbers, and those that are used later."""
+        used = {"waited_seconds", "peak_memory_bytes"}
+        if self.settings.gap == "pass":
+            used |= {"gap", "average_relative_gap" if self.settings.average else "relative_gap"}
+        numbers = {name for name, value in record.items() if isinstance(value, int | float)}
+        return (
+            used <= numbers
+            and all(abs(record[name]) < 2.0**1023 for name in numbers)
+            and all(record[name] is None for name in record.keys() - numbers - {"event"})
+        )
 
     def _compile(self) -> None:
         """Compile or load the kernels on no rows, so that neither counts as training."""
@@ -801,7 +814,7 @@ class _Training:
             status="converged" if self._converged() else "done",
             passes=self.position.passes_done,
             **{
-                name: last[name] if name in exact else None
+                name: last.get(name) if name in exact else None
                 for name in ("dual", "primal", "gap", "relative_gap")
             },
             gap_decay=last.get("gap_decay"),

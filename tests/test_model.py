@@ -190,13 +190,18 @@ def test_hostile_headers_allocate_nothing_and_run_nothing(folder: Path) -> None:
     [
         ({"version": 99}, "model format 99, not 1"),
         ({"n_features": 2**60}, "not the array"),
-        ({"n_features": -12}, "not the array"),
+        ({"n_features": -12}, "not what it should be"),
         ({"classes": ["a"]}, "not the array"),
         ({"dtype": "float64"}, "not the array"),
         ({"coef_crc32": 1}, "checksum"),
         ({"classes": 5}, "not what it should be"),
-        ({"n_features": "12"}, "not the array"),
+        ({"n_features": "12"}, "not what it should be"),
         ({"dtype": "float33"}, "not what it should be"),
+        ({"dtype": "int32"}, "not what it should be"),
+        ({"classes": "abcde"}, "not what it should be"),
+        ({"classes": ["a", "b", "c", "d", "\ud800"]}, "not what it should be"),
+        ({"classes": ["a", "b", "c", "d", 5]}, "not what it should be"),
+        ({"index_base": 2}, "not what it should be"),
     ],
 )
 def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path, changes: dict, message: str) -> None:
@@ -206,7 +211,7 @@ def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path, changes: dic
         load_model(folder)
 
 
-@pytest.mark.parametrize("dropped", ["classes", "n_features", "dtype", "version", "coef_crc32"])
+@pytest.mark.parametrize("dropped", ["classes", "n_features", "dtype", "version", "coef_crc32", "index_base"])
 def test_a_sealed_record_that_lacks_something_is_refused(folder: Path, dropped: str) -> None:
     path = folder / "model.json"
     record = json.loads(path.read_bytes())

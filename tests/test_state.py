@@ -160,3 +160,20 @@ def test_a_row_with_more_duals_than_other_classes_is_refused(tmp_path: Path) -> 
     log.close()
     with pytest.raises(RunError, match="does not belong to this run"):
         open_log(tmp_path / "duals.bin", length=log.length, write=False).segment(0, 1)
+
+
+def test_a_log_with_a_class_twice_in_a_row_is_refused(tmp_path: Path) -> None:
+    """A row's candidates would outgrow the scratch: the repeated ones and all other classes."""
+    log = open_log(tmp_path / "duals.bin", write=True)
+    pool = make_pool(4, 2, VALUES, IDS)
+    pool.ids[:], pool.values[:], pool.rows[:], pool.counts[:], pool.used[:] = [0, 1, 1, 0], 0.5, [0, 1], 2, 4
+    pool.used[1] = 2
+    log.append(0, pool)  # class 1 in two rows
+    pool.ids[:], pool.used[:] = [0, 1, 1, 1], (4, 2)
+    log.append(1, pool)
+    log.flush()
+    log.close()
+    log = open_log(tmp_path / "duals.bin", length=log.length, write=False)
+    assert log.segment(0, 2).counts.tolist() == [2, 2]
+    with pytest.raises(RunError, match="block 1 does not belong to this run"):
+        log.segment(1, 2)

@@ -721,12 +721,27 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
         ({"tol": 0.1, "gap": "end"}, "tol needs the exact gap"),
         ({"block_rows": 0}, "block_rows must be at least 1"),
         ({"passes": 2, "keep_duals": False}, "keep_duals must be on"),
+        ({"passes": 2.0}, "passes must be at least 1, not 2.0"),
+        ({"memory": 10**400}, "memory must be positive"),
+        ({"C": 10**400}, "C must be positive and finite"),
+        ({"C": "1"}, "C must be positive and finite"),
+        ({"threads": True}, "threads must be from 1 to 256"),
+        ({"average": "yes"}, "average must be on or off"),
+        ({"keep_duals": 1}, "keep_duals must be on or off"),
+        ({"label": 5}, "label must be the name of a column"),
     ],
 )
 def test_settings_that_cannot_work(tmp_path: Path, store: Path, asked: dict, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         fit(store, tmp_path / "run", **asked)
     assert not (tmp_path / "run").exists()
+
+
+def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path: Path) -> None:
+    X, labels = make_problem(20, 5, 3)
+    store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
+    with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
+        fit(store, tmp_path / "run", C=1e300)
 
 
 def test_defaults_are_what_they_stand_for() -> None:

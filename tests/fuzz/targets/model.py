@@ -1,0 +1,86 @@
+"""A model folder: `load_model`, then predictions on data that fits it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+from fuzz import bundle
+from fuzz.workplace import allowed, folder
+from streamsvm_converters import read_rows
+
+from streamsvm import format, load_model
+from streamsvm.errors import InputError, ModelError
+from streamsvm.inspection import inspect
+from streamsvm.model import save_model
+
+SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
+MAX_BYTES = 2000
+TOKENS = (b"NUMPY", b"'descr': '<f4'", b"'fortran_order': False", b"'shape': (3, 2)", b"null", b"1e999")
+
+mutate = bundle.mutate
+
+
+def run(data: bytes) -> None:
+    flags, files = bundle.unpack(data)
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(files.get("model.json", b""))
+        if isinstance(record, dict):
+            if flags & CRC:
+                content = files.get("coef.npy", b"")
+                record["coef_crc32"] = zlib.crc32(content[_header_length(content) :])
+            if flags & SEAL:
+                files["model.json"] = json.dumps(format.sealed(record)).encode()
+    path = folder("model") / "model"
+    bundle.write_files(files, path)
+    with allowed(ModelError):
+        _use(path)
+
+
+def _use(path: Path) -> None:
+    model = load_model(path)
+    inspect(path)
+    d, k = model.coef_.shape
+    assert model.classes_.shape == (k,)
+    X = np.ones((2, d), model.coef_.dtype)
+    with np.errstate(all="ignore"):
+        scores = model.decision_function(X)
+        labels = model.predict(X)
+    assert scores.shape == (2, k)
+    assert set(labels) <= {label.rstrip("\0") for label in model.record["classes"]}  # as NumPy keeps text
+    text = path / "data.svm"
+    text.write_bytes(b"a 1:1\n")
+    base = model.record["index_base"]
+    if base is not None:
+        options = {"classes": model.record["classes"], "dtype": model.record["dtype"], "index_base": base}
+        with allowed(InputError):  # an index 0
+            for rows, _ in read_rows([text], n_features=d, memory=2**16, **options):
+                list(model.scores(rows))
+
+
+def _header_length(content: bytes) -> int:
+    return 12 + int.from_bytes(content[8:12], "little")
+
+
+@functools.cache
+def seeds() -> list[bytes]:
+    found = []
+    for dtype in ("float32", "float64"):
+        made = folder("model-seeds") / dtype
+        record = {
+            "classes": ["a", "b", "ä"],
+            "n_features": 2,
+            "index_base": 1,
+            "loss": "ww",
+            "C": 1.0,
+            "dtype": dtype,
+            "store_fingerprint": "0",
+        }
+        save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
+        files = bundle.read_files(made)
+        found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
+    return found

@@ -1,0 +1,131 @@
+"""A Zarr store of ours, or AnnData of others: open it, read all of it, verify it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+from fuzz import bundle
+from fuzz.workplace import allowed, folder
+from helpers import make_problem, make_store
+
+from streamsvm import format
+from streamsvm.errors import PlanError, StoreError
+from streamsvm.store import Store, layout, open_store
+from streamsvm.stream import cut_blocks, make_plan
+
+# Flags: the record fits the metadata, and its checksum; chunks have theirs; a label column is asked for.
+SEAL, CRC, LABEL = 1, 2, 4
+MAX_BYTES = 16_000
+TOKENS = (b'"zarr_format":2', b'"pickle"', b'"vlen-utf8"', b'"sharding_indexed"', b'"gzip"', b"null", b"NaN")
+MOST_ROWS = 3000
+
+mutate = bundle.mutate
+
+
+def run(data: bytes) -> None:
+    flags, files = bundle.unpack(data)
+    if flags & CRC:
+        for name, content in files.items():
+            if "/c/" in name and len(content) >= 4:
+                files[name] = content[:-4] + google_crc32c.value(content[:-4]).to_bytes(4, "little")
+    if flags & SEAL:
+        with contextlib.suppress(Exception):  # a record too odd to be made right
+            files["zarr.json"] = _sealed(files)
+    path = folder("zarr") / "s.zarr"
+    bundle.write_files(files, path)
+    read_all(path, "label" if flags & LABEL else None)
+
+
+def read_all(path: Path, label: str | None) -> None:
+    """Open a store and read it in every way; what comes out must be what compiled code relies on."""
+    with allowed(StoreError, PlanError), open_store(path, label=label) as store:
+        n = store.n_rows
+        for start, stop in ((0, min(n, MOST_ROWS)), (max(0, n - 2), n), (n // 2, min(n, n // 2 + 3))):
+            with allowed(StoreError):
+                check_rows(store, start, stop)
+        with allowed(StoreError):
+            store.names(0, min(n, 3))
+        with allowed(StoreError):
+            assert store.class_counts.shape == (store.n_classes,)
+        with allowed(StoreError, PlanError):
+            plan = make_plan(store, dtype=np.dtype("f4"), columns=16, memory=2**20, pooled=True)
+            starts = cut_blocks(store, plan)
+            assert starts[-1] == n
+        store.verify()
+
+
+def check_rows(store: Store, start: int, stop: int) -> None:
+    rows = store.rows(start, stop)
+    assert rows.indptr.shape == (stop - start + 1,)
+    assert rows.indptr[0] == 0
+    assert rows.indptr[-1] == len(rows.data) == len(rows.indices)
+    assert rows.labels.shape == rows.norm2.shape == (stop - start,)
+    assert np.isfinite(rows.data).all()
+    assert np.isfinite(rows.norm2).all()
+    assert ((rows.labels >= -1) & (rows.labels < store.n_classes)).all()
+    assert all(array.flags.c_contiguous and array.dtype.isnative for array in rows)
+    assert rows.data.dtype in (np.float32, np.float64)
+    for row in range(stop - start):
+        lo, hi = rows.indptr[row : row + 2].tolist()
+        assert lo <= hi
+        indices = rows.indices[lo:hi].tolist()
+        assert not indices or 0 <= indices[0] <= indices[-1] < store.n_features
+        assert all(left < right for left, right in itertools.pairwise(indices))
+
+
+def _sealed(files: dict[str, bytes]) -> bytes:
+    root = json.loads(files["zarr.json"])
+    record = root["attributes"][format.STORE_ATTR]
+    digests = {}
+    for name, entry in record["arrays"].items():
+        meta = json.loads(files[f"{name}/zarr.json"])
+        keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
+        entry["layout"] = format.json_digest({key: meta.get(key) for key in keys})
+        entry["shape"] = meta["shape"]
+        entry["chunk"] = max(1, meta["chunk_grid"]["configuration"]["chunk_shape"][0])
+        entry["dtype"] = "text" if meta["data_type"] == "string" else meta["data_type"]
+        digests[name] = entry["sha256"]
+    header = {key: record.get(key) for key in ("n", "d", "dtype")} | {"classes": digests[layout.CATEGORIES]}
+    hashed = (layout.DATA, layout.INDICES, layout.INDPTR, layout.CODES, layout.NAMES)
+    record["fingerprint"] = format.json_digest(
+        {"header": header, "arrays": {name: digests[name] for name in hashed}}
+    )
+    root["attributes"][format.STORE_ATTR] = format.sealed(record)
+    return json.dumps(root).encode()
+
+
+@functools.cache
+def seeds() -> list[bytes]:
+    X, labels = make_problem(8, 5, 3)
+    made = make_store(folder("zarr-seeds") / "s.zarr", X, labels, dtype="float32", chunk_nnz=16)
+    files = bundle.read_files(made)
+    found = [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
+    root = json.loads(files["zarr.json"])
+    del root["attributes"][format.STORE_ATTR]
+    foreign = files | {"zarr.json": json.dumps(root).encode()}
+    found += [bundle.pack(flags, foreign) for flags in (LABEL, LABEL | CRC)]
+    found.append(bundle.pack(LABEL, bundle.read_files(_old_format(made))))
+    return found
+
+
+def _old_format(made: Path) -> Path:
+    """The same as AnnData in Zarr format 2, as older programs write it."""
+    source: Any = zarr.open_group(made, mode="r")
+    path = folder("zarr-seeds") / "old.zarr"
+    copy = zarr.open_group(path, mode="w", zarr_format=2)
+    copy.attrs.update({key: source.attrs[key] for key in ("encoding-type", "encoding-version")})
+    for name in ("X", "obs", "obs/label"):
+        copy.create_group(name).attrs.update(dict(source[name].attrs))
+    for name in (layout.DATA, layout.INDICES, layout.INDPTR, layout.CODES, layout.NAMES, layout.CATEGORIES):
+        array = source[name]
+        new = copy.create_array(name, shape=array.shape, dtype=array.dtype, chunks=(8,))
+        new[:] = array[:]
+    return path

@@ -1,0 +1,36 @@
+"""What fuzzing found, and what it began with, tried again: only errors of ours, soon, in little memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+TARGETS = sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py"))
+
+
+def replay(name: str, **environment: str) -> None:
+    """In a process of its own: a crash is to be reported, and memory to be counted from little."""
+    files = sorted((HERE / "corpus" / name).iterdir())
+    done = subprocess.run(
+        [sys.executable, "-W", "error", HERE / "replay.py", name, *files],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_target_has_a_corpus() -> None:
+    assert sorted(path.name for path in (HERE / "corpus").iterdir()) == TARGETS
+    assert sum(path.stat().st_size for path in (HERE / "corpus").rglob("*")) < 10**6
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_findings_stay_mended(name: str) -> None:
+    replay(name)
