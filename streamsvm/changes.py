@@ -6,7 +6,8 @@ or the log has grown to twice of what it describes, a new log begins with everyt
 
 A log is a sequence of parts, each with at most `_PART_VALUES` values of each array. A part holds a
 header, features (int64), the groups of each (uint64, one bit a group), and the values of these groups
-(those of the lag, if there is one, behind those of the weights).
+(those of the lag, if there is one, behind those of the weights). Parts of another kind hold lists of
+rare features: their numbers and sizes (int64), and their entries.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from streamsvm.errors import RunError
-from streamsvm.kernels import Weights, kernel
+from streamsvm.kernels import Rare, Weights, kernel
+from streamsvm.rare import RareFeatures
 from streamsvm.simd import LINE
 
-_MAGIC = b"SSVMWGTS"
+_MAGIC, _RARE_MAGIC = b"SSVMWGTS", b"SSVMRARE"
 _HEADER = struct.Struct("<8sqqII")  # magic, features, values of each array, CRC of payload, CRC of header
 _HEADER_CRC = struct.Struct("<I")
 _PART_VALUES = 2**18
@@ -32,8 +34,9 @@ _PART_VALUES = 2**18
 
 class _Part(NamedTuple):
     at: int  # offset of the payload
+    is_rare: bool
     n_features: int
-    n_values: int
+    n_values: int  # or entries
     crc: int
 
 
@@ -73,55 +76,117 @@ class ChangeLog:
                 for array, packed in zip(arrays, values, strict=True):
                     pack(array, features, groups, n, weights.shift, packed)
                     pieces.append(packed[:size].data)
-                crc = 0
-                for piece in pieces:
-                    crc = zlib.crc32(piece, crc)
-                header = _HEADER.pack(_MAGIC, n, size, crc, 0)[: -_HEADER_CRC.size]
-                file.write(header + _HEADER_CRC.pack(zlib.crc32(header)))
-                for piece in pieces:
-                    file.write(piece)
-                self.length += _HEADER.size + sum(piece.nbytes for piece in pieces)
+                self._write(file, _MAGIC, n, size, pieces)
+            for lists in _rare_parts(weights.rare):
+                entries = gather_lists(weights.rare, lists)
+                sizes = np.ascontiguousarray(weights.rare.lists[lists, 1])
+                pieces = [lists.data, sizes.data, entries.reshape(-1).data]
+                self._write(file, _RARE_MAGIC, len(lists), len(entries), pieces)
             file.flush()
             os.fsync(file.fileno())
+        weights.rare.changed[:] = 0
+
+    def _write(self, file: BinaryIO, magic: bytes, n: int, size: int, pieces: list[memoryview]) -> None:
+        crc = 0
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+        header = _HEADER.pack(magic, n, size, crc, 0)[: -_HEADER_CRC.size]
+        file.write(header + _HEADER_CRC.pack(zlib.crc32(header)))
+        for piece in pieces:
+            file.write(piece)
+        self.length += _HEADER.size + sum(piece.nbytes for piece in pieces)
 
 
-def restore(path: Path, length: int, weights: Weights) -> None:
-    """Write what a log says into fresh weights, and mark it as known to the log.
+def _rare_parts(rare: Rare) -> Iterator[np.ndarray]:
+    """The lists that changed, some at a time."""
+    changed = np.flatnonzero(rare.changed)
+    ends = np.cumsum(rare.lists[changed, 1])
+    begin = 0
+    while begin < len(changed):
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + _PART_VALUES, "right")))
+        end = min(end, begin + _PART_VALUES)
+        yield changed[begin:end]
+        begin = end
+
+
+def size_of_changes(weights: Weights) -> tuple[int, int]:
+    """Values that changed since the last commit, and all that ever did, in each array."""
+    columns, rare = weights.now.shape[1], weights.rare
+    sizes = rare.lists[:, 1]
+    return (
+        count_values(weights.marks[:, 0], columns, weights.shift) + int(sizes[rare.changed != 0].sum()),
+        count_values(weights.marks[:, 1], columns, weights.shift) + int(sizes.sum()),
+    )
+
+
+def restore(path: Path, length: int, weights: Weights, features: RareFeatures | None = None) -> Weights:
+    """Write what a log says into fresh weights, and mark it as known to the log; return them.
 
     `check_changes` has found it undamaged. Raises `RunError` if it is not one of this run.
     """
     arrays = [array for array in (weights.now, weights.lag) if len(array)]
     columns = weights.now.shape[1]
     all_groups = (1 << -(-columns >> weights.shift)) - 1
-    for part, payload in _parts(path, length, arrays):
+    width = 1 + len(arrays) if features is None else features.width  # of an entry
+    for part, payload in _parts(path, length, weights.now.dtype, width - 1):
         n = part.n_features
-        features, groups = payload[: 8 * n].view(np.int64), payload[8 * n : 16 * n].view(np.uint64)
-        if (
-            n < 1
-            or not 0 <= features.min() <= features.max() < len(weights.now)
-            or not (features[1:] > features[:-1]).all()  # of differences, one could overflow
-            or int(groups.max()) > all_groups
-            or count_values(groups, columns, weights.shift) != part.n_values
-        ):
+        numbers = payload[: 8 * n].view(np.int64)
+        if part.is_rare:
+            sizes = payload[8 * n : 16 * n].view(np.int64)
+            entries = payload[16 * n :].view(weights.now.dtype).reshape(part.n_values, width)
+            classes = entries[:, 0]
+            sound = (
+                features is not None
+                and _are_places(numbers, len(weights.rare.lists))
+                and 0 <= int(sizes.min()) <= int(sizes.max()) <= columns
+                and int(sizes.sum()) == part.n_values
+                and bool(((classes >= 0) & (classes < columns) & (classes == np.floor(classes))).all())
+            )
+            if sound:
+                assert features is not None
+                weights = features.with_entries(weights, part.n_values)
+                scatter_lists(weights.rare, numbers, sizes, entries)
+        else:
+            groups = payload[8 * n : 16 * n].view(np.uint64)
+            sound = (
+                _are_places(numbers, len(weights.now))
+                and int(groups.max()) <= all_groups
+                and count_values(groups, columns, weights.shift) == part.n_values
+            )
+            if sound:
+                at = 16 * n
+                for array in arrays:
+                    size = part.n_values * array.itemsize
+                    packed = payload[at : at + size].view(array.dtype)
+                    unpack(array, numbers, groups, n, weights.shift, packed)
+                    at += size
+                weights.marks[numbers, 1] |= groups
+        if not sound:
             raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
-        at = 16 * n
-        for array in arrays:
-            size = part.n_values * array.itemsize
-            unpack(array, features, groups, n, weights.shift, payload[at : at + size].view(array.dtype))
-            at += size
-        weights.marks[features, 1] |= groups
+    return weights
+
+
+def _are_places(numbers: np.ndarray, length: int) -> bool:
+    """Whether they are in 0..length-1 and increase; at least one."""
+    return (
+        len(numbers) > 0
+        and int(numbers[0]) >= 0
+        and int(numbers[-1]) < length
+        and bool((numbers[1:] > numbers[:-1]).all())
+    )
 
 
 def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> None:
     """Raise `RunError` unless the first `length` bytes of a log are whole and undamaged."""
     if path.stat().st_size < length:
         raise RunError(f"{path} is cut short: {path.stat().st_size:,} of {length:,} bytes")
-    for part, payload in _parts(path, length, [np.empty(0, dtype)] * n_arrays):
+    for part, payload in _parts(path, length, dtype, n_arrays):
         if zlib.crc32(payload.data) != part.crc:
             raise RunError(f"{path} is damaged: wrong checksum at byte {part.at}")
 
 
-def _parts(path: Path, length: int, arrays: list[np.ndarray]) -> Iterator[tuple[_Part, np.ndarray]]:
+def _parts(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> Iterator[tuple[_Part, np.ndarray]]:
     """The parts in the first `length` bytes of a log, with their payloads as bytes."""
     at = 0
     with path.open("rb") as file:
@@ -130,10 +195,12 @@ def _parts(path: Path, length: int, arrays: list[np.ndarray]) -> Iterator[tuple[
             damaged = len(header) < _HEADER.size
             if not damaged:
                 magic, n_features, n_values, crc, header_crc = _HEADER.unpack(header)
-                damaged = magic != _MAGIC or header_crc != zlib.crc32(header[: -_HEADER_CRC.size])
+                damaged = magic not in (_MAGIC, _RARE_MAGIC) or header_crc != zlib.crc32(
+                    header[: -_HEADER_CRC.size]
+                )
             if not damaged:
-                part = _Part(at + _HEADER.size, n_features, n_values, crc)
-                size = 16 * n_features + n_values * sum(array.itemsize for array in arrays)
+                part = _Part(at + _HEADER.size, magic == _RARE_MAGIC, n_features, n_values, crc)
+                size = 16 * n_features + n_values * (part.is_rare + n_arrays) * dtype.itemsize
                 damaged = n_features < 0 or n_values < 0 or part.at + size > length
             if damaged:
                 raise RunError(f"{path} is damaged: no whole part at byte {at}")
@@ -215,3 +282,36 @@ def unpack(array, features, groups, n, shift, packed):
                 at += end - begin
             word >>= np.uint64(1)
             begin = end
+
+
+@kernel
+def gather_into(rare, lists, entries):
+    """Copy the entries of `lists` to `entries`, one list after another."""
+    at = 0
+    for f in lists:
+        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
+            for column in range(entries.shape[1]):
+                entries[at, column] = rare.entries[e, column]
+            at += 1
+
+
+def gather_lists(rare: Rare, lists: np.ndarray) -> np.ndarray:
+    entries = np.empty((int(rare.lists[lists, 1].sum()), rare.entries.shape[1]), rare.entries.dtype)
+    gather_into(rare, lists, entries)
+    return entries
+
+
+@kernel
+def scatter_lists(rare, lists, sizes, entries):
+    """Replace `lists` by new ones with the given entries."""
+    at = 0
+    for k in range(len(lists)):
+        f, size = lists[k], sizes[k]
+        if size > rare.lists[f, 2]:
+            rare.lists[f, 0], rare.lists[f, 2] = rare.used[0], size
+            rare.used[0] += size
+        rare.lists[f, 1] = size
+        for e in range(size):
+            for column in range(entries.shape[1]):
+                rare.entries[rare.lists[f, 0] + e, column] = entries[at + e, column]
+        at += size

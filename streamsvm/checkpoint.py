@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.changes import ChangeLog, check_changes, count_values
+from streamsvm.changes import ChangeLog, check_changes, size_of_changes
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.settings import Settings
@@ -75,6 +75,7 @@ class RunDir:
         self.weights = self.path / format.WEIGHTS
         self.lag = self.path / format.LAG
         self.marks = self.path / format.MARKS
+        self.rare = self.path / format.RARE
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
@@ -176,12 +177,13 @@ def write_changes(run: RunDir, position: Position, weights: Weights) -> int:
 
     A new log when most changed costs at most twice as much, and does not depend on the one before.
     """
-    changed, known = (count_values(column, weights.now.shape[1], weights.shift) for column in weights.marks.T)
+    changed, known = size_of_changes(weights)
     size = weights.now.itemsize * (2 if len(weights.lag) else 1)
     if position.changes_number == 0 or 2 * changed > known or position.changes_length > 2 * known * size:
         position.changes_number += 1
         position.changes_length = 0
         weights.marks[:, 0] |= weights.marks[:, 1]
+        weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
     log = ChangeLog(run.changes(position.changes_number), position.changes_length)
     before = log.length
     log.append(weights)

@@ -18,6 +18,7 @@ import numpy as np
 from streamsvm.simd import (
     LINE,
     add,
+    count_bits,
     lane_bits,
     lanes,
     load,
@@ -52,7 +53,7 @@ def _source_digest() -> str:
     """Hash of every file that holds kernels."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    names = ("changes", "kernels", "rows", "simd", "teamwork")
+    names = ("changes", "kernels", "rare", "rows", "simd", "teamwork")
     for path in [*(here / f"{name}.py" for name in names), *sorted((here / "losses").glob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -128,6 +129,31 @@ def permutation(n, seed, stage, block, inner):
 _AHEAD = 2  # rows fetched ahead of their visit: one is too late, more crowd the cache
 
 
+class Rare(NamedTuple):
+    """The weights of features that have lists instead of rows, and the block in work as far as they go.
+
+    List f is ``entries[begin:begin + size]`` with ``begin, size, capacity = lists[f]``. An entry is a
+    class, its weight, and with an average its lag.
+    """
+
+    indptr: np.ndarray  # (n_rows + 1,) int64: CSR rows, beside those of the block
+    indices: np.ndarray  # (any,) int64: lists
+    data: np.ndarray  # (any,) dtype of the weights
+    entries: np.ndarray  # (room, 2 or 3) dtype of the weights
+    lists: np.ndarray  # (n_lists, 3) int64
+    changed: np.ndarray  # (n_lists,) uint8: since the last commit
+    used: np.ndarray  # (1,) int64: entries given away
+    left: np.ndarray  # (K / lanes,) int64: scratch
+
+    @classmethod
+    def none(cls, dtype: np.dtype) -> Rare:
+        wide = np.int64
+        indptr, indices, lists = np.zeros(1, wide), np.zeros(0, wide), np.zeros((0, 3), wide)
+        entries, data = np.zeros((0, 2), dtype), np.zeros(0, dtype)
+        changed, used, left = np.zeros(0, np.uint8), np.zeros(1, wide), np.zeros(0, wide)
+        return cls(indptr, indices, data, entries, lists, changed, used, left)
+
+
 class Weights(NamedTuple):
     """The weights in use and, for their average, how far it lags behind.
 
@@ -142,6 +168,7 @@ class Weights(NamedTuple):
     # before it. Group c >> shift has column c.
     marks: np.ndarray
     shift: int
+    rare: Rare
 
     @classmethod
     def create(
@@ -153,7 +180,7 @@ class Weights(NamedTuple):
             shift += 1
         if marks is None:
             marks = np.zeros((len(now), 2), np.uint64)
-        return cls(now, lag, horizon, marks, shift)
+        return cls(now, lag, horizon, marks, shift, Rare.none(now.dtype))
 
 
 AVERAGE_POWER = 4  # p: iterate t weighs about t³, for rare features are learned late
@@ -277,6 +304,82 @@ def score_row(scores, rows, i, weights):
 
 
 @inlined
+def add_rare_scores(scores, i, rare, column):
+    """Add to `scores` what row `i`'s rare features give: by their weights, 1, or lags, 2."""
+    if len(rare.lists) > 0:
+        for p in range(rare.indptr[i], rare.indptr[i + 1]):
+            f, x = rare.indices[p], rare.data[p]
+            begin = rare.lists[f, 0]
+            for e in range(begin, begin + rare.lists[f, 1]):
+                scores[np.int64(rare.entries[e, 0])] += x * rare.entries[e, column]
+
+
+@inlined
+def has_space(i, weights, n_classes):
+    """Whether the lists have room for whatever a visit of row `i` may add.
+
+    A list moves at most once a visit, to a place for twice as many entries as it can have.
+    """
+    rare = weights.rare
+    if len(rare.lists) == 0:
+        return True
+    return rare.used[0] + 2 * n_classes * (rare.indptr[i + 1] - rare.indptr[i]) <= len(rare.entries)
+
+
+@inlined
+def _make_room(rare, f, n):
+    """Have list `f` hold `n` more entries: if it is full, it moves."""
+    begin, size = rare.lists[f, 0], rare.lists[f, 1]
+    if size + n > rare.lists[f, 2]:
+        moved = rare.used[0]
+        for e in range(size):
+            for column in range(rare.entries.shape[1]):
+                rare.entries[moved + e, column] = rare.entries[begin + e, column]
+        rare.lists[f, 0], rare.lists[f, 2] = moved, max(size + n, 2 * size)
+        rare.used[0] += rare.lists[f, 2]
+
+
+@inlined
+def move_rare(i, weights, scratch, n_lines, rate):
+    """Add row `i`'s rare features times ``delta`` to their weights, and `rate` times as much to their lag."""
+    rare, delta, listed, left = weights.rare, scratch.delta, scratch.listed, weights.rare.left
+    shift = lane_bits(delta)
+    mask = (1 << shift) - 1
+    zero = delta.dtype.type(0)
+    for p in range(rare.indptr[i], rare.indptr[i + 1]):
+        f, x = rare.indices[p], rare.data[p]
+        rare.changed[f] = 1
+        n_left = 0
+        for q in range(n_lines):
+            bits = listed[scratch.lines[q] >> shift]
+            left[scratch.lines[q] >> shift] = bits
+            n_left += count_bits(bits)
+        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
+            c = np.int64(rare.entries[e, 0])
+            if (listed[c >> shift] >> (c & mask)) & 1:
+                step = x * delta[c]
+                rare.entries[e, 1] += step
+                if rare.entries.shape[1] > 2:
+                    rare.entries[e, 2] += rate * step
+                left[c >> shift] &= ~(1 << (c & mask))
+                n_left -= 1
+        _make_room(rare, f, n_left)
+        for q in range(n_lines):
+            first = scratch.lines[q]
+            bits = left[first >> shift]
+            while bits != 0:
+                c = first + lowest_bit(bits)
+                bits &= bits - 1
+                if delta[c] != zero:
+                    step = x * delta[c]
+                    e = rare.lists[f, 0] + rare.lists[f, 1]
+                    rare.entries[e, 0], rare.entries[e, 1] = c, step
+                    if rare.entries.shape[1] > 2:
+                        rare.entries[e, 2] = rate * step
+                    rare.lists[f, 1] += 1
+
+
+@inlined
 def _score_line(rows, i, weights, c):
     """Scores of row `i` for the classes from `c`, as a vector."""
     indices, data = rows.indices, rows.data
@@ -377,8 +480,10 @@ def score_average(rows, i, weights, lagging, scratch):
     """Write row `i`'s scores by the weights ``now - lagging * lag`` into ``scratch.scores``."""
     scores, delta = scratch.scores, scratch.delta
     score_row(scores, rows, i, weights.now)
+    add_rare_scores(scores, i, weights.rare, 1)
     if lagging != 0:
         score_row(delta, rows, i, weights.lag)
+        add_rare_scores(delta, i, weights.rare, 2)
         factor, zero = splat(delta.dtype.type(-lagging)), splat(delta.dtype.type(0))
         c = 0
         while c < len(scores):
@@ -413,6 +518,15 @@ def sum_of_squares(weights, lagging):
             for c in range(now.shape[1]):
                 w = np.float64(now[f, c]) - lagging * np.float64(lag[f, c])
                 part += w * w
+        total += part
+    rare = weights.rare
+    for f in range(len(rare.lists)):
+        part = 0.0
+        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
+            w = np.float64(rare.entries[e, 1])
+            if lagging != 0:
+                w -= lagging * np.float64(rare.entries[e, 2])
+            part += w * w
         total += part
     return total
 
@@ -594,6 +708,9 @@ def move_weights(rows, i, weights, scratch, n_lines, tally):
     """Add row `i` times ``delta`` to the weights, in the listed vectors; clear ``delta``."""
     delta, lines = scratch.delta, scratch.lines
     mark_lines(rows, i, weights, lines, n_lines)
+    if len(weights.rare.lists) > 0:
+        rate_now = delta.dtype.type((tally[CLOCK] / weights.horizon) ** AVERAGE_POWER)
+        move_rare(i, weights, scratch, n_lines, rate_now)
     add_lines(weights.now, rows, i, delta, lines, n_lines)
     if len(weights.lag) > 0:
         rate = splat(delta.dtype.type((tally[CLOCK] / weights.horizon) ** AVERAGE_POWER))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -41,6 +42,7 @@ from streamsvm.kernels import (
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
+from streamsvm.rare import MANY_CLASSES, RareFeatures, Spread, feature_frequency
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
 from streamsvm.state import DualLog, make_pool, map_array
@@ -392,7 +394,7 @@ def _claimed(run: RunDir, *, force: bool):
         raise RunError(f"cannot create {run.path}: {error.strerror}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
-        r"run\.json(\.tmp)?|weights(-avg)?\.bin|marks\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
+        r"run\.json(\.tmp)?|weights(-avg|-rare)?\.bin|marks\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
         r"|(duals|changes)-\d+\.bin"
     )
     foreign = [name for name in names if not ours.fullmatch(name)]
@@ -441,6 +443,13 @@ class _Training:
         self.ids_dtype = dual_id_dtype(store.n_classes)
         self.blocks = Blocks(store, starts, self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
+        self.rare: RareFeatures | None = None
+        if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES:
+            frequency = feature_frequency(self.blocks, store.n_features)
+            self.rare = RareFeatures(
+                run.rare, frequency, store.n_classes, self.dtype, average=self.settings.average
+            )
+            self.shape = (self.rare.n_frequent, self.shape[1])
         largest = int(np.diff(self.blocks.starts).max())
         self.pool = make_pool(self.plan.pool_entries, largest, self.dtype, self.ids_dtype)
         self.scratch = Scratch.create(self.shape[1], self.dtype)
@@ -475,9 +484,16 @@ class _Training:
         while self.position.passes_done < self.settings.passes and not self._converged():
             self._train_pass()
             self._end_pass()
-        lag = self.weights.lag if self.settings.average else None
-        save_model(self.run.model, self.weights.now, self._model_record(), lag=lag, lagging=self._lagging())
+        self._save_model()
         return self._result()
+
+    def _save_model(self) -> None:
+        now: Any = self.weights.now
+        lag: Any = self.weights.lag if self.settings.average else None
+        if self.rare is not None:
+            now = Spread(self.rare, now, 1, self.store.n_features)
+            lag = Spread(self.rare, lag, 2, self.store.n_features) if self.settings.average else None
+        save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging())
 
     def _map(self) -> Weights:
         """The weights as of the last commit, over new files."""
@@ -487,9 +503,12 @@ class _Training:
             lag = map_array(self.run.lag, self.shape, self.dtype)
         marks = map_array(self.run.marks, (self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
+        if self.rare is not None:
+            weights = self.rare.with_room(weights)
         position = self.position
         if position.changes_number:
-            restore(self.run.changes(position.changes_number), position.changes_length, weights)
+            log = self.run.changes(position.changes_number)
+            weights = restore(log, position.changes_length, weights, self.rare)
         return weights
 
     def _lagging(self) -> float:
@@ -614,6 +633,8 @@ class _Training:
         new: DualLog | None,
         tally: np.ndarray,
     ) -> None:
+        if self.rare is not None:
+            rows, self.weights = self.rare.split(rows, self.weights)
         order = permutation(rows.n_rows, self.settings.seed, this_pass, block, 0)
         duals = old.segment(block, rows.n_rows)
         at = 0
@@ -623,7 +644,11 @@ class _Training:
                 visited = int(tally[VISITED])
                 end = min(end, at + (1 << visited.bit_length()) - visited)
             reached = self._visit(rows, order, at, end, duals, tally)
-            if reached < end or reached == rows.n_rows:
+            full = reached < end
+            if self.rare is not None:
+                full &= self.pool.used[0] + self.store.n_classes > len(self.pool.ids)
+                self.weights = self.rare.with_room(self.weights)  # for want of which the visit may have ended
+            if full or reached == rows.n_rows:
                 self.inner(rows, self.weights, (this_pass, block), tally)
                 if new is not None:
                     new.append(block, self.pool)
@@ -696,8 +721,9 @@ class _Training:
 
         settings = self.settings
         laggings = [0.0, self._lagging()] if settings.average else [0.0]
+        split = None if self.rare is None else functools.partial(self.rare.split, weights=self.weights)
         return score_blocks(
-            blocks, self.weights, laggings, self.loss, settings.margin, self.store.n_classes, step
+            blocks, self.weights, laggings, self.loss, settings.margin, self.store.n_classes, step, split
         )
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:

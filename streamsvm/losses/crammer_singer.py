@@ -19,6 +19,7 @@ from streamsvm.kernels import (
     CLOCK,
     CORRECT,
     LOSS_SUM,
+    add_rare_scores,
     allocating,
     beats,
     close_row,
@@ -26,6 +27,7 @@ from streamsvm.kernels import (
     fetch_ahead,
     fetch_ahead_again,
     has_room,
+    has_space,
     inlined,
     is_idle,
     kernel,
@@ -99,10 +101,10 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
     at which u_j = θ'; every class that comes within the margin is let in too, for its loss.
     """
     for t in range(begin, end):
-        if not has_room(pool, n_classes):
+        i = order[t]
+        if not has_room(pool, n_classes) or not has_space(i, weights, n_classes):
             return t
         fetch_ahead(rows, old, order, t, end)
-        i = order[t]
         if is_idle(rows, i, tally):
             continue
         y = np.int64(rows.labels[i])
@@ -112,6 +114,7 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
             old.ids, old.ids_at[i], old.values, old.values_at[i], m, scratch, n_lines
         )
         score_row(scratch.scores, rows, i, weights.now)
+        add_rare_scores(scratch.scores, i, weights.rare, 1)
         inverse = 1.0 / rows.norm2[i]
         loss, beaten = _add_terms(y, inverse, scratch, 0, m)
         threshold = _threshold(y, inverse, C - old_sum, scratch, m, C)
@@ -149,6 +152,7 @@ def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
         n_lines = list_class(y, scratch, 0)
         old_sum, n_lines = load_duals(pool.ids, at, pool.values, at, m, scratch, n_lines)
         score_lines(scratch.scores, rows, i, weights.now, scratch.lines, n_lines)
+        add_rare_scores(scratch.scores, i, weights.rare, 1)
         inverse = 1.0 / rows.norm2[i]
         _add_terms(y, inverse, scratch, 0, m)
         threshold = _threshold(y, inverse, C - old_sum, scratch, m, C)

@@ -24,6 +24,7 @@ from streamsvm.kernels import (
     CLOCK,
     CORRECT,
     LOSS_SUM,
+    add_rare_scores,
     allocating,
     beats,
     close_row,
@@ -31,6 +32,7 @@ from streamsvm.kernels import (
     fetch_ahead,
     fetch_ahead_again,
     has_room,
+    has_space,
     inlined,
     is_idle,
     kernel,
@@ -223,14 +225,15 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
     Modifies weights, pool, scratch and tally. Wang & Scott (2021), Algorithm 1.
     """
     for t in range(begin, end):
-        if not has_room(pool, n_classes):
+        i = order[t]
+        if not has_room(pool, n_classes) or not has_space(i, weights, n_classes):
             return t
         fetch_ahead(rows, old, order, t, end)
-        i = order[t]
         if is_idle(rows, i, tally):
             continue
         y = np.int64(rows.labels[i])
         score_row(scratch.scores, rows, i, weights.now)
+        add_rare_scores(scratch.scores, i, weights.rare, 1)
         m, n_lines, gamma, old_sum = _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally)
         n_duals, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, pool.used[0], False)
         if changed:
@@ -298,6 +301,7 @@ def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
         n_lines = list_class(y, scratch, 0)
         old_sum, n_lines = load_duals(pool.ids, at, pool.values, at, m, scratch, n_lines)
         score_lines(scratch.scores, rows, i, weights.now, scratch.lines, n_lines)
+        add_rare_scores(scratch.scores, i, weights.rare, 1)
         inverse = 1.0 / (margin * margin * rows.norm2[i])
         _add_terms(y, inverse, margin, old_sum, scratch, 0, m)
         gamma = gamma_newton(scratch.v, m, C, old_sum)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.errors import StoreError
+from streamsvm.store.cache import room
 from streamsvm.store.layout import ArraySpec
 
 REMEDY = "damaged: convert again, or run `streamsvm info --verify` for the extent"
@@ -42,6 +44,14 @@ class StoredArray(ABC):
     @property
     def n_chunks(self) -> int:
         return -(-self.length // self.chunk)
+
+    @functools.cached_property
+    def outgrows(self) -> bool:
+        """Whether the system could not keep the array from one pass to the next, with all else that it keeps.
+
+        There are two large arrays, and most of the memory is for the rest.
+        """
+        return self.stored_bytes() > room() // 8
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Elements ``start:stop``, freshly allocated; each chunk is decoded once.

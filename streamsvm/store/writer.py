@@ -52,7 +52,7 @@ class StoreWriter:
     index_base : {0, 1} or None
         Of the text that the rows come from.
     codec : {"fast", "small", "none"}
-        Blosc-lz4, Blosc-zstd or nothing in Zarr; lzf, gzip or nothing in HDF5. Checksums always.
+        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5. Checksums always.
     chunk_nnz : int
         Non-zeros a chunk.
     threads : int

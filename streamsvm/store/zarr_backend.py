@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import google_crc32c
 import numcodecs
+import numcodecs.blosc
 import numpy as np
 import zarr
 import zstandard
@@ -19,6 +22,7 @@ from zarr.storage import LocalStore
 from streamsvm import files, format
 from streamsvm.errors import StoreError
 from streamsvm.store.container import REMEDY, SMALL, Container, StoredArray, one_line
+from streamsvm.store.direct import Decode, Readers
 from streamsvm.store.layout import ArraySpec
 
 METADATA = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
@@ -43,11 +47,15 @@ MAX_TEXT_RATIO = 2**10
 # What anndata, or we, pass text through; all are decoded without being told how they were set.
 TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
 
+# docs/store.md has the measurements behind the choice.
 CODECS: dict[str, list[BloscCodec]] = {
-    "fast": [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")],
+    "fast": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],
     "small": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
     "none": [],
 }
+
+CHECKSUM = 4  # bytes of crc32c, at the end of a chunk
+BLOSC_HEADER = 16  # also what Blosc takes more than its input, at most
 
 
 class ZarrArray(StoredArray):
@@ -62,11 +70,18 @@ class ZarrArray(StoredArray):
         self.dtype = None if dtype.kind in "OTUS" else dtype
         self._array = array
         self._raw = raw
+        self._decode = _decoder_of_ours(raw)
         codecs = [codec["name"] for codec in raw.get("codecs") or []]  # of format 3; else:
         codecs = codecs or [codec["id"] for codec in [raw.get("compressor")] if codec]
         self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
 
     def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._decode is not None:
+            out = np.empty(stop - start, self.dtype)
+            most = self.chunk * out.itemsize + BLOSC_HEADER + CHECKSUM
+            folder = self.container.path / self.name / "c"
+            self.container.readers.fill(out, start, self.chunk, folder, self._decode, most, self.outgrows)
+            return out
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             self._check_claim(chunk)
         if self.dtype is not None:
@@ -151,6 +166,45 @@ class ZarrArray(StoredArray):
         return format.json_digest({key: self._raw.get(key) for key in keys})
 
 
+def _decoder_of_ours(raw: dict[str, Any]) -> Decode | None:
+    """How to decode the chunks of an array laid out as `create_array` does it; None for any other."""
+    codecs = [codec["name"] for codec in raw.get("codecs", [])]
+    if (
+        sys.byteorder != "little"
+        or raw.get("data_type") not in ("float32", "float64", "int32", "int64")
+        or raw["codecs"][0].get("configuration") != {"endian": "little"}
+        or raw["chunk_grid"]["name"] != "regular"
+        or raw["chunk_key_encoding"] != {"name": "default", "configuration": {"separator": "/"}}
+        or raw.get("storage_transformers")
+    ):
+        return None
+    return {("bytes", "crc32c"): _decode_plain, ("bytes", "blosc", "crc32c"): _decode_blosc}.get((*codecs,))
+
+
+def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
+    content = _checked(payload)
+    if len(content) != out.nbytes:
+        raise ValueError(f"{len(content)} bytes where {out.nbytes} belong")
+    out.view(np.uint8)[:] = content
+
+
+def _decode_blosc(payload: np.ndarray, out: np.ndarray) -> None:
+    content = _checked(payload)
+    # Blosc's header: four bytes of versions and flags, then the sizes before, of a block, and after.
+    sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
+    if not sizes or (sizes[0], sizes[2]) != (out.nbytes, len(content)):
+        raise ValueError("the compressed chunk has other sizes than it should")
+    numcodecs.blosc.decompress(content, out)
+
+
+def _checked(payload: np.ndarray) -> np.ndarray:
+    """What the checksum at the end vouches for."""
+    content, found = payload[:-CHECKSUM], payload[-CHECKSUM:].tobytes()
+    if len(found) < CHECKSUM or google_crc32c.value(content) != int.from_bytes(found, "little"):
+        raise ValueError("the checksum does not fit")
+    return content
+
+
 class ZarrContainer(Container):
     kind = "zarr"
 
@@ -159,6 +213,7 @@ class ZarrContainer(Container):
         self._remedy = "could not be written: remove it and try again" if write else REMEDY
         self._store = LocalStore(path, read_only=not write)
         self._open: dict[str, zarr.Array] = {}
+        self.readers = Readers()
         self._version: Literal[2, 3] = 3
         if write:
             with self.wrapped(""):
@@ -282,4 +337,5 @@ class ZarrContainer(Container):
             files.sync_dir(self.path.parent)
 
     def close(self) -> None:
+        self.readers.close()
         self._store.close()

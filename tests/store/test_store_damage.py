@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import google_crc32c
 import h5py
 import numpy as np
 import pytest
@@ -106,8 +107,34 @@ def test_chunk_lost_after_opening(name, problem: Problem, tmp_path):
         (path / name / "c" / "0").unlink()
         with pytest.raises(StoreError, match=rf"array {name}, chunk 0: "):
             store.rows(0, 90)
-        with pytest.raises(StoreError, match=f"array {name} "):
+        with pytest.raises(StoreError, match=f"array {name}, chunk 0: "):
             store.verify()
+
+
+def spoiled_size(content: bytes) -> bytes:
+    return content[:4] + (1600).to_bytes(4, "little") + content[8:]
+
+
+@pytest.mark.parametrize(
+    ("codec", "spoil", "reason"),
+    [
+        ("fast", spoiled_size, "the compressed chunk has other sizes"),
+        ("fast", lambda content: content[:-1], "the compressed chunk has other sizes"),
+        ("fast", lambda content: content[:9], "the compressed chunk has other sizes"),
+        ("fast", lambda content: content + bytes(1000), "the chunk takes .* bytes, and 420 at most"),
+        ("none", lambda content: content[:-4], "396 bytes where 400 belong"),
+        ("none", lambda content: content + bytes(4), "404 bytes where 400 belong"),
+    ],
+)
+def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, problem: Problem, tmp_path):
+    """A decoder that left elements unset would hand out what was in memory before."""
+    path = tmp_path / "a.zarr"
+    problem.write(path, codec=codec)
+    chunk = path / "X/data/c/1"
+    content = spoil(chunk.read_bytes()[:-4])
+    chunk.write_bytes(content + google_crc32c.value(content).to_bytes(4, "little"))
+    with open_store(path) as store, pytest.raises(StoreError, match=f"array X/data, chunk 1: {reason}"):
+        store.rows(0, 90)
 
 
 def test_missing_hdf5_chunk(problem: Problem, tmp_path):

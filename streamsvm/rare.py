@@ -1,0 +1,193 @@
+"""Weights of rare features, kept as lists where there are very many classes.
+
+A feature that c rows have gets at most c * (duals of a row + 1) weights that are not zero: 2,000 of
+17,000 if c is 200. As a row of a matrix these would lie on nearly every page of it, each page would be
+read, changed and written again all the time, and each visit would score thousands of zeros. So the
+weights of frequent features stay a matrix, and those of the others are lists of (class, weight) that
+grow (see `streamsvm.kernels.Rare`). docs/engine.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm.kernels import Rare, Weights, kernel, padded_classes
+from streamsvm.rows import Rows
+from streamsvm.simd import LINE
+from streamsvm.stream import Blocks, ReadAhead
+
+# Classes from which on rare features get lists. Below, a row of the matrix is a few pages at most.
+MANY_CLASSES = 4096
+# A feature is rare if fewer than one row for so many classes has it: then its list, of some ten entries a
+# row, takes no longer to score than its row of the matrix.
+_CLASSES_PER_ROW = 32
+
+
+class RareFeatures:
+    """Which features are rare, and the file in which their lists are.
+
+    Parameters
+    ----------
+    path : Path
+        File to make; like the weights it is never what a run resumes from.
+    frequency : ndarray of int64, shape (n_features,)
+        Rows that have each feature.
+    n_classes : int
+    dtype : dtype
+        Of the weights.
+    average : bool
+        Whether each entry has a lag, too.
+
+    Attributes
+    ----------
+    n_frequent : int
+        Features that are rows of the matrix.
+    width : int
+        Numbers in an entry.
+    """
+
+    def __init__(
+        self, path: Path, frequency: np.ndarray, n_classes: int, dtype: np.dtype, *, average: bool
+    ) -> None:
+        rare = frequency * _CLASSES_PER_ROW < n_classes
+        self.n_frequent = int(np.count_nonzero(~rare))
+        # Where a feature is: its row of the matrix, or below 0 the complement of its list.
+        self._place = np.where(rare, np.cumsum(rare) * -1, np.cumsum(~rare) - 1)
+        self._path = path
+        self._n_classes = n_classes
+        self.width = 2 + average
+        self._entries = np.zeros((0, self.width), dtype)
+        path.unlink(missing_ok=True)
+        self._longest = 0  # rare features of a row of the block
+        n_rare = len(frequency) - self.n_frequent
+        self._rare = Rare(
+            np.zeros(1, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros(0, dtype),
+            self._entries,
+            np.zeros((n_rare, 3), np.int64),
+            np.zeros(n_rare, np.uint8),
+            np.zeros(1, np.int64),
+            np.zeros(padded_classes(n_classes, dtype) * dtype.itemsize // LINE, np.int64),
+        )
+
+    def split(self, rows: Rows, weights: Weights) -> tuple[Rows, Weights]:
+        """The part of the rows that meets the matrix, and weights that hold their other part."""
+        n_rare = count_rare(rows.indices, self._place)
+        n_frequent = len(rows.indices) - n_rare
+        part = Rows(
+            np.empty(n_frequent, rows.data.dtype),
+            np.empty(n_frequent, rows.indices.dtype),
+            np.empty(len(rows.indptr), np.int64),
+            rows.labels,
+            rows.norm2,
+        )
+        self._rare = self._rare._replace(
+            indptr=np.empty(len(rows.indptr), np.int64),
+            indices=np.empty(n_rare, np.int64),
+            data=np.empty(n_rare, rows.data.dtype),
+        )
+        split_rows(rows, self._place, part, self._rare)
+        self._longest = int(np.diff(self._rare.indptr).max(initial=0))
+        return part, self.with_room(weights)
+
+    def with_room(self, weights: Weights) -> Weights:
+        """The weights, with lists that can take any row of the block."""
+        return self.with_entries(weights, 2 * self._longest * self._n_classes)
+
+    def with_entries(self, weights: Weights, n_entries: int) -> Weights:
+        """The weights, with lists that can take so many entries more."""
+        needed = int(self._rare.used[0]) + n_entries
+        if needed > len(self._entries):
+            self._grow(max(needed, 2 * len(self._entries)))
+        self._rare = self._rare._replace(entries=self._entries)
+        return weights._replace(rare=self._rare)
+
+    def _grow(self, n_entries: int) -> None:
+        dtype = self._entries.dtype
+        size = n_entries * self.width * dtype.itemsize
+        with self._path.open("a+b") as file:
+            file.truncate(size)
+            mapped = mmap.mmap(file.fileno(), size)
+        mapped.madvise(mmap.MADV_RANDOM)
+        self._entries = np.frombuffer(mapped, dtype).reshape(n_entries, self.width)
+
+    def coefficients(self, array: np.ndarray, column: int, begin: int, end: int) -> np.ndarray:
+        """Rows `begin` to `end` of the whole matrix, as a new array.
+
+        `array` is what is kept of it, and `column` that of the entries: 1 for the weights, 2 for the lag.
+        """
+        spread = np.zeros((end - begin, array.shape[1]), array.dtype)
+        spread_rows(array, self._rare, self._place[begin:end], column, spread)
+        return spread
+
+
+class Spread:
+    """The whole matrix of weights, or of their lag, to be read a slice at a time."""
+
+    def __init__(self, features: RareFeatures, array: np.ndarray, column: int, n_features: int) -> None:
+        self.shape = (n_features, array.shape[1])
+        self.dtype, self.itemsize = array.dtype, array.itemsize
+        self._features, self._array, self._column = features, array, column
+
+    def __getitem__(self, key: tuple[slice, slice]) -> np.ndarray:
+        begin, end, _ = key[0].indices(self.shape[0])
+        return self._features.coefficients(self._array, self._column, begin, end)[:, key[1]]
+
+
+def feature_frequency(blocks: Blocks, n_features: int) -> np.ndarray:
+    """Rows that have each feature; reads the blocks once."""
+    frequency = np.zeros(n_features, np.int64)
+    for rows in ReadAhead()(blocks.read, range(len(blocks))):
+        count_features(rows.indices, frequency)
+    return frequency
+
+
+@kernel
+def count_features(indices, frequency):
+    """Add to `frequency` how often each feature is among `indices`."""
+    for f in indices:
+        frequency[f] += 1
+
+
+@kernel
+def count_rare(indices, place):
+    """How many of `indices` are rare features."""
+    n = 0
+    for f in indices:
+        n += place[f] < 0
+    return n
+
+
+@kernel
+def split_rows(rows, place, part, rare):
+    """Divide rows between `part`, with rows of the matrix for features, and `rare`, with lists."""
+    n_frequent, n_rare = 0, 0
+    part.indptr[0] = rare.indptr[0] = 0
+    for i in range(len(rows.labels)):
+        for p in range(rows.indptr[i], rows.indptr[i + 1]):
+            at = place[rows.indices[p]]
+            if at >= 0:
+                part.indices[n_frequent], part.data[n_frequent] = at, rows.data[p]
+                n_frequent += 1
+            else:
+                rare.indices[n_rare], rare.data[n_rare] = -1 - at, rows.data[p]
+                n_rare += 1
+        part.indptr[i + 1], rare.indptr[i + 1] = n_frequent, n_rare
+
+
+@kernel
+def spread_rows(array, rare, place, column, spread):
+    """Write the rows at `place` into `spread`, which is zero."""
+    for r in range(len(place)):
+        at = place[r]
+        if at >= 0:
+            for c in range(array.shape[1]):
+                spread[r, c] = array[at, c]
+        else:
+            begin, size = rare.lists[-1 - at, 0], rare.lists[-1 - at, 1]
+            for e in range(begin, begin + size):
+                spread[r, np.int64(rare.entries[e, 0])] = rare.entries[e, column]

@@ -1,0 +1,116 @@
+"""Rare features as lists: the same model as with a matrix, the same bits after a kill."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+
+from streamsvm import fit, load_model, resume, train
+from streamsvm.errors import Interrupted, RunError
+from streamsvm.kernels import Weights
+from streamsvm.rare import RareFeatures
+from streamsvm.store import open_store
+from streamsvm.stream import Blocks
+
+N, D, K = 240, 60, 40
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(N, D, K))
+
+
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists for features of fewer than half the rows that the commonest has."""
+    monkeypatch.setattr(train, "MANY_CLASSES", 2)
+    real = RareFeatures.__init__
+
+    def init(self: Any, path: Path, frequency: np.ndarray, *args: Any, **options: Any) -> None:
+        # As if the classes were so many that the median feature is rare.
+        scaled = np.where(frequency <= np.median(frequency), 0, 2**40)
+        real(self, path, scaled, *args, **options)
+
+    monkeypatch.setattr(RareFeatures, "__init__", init)
+
+
+@pytest.mark.parametrize("loss", ["ww", "cs"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("inner_passes", [0, 2])
+def test_lists_give_the_model_of_the_matrix(
+    tmp_path: Path, store: Path, request: pytest.FixtureRequest, loss: str, average: bool, inner_passes: int
+) -> None:
+    options: dict[str, Any] = {
+        "passes": 3, "dtype": "float64", "loss": loss, "average": average,
+        "inner_passes": inner_passes, "block_rows": 70, "C": 0.5,
+    }  # fmt: skip
+    expected = fit(store, tmp_path / "matrix", **options)
+    request.getfixturevalue("lists")
+    found = fit(store, tmp_path / "lists", **options)
+    matrix, part = (tmp_path / name / "weights.bin" for name in ("matrix", "lists"))
+    assert 0 < part.stat().st_size < matrix.stat().st_size
+    np.testing.assert_allclose(
+        load_model(tmp_path / "lists").coef_, load_model(tmp_path / "matrix").coef_, rtol=0, atol=1e-11
+    )
+    for name in ("primal", "dual", "accuracy", "progressive_accuracy"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-9), name
+    if average:
+        assert found.average == pytest.approx(expected.average, rel=1e-9)
+
+
+def model_bytes(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (run / "model").iterdir()}
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 6, 8])
+def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, stop_at: int) -> None:
+    """From a log of changes whose lists grew, moved, and were written in part."""
+    options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1"}
+    fit(store, tmp_path / "whole", **options)
+    left = iter([False] * stop_at)
+    with pytest.raises(Interrupted):
+        fit(store, tmp_path / "run", **options, stop=lambda: next(left, True))
+    shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
+    for name in ("weights.bin", "weights-rare.bin", "weights-avg.bin", "marks.bin"):
+        (tmp_path / "run" / name).write_bytes(b"noise")
+    resume(tmp_path / "run", checkpoint_every="1")
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_a_flipped_byte_of_the_lists_is_noticed(tmp_path: Path, store: Path, lists: None) -> None:
+    left = iter([False] * 2)
+    with pytest.raises(Interrupted):
+        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+    (log,) = (tmp_path / "run").glob("changes-*.bin")
+    content = bytearray(log.read_bytes())
+    content[-3] ^= 0x10  # the last part holds lists
+    assert content.rfind(b"SSVMRARE") > content.rfind(b"SSVMWGTS")
+    log.write_bytes(content)
+    with pytest.raises(RunError, match=r"changes-1\.bin is damaged: wrong checksum"):
+        resume(tmp_path / "run")
+
+
+def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
+    with open_store(store) as opened:
+        rows = Blocks(opened, np.array([0, N]), np.dtype(np.float64)).read(0)
+    frequency = np.bincount(rows.indices, minlength=D)
+    limit = int(np.median(frequency))
+    rare = frequency < limit
+    features = RareFeatures(tmp_path / "rare", frequency, 32 * limit, rows.data.dtype, average=True)
+    assert features.n_frequent == np.count_nonzero(~rare)
+    now = np.zeros((features.n_frequent, 8))
+    part, weights = features.split(rows, Weights.create(now, now, 1.0))
+    held = weights.rare
+    numbers, frequent = np.flatnonzero(rare), np.flatnonzero(~rare)
+    for i in range(N):
+        at = slice(rows.indptr[i], rows.indptr[i + 1])
+        expected = dict(zip(rows.indices[at].tolist(), rows.data[at].tolist(), strict=True))
+        a, b = slice(part.indptr[i], part.indptr[i + 1]), slice(held.indptr[i], held.indptr[i + 1])
+        found = dict(zip(frequent[part.indices[a]].tolist(), part.data[a].tolist(), strict=True))
+        found |= dict(zip(numbers[held.indices[b]].tolist(), held.data[b].tolist(), strict=True))
+        assert found == expected
