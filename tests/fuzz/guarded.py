@@ -1,6 +1,6 @@
 """Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
 
-`python tests/fuzz/guarded.py parser|engine after|before`. Numba's own check of bounds does not see the
+`python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not see the
 loads and stores of `streamsvm.simd` and `streamsvm_converters.words`; the processor does.
 """
 
@@ -78,8 +78,11 @@ def check_parser(side: str) -> None:
                 )  # fmt: skip
 
 
-def check_engine(side: str) -> None:
-    """Small problems of all widths, with any duals that a log may bring."""
+def check_engine(side: str, everything: bool = False) -> None:
+    """Small problems of all widths, with any duals that a log may bring.
+
+    Without `everything` only in float32 with the default loss and solver, for compiling takes long.
+    """
     from streamsvm.kernels import (
         N_TALLIES,
         OldDuals,
@@ -99,7 +102,8 @@ def check_engine(side: str) -> None:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
 
     rng = np.random.default_rng(0)
-    for k, d, n, dtype in itertools.product((2, 7, 16, 17, 40), (1, 6), (1, 5), (np.float32, np.float64)):
+    dtypes = (np.float32, np.float64) if everything else (np.float32,)
+    for k, d, n, dtype in itertools.product((2, 7, 16, 17, 40), (1, 6), (1, 5), dtypes):
         dtype, ids_dtype = np.dtype(dtype), dual_id_dtype(k)
         counts = rng.integers(0, d + 1, n)
         indices = np.concatenate([np.sort(rng.permutation(d)[:count]) for count in counts]).astype(np.int32)
@@ -115,8 +119,9 @@ def check_engine(side: str) -> None:
         np.testing.assert_allclose(
             scores[0], data[: indptr[1]] @ now[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
         )
-        for loss in (get_loss(name) for name in MODULES):
-            for solver, odd in itertools.product(range(len(loss.SOLVERS)), (0.0, 1.0, np.inf, np.nan, -1.0)):
+        for loss in [get_loss(name) for name in MODULES][: None if everything else 1]:
+            n_solvers = len(loss.SOLVERS) if everything else 1
+            for solver, odd in itertools.product(range(n_solvers), (0.0, 1.0, np.inf, np.nan, -1.0)):
                 held = rng.integers(0, k, n).astype(np.int32)  # at most k - 1
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
                 starts = np.cumsum(held, dtype=np.int64) - held
@@ -143,4 +148,7 @@ def check_engine(side: str) -> None:
 
 if __name__ == "__main__":
     faulthandler.enable()
-    {"parser": check_parser, "engine": check_engine}[sys.argv[1]](sys.argv[2])
+    if sys.argv[1] == "parser":
+        check_parser(sys.argv[2])
+    else:
+        check_engine(sys.argv[2], everything=sys.argv[1] == "everything")

@@ -30,7 +30,7 @@ from streamsvm.store import layout
 
 CHECKSUMS, LABEL, SEAL = 1, 2, 4  # flags: of libhdf5's headers; a label column is asked for; of our record
 MAX_BYTES = 30_000
-CHILD_SECONDS, CHILD_MEMORY = 10, 2**32
+CHILD_SECONDS, CHILD_MEMORY = 6, 2**32
 TOKENS = (
     b"OHDR",
     b"OCHK",
