@@ -1,7 +1,7 @@
 """Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
 
-`python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not see the
-loads and stores of `streamsvm.simd` and `streamsvm_converters.words`; the processor does.
+`python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not
+see the loads and stores of `streamsvm.simd` and `streamsvm_converters.words`; the processor does.
 """
 
 from __future__ import annotations
