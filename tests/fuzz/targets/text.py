@@ -6,8 +6,10 @@ The first four bytes choose options; the rest is text, cut into several inputs a
 from __future__ import annotations
 
 import math
+import random
 import re
 import struct
+from collections.abc import Callable
 
 from fuzz.plain_parser import MAX_INDEX, Kept, Row, parse, settle, split_lines
 from fuzz.workplace import folder
@@ -160,6 +162,37 @@ def _check_memory(message: str, texts: list[bytes], classes: tuple[str, ...] | N
     assert int(length[1]) == len(lines[int(place[2]) - 1]), message
     assert 24 * (int(length[1]) + 1) > memory, message
     assert len(split_lines(text)) >= int(place[2])
+
+
+def mutate(data: bytes, max_size: int, seed: int, random_bytes: Callable[[bytes, int], bytes]) -> bytes:
+    """Any change, or pairs put in that are written well, or nearly so, in digits of any number."""
+    chance = random.Random(seed)
+    if len(data) < 4 or chance.random() < 0.5:
+        return random_bytes(data, max_size)
+    at = chance.randrange(4, len(data) + 1)
+    return (data[:at] + any_pairs(chance) + data[at:])[:max_size]
+
+
+def any_pairs(chance: random.Random) -> bytes:
+    def digits(least: int, most: int) -> str:
+        kind = chance.random()
+        count = chance.randint(least, most)
+        if kind < 0.2:
+            return chance.choice("09") * count
+        return "".join(chance.choice("0123456789") for _ in range(count))
+
+    pairs, index = [], 0
+    for _ in range(chance.choice((1, 1, 2, 5, 20))):
+        index += chance.choice((1, 1, 1, 9, 1000, 10**6, 0, -1))
+        number = chance.choice(("", "", "", "-", "+")) + digits(0, chance.choice((1, 3, 9, 20)))
+        if chance.random() < 0.7:
+            number += "." + digits(0, chance.choice((1, 6, 9, 17, 40)))
+        if chance.random() < 0.15:
+            number += chance.choice("eE") + chance.choice(("", "-", "+")) + digits(0, 3)
+        name = chance.choice((str(index), str(index), str(index), digits(1, 20)))
+        gap = chance.choice((" ", " ", " ", " ", "  ", "\t", "\r\n1 ", "\n1 ", "\n", "#", ""))
+        pairs.append(f"{name}:{number}{gap}")
+    return chance.choice(("", " ", "\n1 ")).encode() + "".join(pairs).encode()
 
 
 def seeds() -> list[bytes]:
