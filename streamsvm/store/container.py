@@ -31,6 +31,8 @@ class StoredArray(ABC):
     length : int
     dtype : dtype or None
         None for text.
+    width : int
+        Bytes of an element in memory; of text, where its length is not fixed, those of a reference.
     chunk : int
         Elements a chunk.
     """
@@ -38,6 +40,7 @@ class StoredArray(ABC):
     name: str
     length: int
     dtype: np.dtype | None
+    width: int
     chunk: int
     container: Container
 
@@ -86,8 +89,7 @@ class StoredArray(ABC):
 
     def check_held(self) -> None:
         """Refuse a claimed length that the bytes on disk cannot hold, before anything allocates it."""
-        width = 1 if self.dtype is None else self.dtype.itemsize
-        claimed, stored = self.length * width, self.stored_bytes()
+        claimed, stored = self.length * self.width, self.stored_bytes()
         if claimed > stored * MAX_RATIO + SMALL:
             raise StoreError(
                 f"{self.container.path}: array {self.name} claims {self.length} elements, "

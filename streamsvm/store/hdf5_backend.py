@@ -44,6 +44,7 @@ class Hdf5Array(StoredArray):
         self.chunk = max(1, int(dataset.chunks[0] if dataset.chunks else self.length))
         text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype = None if text else dataset.dtype
+        self.width = dataset.dtype.itemsize
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
 

@@ -68,6 +68,7 @@ class ZarrArray(StoredArray):
         self.chunk = max(1, array.chunks[0])
         dtype = np.dtype(array.dtype)
         self.dtype = None if dtype.kind in "OTUS" else dtype
+        self.width = dtype.itemsize
         self._array = array
         self._raw = raw
         self._decode = _decoder_of_ours(raw)
