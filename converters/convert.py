@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
 _CHUNK_FACTOR = 128
-# The share of the memory that a bucket of the spool may take: loaded, sorted, and the sorted one before.
+# The share of the memory that a bucket of the spool may take; one more is loaded while it is in use.
 _BUCKET_FACTOR = 8
 
 
