@@ -224,7 +224,8 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, and the settings.
+        rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, weights_in_memory, and the
+        settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
@@ -314,10 +315,22 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         columns=padded_classes(store.n_classes, dtype),
         memory=settings.memory,
         pooled=settings.keep_duals or settings.inner_passes != 0,
-        shared=_team_bytes(store, settings),
+        shared=_team_bytes(store, settings) + _resident_bytes(store, settings),
         block_rows=settings.block_rows,
     )
     return plan, cut_blocks(store, plan)
+
+
+def _weights_bytes(store: Store, settings: Settings) -> int:
+    """Size of the weights and of their average."""
+    dtype = np.dtype(settings.dtype)
+    return (1 + settings.average) * store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
+
+
+def _resident_bytes(store: Store, settings: Settings) -> int:
+    """What weights take of the budget: all, with their marks, up to a quarter of it; more are files."""
+    size = _weights_bytes(store, settings) + 16 * store.n_features
+    return size if size <= settings.memory // 4 else 0
 
 
 def _team_bytes(store: Store, settings: Settings) -> int:
@@ -346,7 +359,6 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_byt
 
 
 def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
-    dtype = np.dtype(settings.dtype)
     return {
         "event": "plan",
         "rows": store.n_rows,
@@ -355,10 +367,8 @@ def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) 
         "nnz": store.nnz,
         "blocks": len(starts) - 1,
         "planned_bytes": plan.total,
-        "weights_bytes": (1 + settings.average)
-        * store.n_features
-        * padded_classes(store.n_classes, dtype)
-        * dtype.itemsize,
+        "weights_bytes": _weights_bytes(store, settings),
+        "weights_in_memory": _resident_bytes(store, settings) > 0,
         **dataclasses.asdict(settings),
     }
 
@@ -444,7 +454,8 @@ class _Training:
         self.blocks = Blocks(store, starts, self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         self.rare: RareFeatures | None = None
-        if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES:
+        self.in_memory = _resident_bytes(store, self.settings) > 0
+        if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES and not self.in_memory:
             frequency = feature_frequency(self.blocks, store.n_features)
             self.rare = RareFeatures(
                 run.rare, frequency, store.n_classes, self.dtype, average=self.settings.average
@@ -496,12 +507,14 @@ class _Training:
         save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging())
 
     def _map(self) -> Weights:
-        """The weights as of the last commit, over new files."""
-        now = map_array(self.run.weights, self.shape, self.dtype)
+        """The weights as of the last commit, in memory or over new files."""
+        files_of = (self.run.weights, self.run.lag, self.run.marks)
+        weights_file, lag_file, marks_file = (None if self.in_memory else path for path in files_of)
+        now = map_array(weights_file, self.shape, self.dtype)
         lag = np.zeros((0, self.shape[1]), self.dtype)
         if self.settings.average:
-            lag = map_array(self.run.lag, self.shape, self.dtype)
-        marks = map_array(self.run.marks, (self.shape[0], 2), np.dtype(np.uint64))
+            lag = map_array(lag_file, self.shape, self.dtype)
+        marks = map_array(marks_file, (self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
         if self.rare is not None:
             weights = self.rare.with_room(weights)

@@ -228,8 +228,6 @@ class Trial:
         left = {path.name for path in run.iterdir() if not path.name.startswith(("duals-", "changes-"))}
         assert left - {"weights-avg.bin"} == {
             "run.json",
-            "weights.bin",
-            "marks.bin",
             "checkpoint",
             "metrics.jsonl",
             "model",
