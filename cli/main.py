@@ -54,7 +54,9 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        print(f"streamsvm: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        from streamsvm.files import reason
+
+        print(f"streamsvm: {error.filename or 'output'}: {reason(error)}", file=sys.stderr)
         sys.exit(1)
     except MemoryError:
         print("streamsvm: out of memory; give a smaller --memory", file=sys.stderr)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.errors import InputError, PlanError, StoreError
+from streamsvm.files import reason
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
 
 if TYPE_CHECKING:
@@ -292,4 +293,4 @@ def _writing(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{out} cannot be written: {reason(error)}") from error

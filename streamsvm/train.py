@@ -376,16 +376,18 @@ def _locked(run: RunDir):
         with files.locked(run.lock, RunError, f"the run {run.path}"):
             yield
     except OSError as error:
-        raise RunError(f"{error.filename or run.path}: {error.strerror or error}") from error
+        begun = run.settings.exists()
+        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
+        raise RunError(f"{error.filename or run.path}: {files.reason(error)}; then {then}") from error
 
 
 @contextlib.contextmanager
 def _claimed(run: RunDir, *, force: bool):
     """Create the run directory and hold its lock; refuse one that is there unless `force`."""
     try:
-        run.path.mkdir(parents=True, exist_ok=True)
+        files.make_dir(run.path)
     except OSError as error:
-        raise RunError(f"cannot create {run.path}: {error.strerror}") from None
+        raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
         r"run\.json(\.tmp)?|weights(-avg)?\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock|duals-\d+\.bin"
@@ -402,6 +404,7 @@ def _claimed(run: RunDir, *, force: bool):
                 "--force replaces it"
             )
         files.remove(run.settings)  # first: what a crash leaves of the old run must not pass for it
+        files.sync_dir(run.path)
         for path in run.path.iterdir():
             if path != run.lock:
                 files.remove(path)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import syscalls
+from tracer import Plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Ended:
         The instant that was struck.
     stack : list of str
         The functions that it was in, as "file.function".
+    seen : list of str
+        When system calls were watched, those that were counted: kind and path.
     """
 
     code: int | str
@@ -40,6 +44,7 @@ class Ended:
     count: int | None = None
     what: str | None = None
     stack: list[str] = dataclasses.field(default_factory=list)
+    seen: list[str] = dataclasses.field(default_factory=list)
 
 
 class Launcher:
@@ -65,11 +70,19 @@ class Launcher:
         sent: int = signal.SIGKILL,
         lose: bool = False,
         count: bool = True,
+        trace: Plan | None = None,
+        user: int | None = None,
+        clock: int | None = None,
     ) -> Ended:
-        """Run a command; strike with the signal `sent` at instant `at`, or kill it after `delay` seconds."""
+        """Run a command; strike with the signal `sent` at instant `at`, or kill it after `delay` seconds.
+
+        With `trace`, its system calls are watched instead, as the plan says; with `user`, it runs as the
+        user of that number; with `clock`, a seed, its clocks jump.
+        """
         request: dict[str, Any] = {
             "argv": list(map(str, argv)), "cwd": str(cwd), "at": at, "delay": delay,
-            "signal": int(sent), "lose": lose, "count": count,
+            "signal": int(sent), "lose": lose, "count": count, "user": user, "clock": clock,
+            "trace": None if trace is None else dataclasses.asdict(trace),
         }  # fmt: skip
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -86,6 +99,14 @@ def launcher() -> Iterator[Launcher]:
     launched = Launcher()
     yield launched
     launched.close()
+
+
+@pytest.fixture(scope="session")
+def traced(launcher: Launcher) -> Launcher:
+    """The launcher, where system calls can be watched."""
+    if not syscalls.available():
+        pytest.skip("needs seccomp's user notification, on Linux x86-64")
+    return launcher
 
 
 @pytest.fixture(scope="session")
