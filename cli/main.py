@@ -6,7 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, fit, info, predict, resume
+from streamsvm_cli import bus_error, convert, demo, evaluate, fit, info, predict, resume
 
 app = typer.Typer(
     name="streamsvm",
@@ -41,6 +41,7 @@ def run() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     from streamsvm.errors import Interrupted, StreamsvmError
 
+    bus_error.end_with_a_line()
     try:
         app()
     except StreamsvmError as error:

@@ -231,7 +231,7 @@ def convert(
         n_classes=len(classes),
         index_base=base,
         fingerprint=fingerprint,
-        seconds=time.monotonic() - began,
+        seconds=max(time.monotonic() - began, 0.0),
         skipped=counts.skipped,
         repaired=counts.repaired,
         first_errors=tuple(counts.first_errors),

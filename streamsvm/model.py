@@ -110,6 +110,8 @@ def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
         try:
             version = np.lib.format.read_magic(file)
             found = np.lib.format.read_array_header_2_0(file) if version == (2, 0) else None
+        except OSError:  # not damaged, but out of reach
+            raise
         except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
             found = None
         offset = file.tell()

@@ -302,7 +302,7 @@ class ReadAhead:
         try:
             return future.result()
         finally:
-            self.waited += time.perf_counter() - begin
+            self.waited += max(time.perf_counter() - begin, 0.0)
 
 
 def private_memory() -> int:

@@ -568,7 +568,7 @@ class _Training:
                 self.peak = max(self.peak, private_memory())
                 position.blocks_done += 1
                 position.tally = tally.tolist()
-                position.pass_seconds = before + time.perf_counter() - begin
+                position.pass_seconds = before + max(time.perf_counter() - begin, 0.0)
                 if new is not None:
                     position.log_lengths[this_pass] = new.length
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
@@ -711,7 +711,7 @@ class _Training:
             files.sync_tree(self.run.metrics)
         commit(self.run, self.position, self.weights)
         self.checkpoints += 1
-        self.checkpoint_seconds += time.perf_counter() - begin
+        self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
         self.every.restart()
 
     def _interrupt(self) -> None:

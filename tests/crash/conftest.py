@@ -6,9 +6,11 @@ import dataclasses
 import json
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -102,6 +104,25 @@ def launcher() -> Iterator[Launcher]:
 
 
 @pytest.fixture(scope="session")
+def quick_folders() -> Iterator[Path]:
+    """Where folders in memory can be made, on which fsync costs nothing; on the disk if there is no such."""
+    memory = Path("/dev/shm")
+    where = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="streamsvm-test-", dir=where) as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def quick_path(quick_folders: Path) -> Iterator[Path]:
+    """Like tmp_path, but quick, and gone after the test."""
+    folder = Path(tempfile.mkdtemp(dir=quick_folders))
+    os.chmod(folder, 0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
 def traced(launcher: Launcher) -> Launcher:
     """The launcher, where system calls can be watched."""
     if not syscalls.available():
@@ -116,4 +137,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train", "test"):
         packed = resources.files("streamsvm_cli").joinpath("digits", f"digits.{name}.xz").read_bytes()
         (folder / name).write_bytes(lzma.decompress(packed))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def inputs(digits: Path, launcher: Launcher, quick_folders: Path) -> Path:
+    """A folder with text and stores of it: text, s.zarr and s.h5."""
+    folder = quick_folders / "inputs"
+    folder.mkdir()
+    shutil.copyfile(digits / "train", folder / "text")
+    for name in ("s.zarr", "s.h5"):
+        assert launcher("convert", "text", "--out", name, cwd=folder, count=False).code == 0
     return folder
