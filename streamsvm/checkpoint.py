@@ -198,6 +198,7 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
     files.remove(aside)
     for number in numbers[_KEPT:]:
         os.rename(run.commit_path(number), aside)  # so that a crash leaves no half of a commit
+        files.sync_dir(run.checkpoints)
         files.remove(aside)
     needed = {format.duals_name(p) for p in in_use}
     for number in numbers[:_KEPT]:

@@ -392,16 +392,18 @@ def _locked(run: RunDir):
         with files.locked(run.lock, RunError, f"the run {run.path}"):
             yield
     except OSError as error:
-        raise RunError(f"{error.filename or run.path}: {error.strerror or error}") from error
+        begun = run.settings.exists()
+        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
+        raise RunError(f"{error.filename or run.path}: {files.reason(error)}; then {then}") from error
 
 
 @contextlib.contextmanager
 def _claimed(run: RunDir, *, force: bool):
     """Create the run directory and hold its lock; refuse one that is there unless `force`."""
     try:
-        run.path.mkdir(parents=True, exist_ok=True)
+        files.make_dir(run.path)
     except OSError as error:
-        raise RunError(f"cannot create {run.path}: {error.strerror}") from None
+        raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
         r"run\.json(\.tmp)?|weights(-avg|-rare)?\.bin|marks\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
@@ -419,6 +421,7 @@ def _claimed(run: RunDir, *, force: bool):
                 "--force replaces it"
             )
         files.remove(run.settings)  # first: what a crash leaves of the old run must not pass for it
+        files.sync_dir(run.path)
         for path in run.path.iterdir():
             if path != run.lock:
                 files.remove(path)
@@ -622,7 +625,7 @@ class _Training:
                 self.peak = max(self.peak, private_memory())
                 position.blocks_done += 1
                 position.tally = tally.tolist()
-                position.pass_seconds = before + time.perf_counter() - begin
+                position.pass_seconds = before + max(time.perf_counter() - begin, 0.0)
                 if new is not None:
                     position.log_lengths[this_pass] = new.length
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
@@ -772,7 +775,7 @@ class _Training:
             files.sync_tree(self.run.metrics)
         self.checkpoint_bytes += commit(self.run, self.position, self.weights)
         self.checkpoints += 1
-        self.checkpoint_seconds += time.perf_counter() - begin
+        self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
         self.every.restart()
 
     def _interrupt(self) -> None:

@@ -226,8 +226,7 @@ class ZarrContainer(Container):
         except StoreError:
             raise
         except OSError as error:
-            reason = error.strerror or one_line(error)
-            raise StoreError(f"{self.path}: {node or 'root'}: {reason}") from error
+            raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}") from error
         except Exception as error:
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)} ({self._remedy})") from error
 
