@@ -333,6 +333,11 @@ def _resident_bytes(store: Store, settings: Settings) -> int:
     return size if size <= settings.memory // 4 else 0
 
 
+def _are_resident(store: Store, settings: Settings) -> bool:
+    """Whether the weights are in memory, and not memory-mapped files."""
+    return _resident_bytes(store, settings) > 0
+
+
 def _team_bytes(store: Store, settings: Settings) -> int:
     if settings.threads == 1:
         return 0
@@ -368,7 +373,7 @@ def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) 
         "blocks": len(starts) - 1,
         "planned_bytes": plan.total,
         "weights_bytes": _weights_bytes(store, settings),
-        "weights_in_memory": _resident_bytes(store, settings) > 0,
+        "weights_in_memory": _are_resident(store, settings),
         **dataclasses.asdict(settings),
     }
 
@@ -457,7 +462,7 @@ class _Training:
         self.blocks = Blocks(store, starts, self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         self.rare: RareFeatures | None = None
-        self.in_memory = _resident_bytes(store, self.settings) > 0
+        self.in_memory = _are_resident(store, self.settings)
         if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES and not self.in_memory:
             frequency = feature_frequency(self.blocks, store.n_features)
             self.rare = RareFeatures(

@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists for features of fewer than half the rows that the commonest has."""
     monkeypatch.setattr(train, "MANY_CLASSES", 2)
-    monkeypatch.setattr(train, "_resident_bytes", lambda store, settings: 0)
+    monkeypatch.setattr(train, "_are_resident", lambda store, settings: False)
     real = RareFeatures.__init__
 
     def init(self: Any, path: Path, frequency: np.ndarray, *args: Any, **options: Any) -> None:

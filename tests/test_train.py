@@ -406,7 +406,7 @@ def test_weights_in_files_are_those_in_memory(
 ) -> None:
     options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "average": average}
     fit(store, tmp_path / "memory", **options)
-    monkeypatch.setattr("streamsvm.train._resident_bytes", lambda store, settings: 0)
+    monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
     assert not plan(store, **options)["weights_in_memory"]
     fit(store, tmp_path / "files", **options)
     names = {path.name for path in (tmp_path / "files").glob("*.bin")} - {"duals-1.bin", "duals-2.bin"}

@@ -301,6 +301,11 @@ def warm(folder: Path) -> None:
     import streamsvm_converters
     import zarr
 
+    from streamsvm import train
+
+    # As if they were too large for memory: in files, which a crash may leave in any state.
+    train._are_resident = lambda store, settings: False
+
     assert zarr
     assert streamsvm_converters
     text, store, model = (str(folder / name) for name in ("warm.txt", "warm.h5", "warm"))

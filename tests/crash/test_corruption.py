@@ -31,6 +31,7 @@ INTERRUPTED = {
     "interrupted/changes-*.bin": 10,
     "interrupted/checkpoint/*/manifest.json": 10,
     "interrupted/metrics.jsonl": 5,
+    "interrupted/weights*.bin": 3,
 }
 FINISHED = {
     "finished/run.json": 4,
@@ -236,7 +237,7 @@ def damaged_run(new_case, pattern: str, rng: np.random.Generator) -> tuple[Case,
 @pytest.mark.parametrize("number", ROUNDS)
 @pytest.mark.parametrize("pattern", [*INTERRUPTED, *FINISHED])
 def test_runs(new_case, pattern: str, number: int) -> None:
-    """Resume and extend; the metrics and the old model rule nothing."""
+    """Resume and extend; the weights in use, the metrics and the old model rule nothing."""
     rng = np.random.default_rng([number, *pattern.encode()])
     tally: collections.Counter = collections.Counter()
     for turn in range({**INTERRUPTED, **FINISHED}[pattern]):
@@ -251,7 +252,7 @@ def test_runs(new_case, pattern: str, number: int) -> None:
         if resumed != "no effect":
             assert verified == "refused", (case.what, name)
     print(pattern, dict(tally))
-    if pattern.endswith("metrics.jsonl") or "/model/" in pattern:
+    if pattern.endswith(("metrics.jsonl", "weights*.bin")) or "/model/" in pattern:
         assert tally["resume: refused"] == 0
 
 
