@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from streamsvm.errors import RunError
-from streamsvm.kernels import Rare, Weights, kernel
+from streamsvm.kernels import OldDuals, Rare, Weights, kernel, repeats_class
 from streamsvm.rare import RareFeatures
 from streamsvm.simd import LINE
 
@@ -139,9 +139,10 @@ def restore(path: Path, length: int, weights: Weights, features: RareFeatures | 
             sound = (
                 features is not None
                 and _are_places(numbers, len(weights.rare.lists))
-                and 0 <= int(sizes.min()) <= int(sizes.max()) <= columns
+                and 0 <= int(sizes.min()) <= int(sizes.max()) <= features.n_classes
                 and int(sizes.sum()) == part.n_values
-                and bool(((classes >= 0) & (classes < columns) & (classes == np.floor(classes))).all())
+                and bool(((classes >= 0) & (classes < features.n_classes)).all())
+                and _are_sets(classes, sizes, features.n_classes)
             )
             if sound:
                 assert features is not None
@@ -175,6 +176,16 @@ def _are_places(numbers: np.ndarray, length: int) -> bool:
         and int(numbers[-1]) < length
         and bool((numbers[1:] > numbers[:-1]).all())
     )
+
+
+def _are_sets(classes: np.ndarray, sizes: np.ndarray, n_classes: int) -> bool:
+    """Whether the classes, in lists of these sizes, are whole numbers, and in no list twice.
+
+    Compiled code has room for a list with each class once.
+    """
+    ids, starts = classes.astype(np.int64), np.cumsum(sizes) - sizes
+    lists = OldDuals(ids, ids, starts, starts, sizes)
+    return bool((ids == classes).all()) and not repeats_class(lists, np.zeros(n_classes, np.int64))
 
 
 def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> None:

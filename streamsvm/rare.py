@@ -45,6 +45,7 @@ class RareFeatures:
     ----------
     n_frequent : int
         Features that are rows of the matrix.
+    n_classes : int
     width : int
         Numbers in an entry.
     """
@@ -57,7 +58,7 @@ class RareFeatures:
         # Where a feature is: its row of the matrix, or below 0 the complement of its list.
         self._place = np.where(rare, np.cumsum(rare) * -1, np.cumsum(~rare) - 1)
         self._path = path
-        self._n_classes = n_classes
+        self.n_classes = n_classes
         self.width = 2 + average
         self._entries = np.zeros((0, self.width), dtype)
         path.unlink(missing_ok=True)
@@ -96,7 +97,7 @@ class RareFeatures:
 
     def with_room(self, weights: Weights) -> Weights:
         """The weights, with lists that can take any row of the block."""
-        return self.with_entries(weights, 2 * self._longest * self._n_classes)
+        return self.with_entries(weights, 2 * self._longest * self.n_classes)
 
     def with_entries(self, weights: Weights, n_entries: int) -> Weights:
         """The weights, with lists that can take so many entries more."""

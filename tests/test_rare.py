@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from helpers import make_problem, make_store
 
 from streamsvm import fit, load_model, resume, train
+from streamsvm.changes import ChangeLog, restore
 from streamsvm.errors import Interrupted, RunError
 from streamsvm.kernels import Weights
 from streamsvm.rare import RareFeatures
@@ -115,3 +117,27 @@ def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
         found = dict(zip(frequent[part.indices[a]].tolist(), part.data[a].tolist(), strict=True))
         found |= dict(zip(numbers[held.indices[b]].tolist(), held.data[b].tolist(), strict=True))
         assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [([2, 0], None), ([2, 2], "belong"), ([2, K], "belong"), ([2, -1], "belong"), ([2, 0.5], "belong")],
+)
+def test_a_forged_list_is_refused(tmp_path: Path, classes: list[float], message: str | None) -> None:
+    """With a class twice, or one that is none, lists would outgrow the room that kernels count on."""
+
+    def fresh() -> tuple[RareFeatures, Weights]:
+        options: dict[str, Any] = {"n_classes": K, "dtype": np.dtype(np.float32), "average": False}
+        features = RareFeatures(tmp_path / "rare", np.array([0, 10**9]), **options)
+        now = np.zeros((1, 48), np.float32)
+        return features, features.with_entries(Weights.create(now, now[:0], 1.0), 4)
+
+    _, weights = fresh()
+    weights.rare.lists[0], weights.rare.used[0], weights.rare.changed[0] = (0, 2, 2), 2, 1
+    weights.rare.entries[:2] = [(c, 0.5) for c in classes]
+    log = ChangeLog(tmp_path / "changes")
+    log.append(weights)
+    features, weights = fresh()
+    with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
+        weights = restore(log.path, log.length, weights, features)
+        assert weights.rare.entries[:2, 0].tolist() == classes

@@ -34,6 +34,10 @@ class Hdf5Array(StoredArray):
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset) -> None:
         if dataset.shape is None or len(dataset.shape) != 1:
             raise StoreError(f"{container.path}: array {name} has shape {dataset.shape}, expected one axis")
+        if dataset.is_virtual or dataset.external or dataset.file.filename != str(container.path):
+            raise StoreError(
+                f"{container.path}: array {name} lies in another file, and is not read; copy it into this one"
+            )
         self.container: Hdf5Container = container
         self.name = name
         self.length = int(dataset.shape[0])

@@ -329,8 +329,8 @@ def _open_native(container: Container, record: Any, label: str | None) -> Store:
         there = {**describe(array), "sha256": digests.setdefault(name, _text(listed[name], "sha256"))}
         if there != listed[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
             raise StoreError(f"{path}: array {name} has other metadata than the store recorded ({REMEDY})")
-        if array.chunk > layout.MAX_CHUNK:
-            raise StoreError(f"{path}: array {name} has chunks above 2**27 elements ({REMEDY})")
+        if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
+            raise StoreError(f"{path}: array {name} has chunks above 2**27 elements or its length ({REMEDY})")
         array.check_held()
         array.check_chunks()
         arrays[name] = array

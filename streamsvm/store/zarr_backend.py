@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +15,13 @@ import numcodecs
 import numcodecs.blosc
 import numpy as np
 import zarr
+import zstandard
 from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.storage import LocalStore
 
 from streamsvm import files, format
 from streamsvm.errors import StoreError
-from streamsvm.store.container import REMEDY, Container, StoredArray, one_line
+from streamsvm.store.container import REMEDY, SMALL, Container, StoredArray, one_line
 from streamsvm.store.direct import Decode, Readers
 from streamsvm.store.layout import ArraySpec
 
@@ -34,6 +35,14 @@ SAFE_V2_CODECS = {
 
 # Chunks that one task of zarr's fetches and decodes: a fifth faster than one by one, 2 to 8 are alike.
 BATCH = 4
+
+# How many bytes a compressed chunk says that it holds; -1 where zstd leaves it open.
+CLAIMS: dict[str, Callable[[bytes], int]] = {
+    "blosc": lambda head: int.from_bytes(head[4:8], "little"),
+    "zstd": zstandard.frame_content_size,
+}
+CLAIM_BYTES = 32  # enough of a chunk to tell
+MAX_TEXT_RATIO = 2**10
 
 # What anndata, or we, pass text through; all are decoded without being told how they were set.
 TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
@@ -62,6 +71,9 @@ class ZarrArray(StoredArray):
         self._array = array
         self._raw = raw
         self._decode = _decoder_of_ours(raw)
+        codecs = [codec["name"] for codec in raw.get("codecs") or []]  # of format 3; else:
+        codecs = codecs or [codec["id"] for codec in [raw.get("compressor")] if codec]
+        self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         if self._decode is not None:
@@ -70,6 +82,8 @@ class ZarrArray(StoredArray):
             folder = self.container.path / self.name / "c"
             self.container.readers.fill(out, start, self.chunk, folder, self._decode, most, self.outgrows)
             return out
+        for chunk in range(start // self.chunk, -(-stop // self.chunk)):
+            self._check_claim(chunk)
         if self.dtype is not None:
             return np.asarray(self._array[start:stop])
         if np.dtype(self._array.dtype).kind in "OT":
@@ -77,12 +91,33 @@ class ZarrArray(StoredArray):
                 self._check_text(chunk)
         return np.asarray(self._array[start:stop]).astype(object)
 
+    def _chunk_file(self, chunk: int) -> Path:
+        return self.container.path / self.name / self._array.metadata.encode_chunk_key((chunk,))
+
+    def _check_claim(self, chunk: int) -> None:
+        """Refuse a chunk whose first bytes claim that it decodes to much more than a chunk has.
+
+        Its codec would make room for that, or even fill it: a kilobyte of zstd can be 32 MB of zeros.
+        """
+        claim = CLAIMS.get(self._compressor)
+        file = self._chunk_file(chunk)
+        if claim is None or not file.is_file():
+            return
+        with file.open("rb") as opened:
+            claimed = claim(opened.read(CLAIM_BYTES))
+        if self.dtype is not None:
+            most = self.chunk * self.dtype.itemsize
+        else:
+            most = MAX_TEXT_RATIO * file.stat().st_size
+        if claimed > most + SMALL:
+            raise ValueError(f"{file.stat().st_size} bytes claim to be {claimed}, a chunk has {most} at most")
+
     def _check_text(self, chunk: int) -> None:
         """Refuse a text chunk that claims more strings than its bytes can hold.
 
         The text codec makes room for the claimed number before it looks, up to 2**32 strings.
         """
-        file = self.container.path / self.name / self._array.metadata.encode_chunk_key((chunk,))
+        file = self._chunk_file(chunk)
         if not file.is_file():
             return
         payload = file.read_bytes()

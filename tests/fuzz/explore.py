@@ -1,7 +1,8 @@
-"""Look for inputs that break a target, guided by coverage: `python tests/fuzz/explore.py TARGET --help`.
+"""Look for inputs that break a target, guided by coverage: `python tests/fuzz/explore.py --help`.
 
 Needs `pip install -e '.[test,fuzz]'`. What it finds is written to the folder given by --findings; a file
-of its kind, made small, belongs into `tests/fuzz/corpus/TARGET`, which the tests replay.
+of its kind, made small, belongs into `tests/fuzz/corpus/TARGET`, which the tests replay. Options that it
+does not know go to libFuzzer: with `-merge=1 FOLDER` that collects a smallest set of what was discovered.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--work", type=Path, required=True, help="folder for what was discovered; kept")
     parser.add_argument("--findings", type=Path, required=True, help="folder for inputs that break")
-    parser.add_argument("options", nargs="*", help="for libFuzzer, after --")
-    asked = parser.parse_args()
+    asked, options = parser.parse_known_args()
     sys.path.insert(0, str(HERE.parent))
     with atheris.instrument_imports(include=["streamsvm", "streamsvm_converters"], exclude=COMPILED):
         target = importlib.import_module(f"fuzz.targets.{asked.target}")
@@ -57,7 +57,7 @@ def main() -> None:
         "-rss_limit_mb=3000",
         "-len_control=0",
         f"-max_len={getattr(target, 'MAX_BYTES', 4096)}",
-        *asked.options,
+        *options,
         str(work),
         *([str(HERE / "corpus" / asked.target)] if (HERE / "corpus" / asked.target).is_dir() else []),
     ]

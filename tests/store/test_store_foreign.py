@@ -334,3 +334,26 @@ def test_damage_gives_no_other_error(name, tmp_path):
             refused += 1
         target.write_bytes(content)
     assert refused > 12
+
+
+@pytest.mark.parametrize("how", ["raw", "virtual", "link"])
+def test_what_lies_in_other_files_is_not_read(how, tmp_path):
+    """A stranger's file could else name any file of this machine."""
+    path, other = tmp_path / "a.h5ad", tmp_path / "other.h5"
+    write(cells(), path)
+    with h5py.File(path, "a") as file, h5py.File(other, "w") as source:
+        values = file["X/data"][:]
+        del file["X/data"]
+        source["data"] = values
+        if how == "raw":
+            (tmp_path / "raw").write_bytes(values.tobytes())
+            external = [(str(tmp_path / "raw"), 0, values.nbytes)]
+            file.create_dataset("X/data", values.shape, values.dtype, external=external)
+        elif how == "virtual":
+            virtual = h5py.VirtualLayout(values.shape, values.dtype)
+            virtual[:] = h5py.VirtualSource(other, "data", values.shape)
+            file.create_virtual_dataset("X/data", virtual)
+        else:
+            file["X/data"] = h5py.ExternalLink(other, "data")
+    with pytest.raises(StoreError, match="X/data lies in another file"):
+        open_store(path, label="celltype")

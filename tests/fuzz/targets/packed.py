@@ -1,4 +1,4 @@
-"""Compressed text: whatever `Input` hands out is what the decoders of others make of the same bytes.
+"""Compressed text: whatever `Input` hands out, piece by piece, is what it holds when decoded at once.
 
 The first byte chooses the size of the pieces that are asked for; the rest is the file.
 """
@@ -6,11 +6,12 @@ The first byte chooses the size of the pieces that are asked for; the rest is th
 from __future__ import annotations
 
 import bz2
-import contextlib
 import functools
 import gzip
-import io
 import lzma
+import zlib
+from collections.abc import Callable
+from typing import Any
 
 import zstandard
 from fuzz.workplace import allowed, folder
@@ -20,6 +21,12 @@ from streamsvm.errors import InputError
 
 MAX_BYTES = 600
 MOST_TEXT = 2**24
+DECODERS: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
 TOKENS = (
     b"\x1f\x8b\x08",
     b"BZh9",
@@ -50,28 +57,17 @@ def run(data: bytes) -> None:
 
 
 def _unpacked(data: bytes) -> bytes:
-    if data.startswith(b"\x1f\x8b"):
-        return gzip.decompress(data)
-    if data.startswith(b"BZh"):
-        return bz2.decompress(data.rstrip(b"\0"))
-    if data.startswith(b"\xfd7zXZ\0"):
-        return lzma.decompress(data.rstrip(b"\0"), lzma.FORMAT_XZ)
-    if data.startswith(b"\x28\xb5\x2f\xfd"):
-        return _unpacked_zstd(data)
-    return data
-
-
-def _unpacked_zstd(data: bytes) -> bytes:
-    """Without the zero bytes that pad it, of which some may belong to its checksum."""
-    padding = len(data) - len(data.rstrip(b"\0"))
-    for end in range(len(data), len(data) - padding - 1, -1):
-        source = io.BytesIO(data[:end])
-        with (
-            contextlib.suppress(zstandard.ZstdError),
-            zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True) as reader,
-        ):
-            return reader.read()
-    raise AssertionError("no zstd data")
+    """All at once: streams may follow one another, and zero bytes each of them."""
+    new = next((new for magic, new in DECODERS.items() if data.startswith(magic)), None)
+    if new is None:
+        return data
+    text = b""
+    while data:
+        decoder = new()
+        text += decoder.decompress(data)
+        assert decoder.eof, "a truncated stream was taken for whole"
+        data = decoder.unused_data.lstrip(b"\0")
+    return text
 
 
 @functools.cache

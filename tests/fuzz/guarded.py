@@ -1,0 +1,154 @@
+"""Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
+
+`python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not
+see the loads and stores of `streamsvm.simd` and `streamsvm_converters.words`; the processor does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import itertools
+import mmap
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+PAGE = mmap.PAGESIZE
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def guarded(array: np.ndarray, side: str) -> np.ndarray:
+    """A copy that ends where a page without access begins, or that begins where one ends."""
+    space = -(-array.nbytes // PAGE) * PAGE
+    mapped = mmap.mmap(-1, space + PAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+    guard, at = (space, space - array.nbytes) if side == "after" else (0, PAGE)
+    copy = np.frombuffer(mapped, array.dtype, array.size, at).reshape(array.shape)
+    copy[...] = array
+    if _LIBC.mprotect(ctypes.c_void_p(address + guard), ctypes.c_size_t(PAGE), 0) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")
+    return copy
+
+
+def check_parser(side: str) -> None:
+    """Texts that end anywhere, in arrays that end there too."""
+    from fuzz.targets import text as target
+    from streamsvm_converters import kernels
+
+    texts = {seed[4:] for seed in target.seeds()} | {
+        seed[4:].replace(b"\n", b"\r\n") for seed in target.seeds()
+    }
+    texts |= {b"1 " + b" ".join(b"%d:%.*f" % (10**n, m, n / 7) for n in range(9)) for m in range(20)}
+    space, slots = guarded(np.zeros(2**14, np.uint8), side), 2**12
+    wide = {name: np.zeros(slots, np.int64) for name in kernels.Parsed._fields}
+    wide |= {
+        "values": np.zeros(slots),
+        "fault": np.zeros(slots, np.uint8),
+        "untidy": np.zeros(slots, np.bool_),
+    }
+    out = {name: guarded(array, side) for name, array in wide.items()}
+    data, indices = guarded(np.zeros(slots), side), guarded(np.zeros(slots, np.int64), side)
+    indptr, norm2 = guarded(np.zeros(slots, np.int64), side), guarded(np.zeros(slots), side)
+    per_value = {"indices", "values", "hard_slot", "hard_at"}
+
+    def cut(array: np.ndarray, size: int) -> np.ndarray:
+        return array[len(array) - size :] if side == "after" else array[:size]
+
+    for whole in sorted(texts):
+        for end in range(0, len(whole) + 1, 1 if len(whole) < 200 else 7):
+            content = whole[:end] + b"\n"
+            text = cut(space, len(content))
+            text[:] = np.frombuffer(content, np.uint8)
+            n_values, most_rows = len(content) // 4 + 1, len(content) // 8 + 1
+            sizes = {name: n_values if name in per_value else most_rows for name in out}
+            parsed = kernels.Parsed(**{name: cut(out[name], sizes[name]) for name in out})
+            at = 0
+            while at < len(text):
+                at, _, n_rows, _ = kernels.parse(text, at, len(text), 0, np.inf, True, parsed)
+                kernels.repair(parsed, n_rows, np.inf)
+                size = int(parsed.end[n_rows - 1]) if n_rows else 0
+                kernels.settle(
+                    parsed, n_rows, 10**6, cut(data, size), cut(indices, size),
+                    cut(indptr, n_rows + 1), cut(norm2, n_rows),
+                )  # fmt: skip
+
+
+def check_engine(side: str, everything: bool = False) -> None:
+    """Small problems of all widths, with any duals that a log may bring.
+
+    Without `everything` only in float32 with the default loss and solver, for compiling takes long.
+    """
+    from streamsvm.kernels import (
+        N_TALLIES,
+        OldDuals,
+        Pool,
+        Scratch,
+        Weights,
+        drop_zeros,
+        padded_classes,
+        repeats_class,
+        score_rows,
+    )
+    from streamsvm.losses import MODULES, get_loss
+    from streamsvm.rows import Rows
+    from streamsvm.stream import dual_id_dtype
+
+    def guard(named: Any) -> Any:
+        return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
+
+    rng = np.random.default_rng(0)
+    dtypes = (np.float32, np.float64) if everything else (np.float32,)
+    for k, d, n, dtype in itertools.product((2, 7, 16, 17, 40), (1, 6), (1, 5), dtypes):
+        dtype, ids_dtype = np.dtype(dtype), dual_id_dtype(k)
+        counts = rng.integers(0, d + 1, n)
+        indices = np.concatenate([np.sort(rng.permutation(d)[:count]) for count in counts]).astype(np.int32)
+        data = rng.normal(size=len(indices)).astype(dtype)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        labels = rng.integers(0, k, n).astype(np.int32)
+        rows = guard(Rows(data, indices, indptr, labels, np.where(counts > 0, 1.0, 0.0)))
+        K = padded_classes(k, dtype)
+        now, lag = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
+        weights = guard(Weights.create(now, lag, float(n)))
+        scores = guarded(np.zeros((n, k), dtype), side)
+        score_rows(rows, 0, n, guarded(now[:, :k], side), scores)
+        np.testing.assert_allclose(
+            scores[0], data[: indptr[1]] @ now[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
+        )
+        for loss in [get_loss(name) for name in MODULES][: None if everything else 1]:
+            n_solvers = len(loss.SOLVERS) if everything else 1
+            for solver, odd in itertools.product(range(n_solvers), (0.0, 1.0, np.inf, np.nan, -1.0)):
+                held = rng.integers(0, k, n).astype(np.int32)  # at most k - 1
+                ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
+                starts = np.cumsum(held, dtype=np.int64) - held
+                values = rng.choice([0.5, odd], len(ids)).astype(dtype)
+                old = guard(OldDuals(ids, values, starts, starts.copy(), held))
+                old.ids.flags.writeable = old.values.flags.writeable = False  # as a log is mapped
+                assert not repeats_class(old, np.zeros(k, np.int64))
+                empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
+                ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
+                pool = guard(Pool(*empty, *ints))
+                scratch, tally = guard(Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
+                order = guarded(rng.permutation(n), side)
+                arguments = (weights, k, 1.0, loss.MARGINS[0], solver, old, pool, scratch, tally)
+                with np.errstate(all="ignore"):
+                    assert loss.visit(rows, order, 0, n, *arguments) == n
+                    used = pool.counts[: pool.used[1]]
+                    active = guarded(np.flatnonzero(used), side)
+                    begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
+                    loss.revisit(rows, active, begins, weights, 1.0, 1.0, pool, scratch, tally)
+                    drop_zeros(pool)
+                    loss.loss_rows(rows, weights, 0.5, k, 1.0, scratch, tally)
+                weights.now[...] = rng.normal(size=(d, K))
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    if sys.argv[1] == "parser":
+        check_parser(sys.argv[2])
+    else:
+        check_engine(sys.argv[2], everything=sys.argv[1] == "everything")
