@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,20 @@ class Counts:
     bytes_read: int = 0
 
 
+class Place(NamedTuple):
+    """A place in the inputs, between two lines.
+
+    `text` and `line` count bytes of decoded text and lines of the input number `source`, `row` the
+    rows of all inputs; `sha256` is that of the text before it.
+    """
+
+    source: int = 0
+    text: int = 0
+    line: int = 0
+    row: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+
+
 class Batch(NamedTuple):
     """Rows as read: indices as written, labels as codes of the reader's `LabelTable`.
 
@@ -100,6 +115,9 @@ class LibsvmReader:
         Bytes that reading may take, labels included.
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
+    start : Place, optional
+        Where to begin; the text of the input before it must be the same. To begin at ``Place()``
+        has positions kept, which costs hashing the text.
 
     Attributes
     ----------
@@ -111,6 +129,8 @@ class LibsvmReader:
         Where the largest was, for messages.
     sources : list of dict
         Name, size and SHA-256 of each input read to its end.
+    place : Place
+        Behind the last batch drawn, if a `start` was given.
     """
 
     def __init__(
@@ -125,6 +145,7 @@ class LibsvmReader:
         on_error: str,
         memory: int,
         progress: Progress | None = None,
+        start: Place | None = None,
     ) -> None:
         for name, value, choices in (
             ("dtype", dtype, DTYPES),
@@ -155,17 +176,24 @@ class LibsvmReader:
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
         self._block = max(256, min(_BLOCK, memory // _BLOCK_FACTOR))
         self._longest = max(self._block, memory // _LINE_FACTOR)
-        self._number = 0  # of the next row
+        self._start = start
+        self.place = start or Place()
+        self._number = self.place.row  # of the next row
         self._scratch = self._new_scratch(self._block)
 
     def __iter__(self) -> Iterator[Batch]:
         buffer = bytearray(self._block)
-        for path in self._inputs:
+        for nth, path in enumerate(self._inputs[self.place.source :], self.place.source):
             with Input(path) as source:
                 before = self.counts.bytes_read
                 line = held = 0
                 begun = False
                 ended = False
+                lent = 0  # newlines that are not in the text
+                begin, sha256 = 0, hashlib.sha256()  # of the buffer, in the text; of the text before it
+                if self._start is not None and nth == self._start.source:
+                    self._skip(source, sha256)
+                    line, begin, begun = self._start.line, self._start.text, self._start.text > 0
                 while not ended:
                     # One byte stays free for the newline that the last line may lack.
                     count = source.readinto(memoryview(buffer)[held:-1])
@@ -174,6 +202,7 @@ class LibsvmReader:
                     if ended and held and buffer[held - 1] != kernels.NEWLINE:
                         buffer[held] = kernels.NEWLINE
                         held += 1
+                        lent = 1
                     if held < len(buffer) - 1 and not ended:
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
@@ -183,16 +212,39 @@ class LibsvmReader:
                     text = np.frombuffer(buffer, dtype=np.uint8)
                     at = len(_BOM) if not begun and buffer.startswith(_BOM) else 0
                     begun = True
+                    hashed = 0
                     while at < cut:
                         at, line, batch = self._parse(text, buffer, at, cut, line, source.name)
+                        if self._start is not None:
+                            after = min(at, held - lent)
+                            sha256.update(text[hashed:after].data)
+                            hashed = after
+                            if batch is not None:
+                                digest = sha256.hexdigest()
+                                self.place = Place(nth, begin + after, line, self._number, digest)
                         if batch is not None:
                             yield batch
+                    begin += cut
                     self.counts.bytes_read = before + source.size
                     if self._progress:
                         self._progress(self.counts.bytes_read, self._total, self.counts.rows)
                     buffer[: held - cut] = buffer[cut:held]
                     held -= cut
                 self.sources.append(source.record())
+
+    def _skip(self, source: Input, sha256: Any) -> None:
+        """Read the text before the start; `InputError` unless it is what it was."""
+        assert self._start is not None
+        space = memoryview(bytearray(self._block))
+        left = self._start.text
+        while left and (count := source.readinto(space[:left])):
+            sha256.update(space[:count])
+            left -= count
+        if left or sha256.hexdigest() != self._start.sha256:
+            raise InputError(
+                f"{source.name} has changed in its first {self._start.line:,} lines, learned from before; "
+                "bring the old one back, or begin anew"
+            )
 
     def _new_scratch(self, block: int) -> kernels.Parsed:
         """Room for any line of `block` bytes, and for as many rows as a usual block has."""
