@@ -21,7 +21,7 @@ import numpy as np
 from streamsvm import files, format
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
-from streamsvm.settings import Settings
+from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.state import check_log, copy_weights, file_crc
 from streamsvm.stream import Plan
 
@@ -49,6 +49,8 @@ class Position:
         Bytes committed in ``metrics.jsonl``.
     seconds : float
         Time spent training so far, and of it, `pass_seconds` in the pass in progress.
+    stream : dict, optional
+        Of a run over a stream, what `streamsvm.online` needs beside this; its blocks are the batches.
     """
 
     passes_done: int
@@ -59,6 +61,7 @@ class Position:
     metrics_length: int = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0
+    stream: dict[str, Any] | None = None
 
 
 class RunDir:
@@ -96,18 +99,7 @@ class RunDir:
                 f"{self.path} has run format {record.get('version')}, this program writes and resumes "
                 f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
             )
-        try:
-            Settings(**record["settings"])
-            Plan(**record["plan"])
-            store = record["store"]
-            sound = (
-                isinstance(store["path"], str)
-                and isinstance(store["fingerprint"], str)
-                and all(type(store[name]) is int and store[name] > 0 for name in ("n_features", "n_classes"))
-            )
-        except (KeyError, TypeError, ValueError, PlanError):
-            sound = False
-        if not sound:
+        if not _makes_sense(record):
             raise RunError(f"{self.settings} makes no sense, though its checksum fits; fit again")
         return record
 
@@ -123,6 +115,24 @@ class RunDir:
 
     def commit_path(self, number: int) -> Path:
         return self.checkpoints / f"{number:08d}"
+
+
+def _makes_sense(record: dict[str, Any]) -> bool:
+    """Whether ``run.json`` could be one that we wrote, of a fit or of a stream."""
+    try:
+        if record.get("kind") == format.ONLINE:
+            OnlineSettings(**record["settings"])
+            return isinstance(record["input"], dict)
+        Settings(**record["settings"])
+        Plan(**record["plan"])
+        store = record["store"]
+        return (
+            isinstance(store["path"], str)
+            and isinstance(store["fingerprint"], str)
+            and all(type(store[name]) is int and store[name] > 0 for name in ("n_features", "n_classes"))
+        )
+    except (KeyError, TypeError, ValueError, PlanError):
+        return False
 
 
 def commit(run: RunDir, position: Position, weights: Weights) -> None:
@@ -184,12 +194,17 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
 
 def recover(
     run: RunDir,
-    shape: tuple[int, int],
+    shape: tuple[int, int] | None,
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
     names: Sequence[str],
 ) -> tuple[Position | None, list[str]]:
     """Restore the newest undamaged commit into the run's working files.
+
+    Parameters
+    ----------
+    shape : tuple of int, optional
+        Of the weights; None where they grow: then the commit says it.
 
     Returns
     -------
@@ -229,7 +244,7 @@ def recover(
 def read_commit(
     run: RunDir,
     folder: Path,
-    shape: tuple[int, int],
+    shape: tuple[int, int] | None,
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
     names: Sequence[str],
@@ -247,7 +262,8 @@ def read_commit(
             raise RunError(f"{manifest_path} is damaged: its checksum does not match")
         if manifest.get("version") != format.RUN_VERSION:
             raise RunError(f"{manifest_path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
-        if manifest["weights_shape"] != list(shape):
+        found = manifest["weights_shape"]
+        if not (_is_shape(found) if shape is None else found == list(shape)):
             raise RunError(f"{manifest_path} belongs to a run of another shape")
         fields = {field.name for field in dataclasses.fields(Position)}
         position = Position(**{key: value for key, value in manifest.items() if key in fields})
@@ -256,7 +272,7 @@ def read_commit(
             raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
         if not verify:
             return position
-        size = shape[0] * shape[1] * values_dtype.itemsize
+        size = found[0] * found[1] * values_dtype.itemsize
         for name in names:
             path = folder / name
             if path.stat().st_size != size or file_crc(path) != manifest["weights_crc32"][name]:
@@ -274,6 +290,10 @@ def read_commit(
     return position
 
 
+def _is_shape(found: Any) -> bool:
+    return isinstance(found, list) and len(found) == 2 and all(type(n) is int and n >= 0 for n in found)
+
+
 def _is_sound(position: Position) -> bool:
     """Whether a position could be one that `commit` wrote; how it fits the run is the trainer's to check."""
     counts = [position.passes_done, position.blocks_done, position.metrics_length]
@@ -285,4 +305,5 @@ def _is_sound(position: Position) -> bool:
         and len(position.tally) == N_TALLIES
         and len(position.history) == position.passes_done
         and all(isinstance(record, dict) for record in position.history)
+        and isinstance(position.stream, dict | None)
     )

@@ -77,17 +77,20 @@ def _store(
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:
     from streamsvm.checkpoint import RunDir, read_commit, weights_names
-    from streamsvm.kernels import padded_classes
+    from streamsvm.kernels import VISITED, padded_classes
     from streamsvm.model import load_model
     from streamsvm.stream import dual_id_dtype
 
     run = RunDir(path)
     record = run.read_settings()
-    store, settings = record["store"], record["settings"]
+    settings, online = record["settings"], record.get("kind") == format.ONLINE
     dtype = np.dtype(settings["dtype"])
-    shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
-    ids_dtype = dual_id_dtype(store["n_classes"])
-    names = weights_names(settings["average"])
+    shape, ids_dtype = None, np.dtype(np.uint8)
+    if not online:
+        store = record["store"]
+        shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
+        ids_dtype = dual_id_dtype(store["n_classes"])
+    names = weights_names(online or settings["average"])
     commits: list[str] = []
     damage: list[str] = []
     for number in run.commits():
@@ -95,7 +98,10 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
             position = read_commit(
                 run, run.commit_path(number), shape, dtype, ids_dtype, names, verify=verify
             )
-            commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
+            if online:
+                commits.append(f"{int(position.tally[VISITED])} rows done")
+            else:
+                commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:
             damage.append(str(error))
     finished = run.model.exists()
@@ -108,7 +114,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
         raise RunError("; ".join(damage))
     return {
         "kind": "run",
-        "store": store["path"],
+        **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
         "settings": settings,
         "commits": commits,
         "damage": damage,

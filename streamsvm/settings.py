@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from streamsvm.errors import PlanError
 from streamsvm.losses import get_loss
 
+_MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
 _FEW_PASSES = 5  # so many at most, and the average beats the last iterate on unseen rows
 
 
@@ -120,6 +121,43 @@ class Settings:
     def _require(self, good: bool, name: str, wanted: str) -> None:
         if not good:
             raise PlanError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineSettings:
+    """The settings of one pass over a stream; the default of None is replaced by what it stands for.
+
+    Attributes
+    ----------
+    C, loss, margin, solver, dtype
+        As in `Settings`.
+    hash_bits : int, optional
+        Hash the features to 2**hash_bits columns (see `streamsvm.hashing`).
+    seed : int
+        Of the hash.
+
+    Raises
+    ------
+    PlanError
+        If a setting is not valid: says which, and what is.
+    """
+
+    C: float = 1.0
+    loss: str = "ww"
+    margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
+    solver: str = None  # type: ignore[assignment]
+    dtype: str = "float32"
+    hash_bits: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = ("C", "loss", "margin", "solver", "dtype", "seed")
+        checked = Settings(passes=1, **{name: getattr(self, name) for name in names})
+        for name in ("margin", "solver"):
+            object.__setattr__(self, name, getattr(checked, name))
+        bits = self.hash_bits
+        if bits is not None and not (type(bits) is int and 1 <= bits <= _MOST_BITS):
+            raise PlanError(f"hash_bits must be from 1 to {_MOST_BITS}, not {bits!r}")
 
 
 class Interval:
