@@ -1,10 +1,9 @@
 """The hashing trick: any number of features in a fixed number of columns (Weinberger et al. 2009).
 
-Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``, where h is output f of
-the generator SplitMix64 whose seed is the mixed seed of the run: ``mix(key + f γ)``,
-``key = mix(seed + γ)``, in 64 bits (see `streamsvm.kernels.mix`). Features that meet in a column are
-added, and the signs let them cancel on average rather than pile up. f is the index as it stands in
-the text, whatever it counts from.
+Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``, where h is, in 64 bits,
+``mix(key + f γ)`` with ``key = mix(seed + γ)`` (see `streamsvm.kernels.mix`). Features that meet in a
+column are added, and the signs let them cancel on average rather than pile up. f is the index as it
+stands in the text, whatever it counts from.
 """
 
 from __future__ import annotations

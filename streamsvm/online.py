@@ -20,7 +20,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.checkpoint import Position, RunDir, commit, recover, weights_names
-from streamsvm.errors import InputError, Interrupted, PlanError, RunError
+from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StreamsvmError
 from streamsvm.growth import HORIZON, GrowingWeights
 from streamsvm.hashing import hash_rows
 from streamsvm.kernels import (
@@ -173,7 +173,7 @@ def online(
     PlanError
         If a setting is not valid, or the weights would be larger than a file can be.
     InputError
-        If the stream has no rows, or one class only, or raises it.
+        If the stream has no rows, or one class only, or raises it; what was learned before it is committed.
     RunError
         If `out` is there already, cannot be written, or another process uses it.
     Interrupted
@@ -370,7 +370,12 @@ class _Learning:
         try:
             while True:
                 begin = time.perf_counter()
-                batch, stopping = ahead.draw(self.stop)
+                try:
+                    batch, stopping = ahead.draw(self.stop)
+                except StreamsvmError:
+                    if self.position.blocks_done > before:  # a row that is bad does not undo those before
+                        self._commit()
+                    raise
                 self.waited += time.perf_counter() - begin
                 if batch is not None:
                     rows, new, place = batch

@@ -460,5 +460,7 @@ def test_an_error_of_the_stream_passes_through_after_what_came_before_it(tmp_pat
         raise InputError("line 151 is no row")
 
     with pytest.raises(InputError, match="line 151"):
-        online(Listed(*problem, (75,), ended=fail), tmp_path / "run", checkpoint_every="1")
-    assert resume(tmp_path / "run", lambda record: Listed(*problem, (75,))).rows == N
+        online(Listed(*problem, (75,), ended=fail), tmp_path / "run")
+    mended = Listed(*problem, (75,))
+    assert resume(tmp_path / "run", lambda record: mended).rows == N
+    assert mended.drawn == []

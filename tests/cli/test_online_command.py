@@ -189,6 +189,16 @@ def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> 
     assert like["hash"] == model["hash"]
 
 
+def test_real_text_in_one_pass_is_learned_as_well_as_from_a_store(data_folder: Path, tmp_path: Path) -> None:
+    train, test = (data_folder / f"letter.scale{part}.bz2" for part in ("", ".t"))
+    succeeds("online", train, "--out", "online", cwd=tmp_path)
+    succeeds("convert", train, "--out", "train.h5", cwd=tmp_path)
+    succeeds("fit", "train.h5", "--out", "fit", "--passes", 1, "--gap", "none", cwd=tmp_path)
+    ours, theirs = (evaluated(run, test, tmp_path)["accuracy"] for run in ("online", "fit"))
+    assert abs(ours - theirs) < 0.02
+    assert ours > 0.69
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 BAD = "1 1:1 2:1\n2 2:1\noops 1:x\n1 3:1 2:1\n2 1:1\n"
