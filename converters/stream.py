@@ -8,15 +8,14 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from streamsvm_converters.inputs import STDIN
 
 from streamsvm.errors import InputError
+from streamsvm.format import index_dtype
 from streamsvm.rows import Rows
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class TextStream:
@@ -98,7 +97,8 @@ class TextStream:
         Yields
         ------
         rows : Rows
-            Features count from 0 (int64), labels in the order of `classes` and of first appearance.
+            Features count from 0 (int32 while all met so far fit), labels in the order of `classes`
+            and of first appearance.
         new : list of str
             The classes that appear first in these rows.
         place : dict
@@ -123,7 +123,8 @@ class TextStream:
             reader.labels = LabelTable(classes, learns=True)
         known = len(classes)
         for batch in reader:
-            indices = batch.indices - self.index_base
+            indices = np.empty(len(batch.indices), index_dtype(reader.largest + 1))
+            np.subtract(batch.indices, self.index_base, out=indices, casting="same_kind")
             rows = Rows(batch.data, indices, batch.indptr, batch.labels, batch.norm2)
             new = reader.labels.texts()[known:] if reader.labels.count > known else []
             known += len(new)

@@ -356,7 +356,8 @@ class _Learning:
         if not is_compiled(self.loss.visit):
             self.report({"event": "compile"})
         none = np.zeros(0, np.int64)
-        rows = Rows(np.zeros(0, self.dtype), none, np.zeros(1, np.int64), none.astype(np.int32), np.zeros(0))
+        narrow = none.astype(np.int32)
+        rows = Rows(np.zeros(0, self.dtype), narrow, np.zeros(1, np.int64), narrow, np.zeros(0))
         if self.settings.hash_bits is not None:
             rows = hash_rows(rows, self.settings.hash_bits, self.settings.seed)
         self._visit(self._narrowed(rows), none, 0, 0, self.no_duals.segment(0, 0))
