@@ -84,11 +84,14 @@ class TextStream:
     def from_record(cls, record: dict[str, Any]) -> TextStream:
         """The stream that `record` is of; `InputError` if it is none, or an input cannot be read again."""
         try:
+            classes, memory = record["classes"], record["memory"]
             stream = cls(**{name: value for name, value in record.items() if name != "resumable"})
-            resumable = record["resumable"]
+            stream.resumable = record["resumable"]
+            sound = type(memory) is int and (classes is None or all(type(label) is str for label in classes))
         except (KeyError, TypeError, ValueError):
-            raise InputError("what the run says of its input makes no sense; begin anew") from None
-        stream.resumable = resumable
+            sound = False
+        if not sound:
+            raise InputError("what the run says of its input makes no sense; begin anew")
         return stream
 
     def batches(self, place: dict[str, Any] | None, classes: Sequence[str]) -> Iterator[Any]:
@@ -109,8 +112,16 @@ class TextStream:
 
         start = Place()
         if place is not None:
-            start = Place(**place["place"])
-            self.counts, self._sources = Counts(**place["counts"]), list(place["sources"])
+            try:
+                start = Place(**place["place"])
+                self.counts, self._sources = Counts(**place["counts"]), list(place["sources"])
+                sound = all(type(n) is int and n >= 0 for n in start[:-1])
+                sound &= len(self._sources) == start.source < len(self.inputs)
+                sound &= all(type(source["size"]) is int for source in self._sources)
+            except (KeyError, TypeError):
+                sound = False
+            if not sound:
+                raise InputError("what the run says of its place in the input makes no sense; begin anew")
             self._check_sources()
         last = None if self.n_features is None else self.n_features - 1 + self.index_base
         reader = LibsvmReader(

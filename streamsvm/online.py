@@ -308,15 +308,13 @@ class _Learning:
         self.before = self.position.seconds
         self.begin = time.perf_counter()
         self.every.restart()
-        ended_before = self.ended
-        if self._learn_all():
-            ended_before = False
-        self.ended = True
+        learned = self._learn_all()
         if self.visited == 0:
             raise InputError("the input has no rows to learn from")
-        if self.marked[0] != self.visited:
-            self._mark()
-        if not ended_before:
+        if learned or not self.ended:
+            self.ended = True
+            if self.marked[0] != self.visited:
+                self._mark()
             self._commit()
         if len(self.classes) < 2:
             raise InputError(
@@ -343,6 +341,7 @@ class _Learning:
             and len(marked) == 2
             and all(type(n) is int for n in marked)
             and isinstance(state.get("place"), dict)
+            and all(0 <= position.tally[each] < 2**53 for each in (VISITED, CORRECT, CLOCK))
         )
         if not sound:
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; begin anew")

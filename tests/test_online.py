@@ -14,7 +14,7 @@ import reference
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 
-from streamsvm import fit, load_model, open_store
+from streamsvm import fit, format, load_model, open_store
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError
 from streamsvm.growth import HORIZON, GrowingWeights
 from streamsvm.hashing import hash_rows
@@ -375,6 +375,22 @@ def test_a_damaged_commit_gives_way_to_the_one_before(tmp_path, problem) -> None
     result = resume(tmp_path / "run", lambda record: Listed(X, labels, cuts))
     assert "damaged" in result.warnings[0]
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"shape": [D, 32]}, {"shape": [10**9, 10**9]}, {"classes": ["a"] * 17}, {"marked": 1}, {"place": None}],
+)
+def test_a_sealed_commit_of_another_run_is_refused(tmp_path, problem, lie) -> None:
+    X, labels = problem
+    with pytest.raises(Interrupted):
+        online(Listed(X, labels, (60,)), tmp_path / "run", stop=stop_after(1))
+    path = tmp_path / "run/checkpoint/00000001/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["stream"] |= lie
+    path.write_text(json.dumps(format.sealed(manifest)))
+    with pytest.raises(RunError, match="not one of this run"):
+        resume(tmp_path / "run", lambda record: Listed(X, labels, (60,)))
 
 
 def test_a_stream_that_cannot_be_drawn_again_leaves_the_model_of_its_rows(tmp_path, problem) -> None:

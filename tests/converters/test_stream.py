@@ -165,6 +165,9 @@ def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
     assert not TextStream([tmp_path / "a", "/dev/null"]).resumable
     with pytest.raises(InputError, match="makes no sense"):
         TextStream.from_record({**stream.record(), "surprise": 1})
+    for place in ({}, {"place": {"source": 3}, "counts": {}, "sources": []}, {"place": 1, "counts": 1}):
+        with pytest.raises(InputError, match="place in the input makes no sense"):
+            draw(stream, place)
     with pytest.raises(InputError, match="missing cannot be read"):
         TextStream([tmp_path / "missing"])
 
