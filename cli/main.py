@@ -6,7 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
-from streamsvm_cli import bus_error, convert, demo, evaluate, fit, info, predict, resume
+from streamsvm_cli import bus_error, convert, demo, evaluate, fit, info, online, predict, resume
 
 app = typer.Typer(
     name="streamsvm",
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (convert, info, fit, resume, predict, evaluate, demo):
+for module in (convert, info, fit, online, resume, predict, evaluate, demo):
     app.command()(getattr(module, module.__name__.rpartition(".")[2]))
 
 

@@ -103,13 +103,13 @@ def batches(
     text = read_rows(
         [str(data)],
         classes=model.record["classes"],
-        n_features=model.n_features,
+        n_features=None if model.is_hashed else model.n_features,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory,
     )
     for rows, _ in text:
-        yield rows
+        yield model.hashed(rows)
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {counts.unseen_features:,} values of features unknown to the model")

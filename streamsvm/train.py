@@ -207,7 +207,7 @@ def fit(
             "plan": dataclasses.asdict(plan),
         }
         _check_valid(opened, asked)
-        with _claimed(run, force=force):
+        with claimed(run, force=force):
             run.write_settings(record)
             return _Training(run, opened, record, starts, every, report, progress, stop).run_to_end()
 
@@ -269,8 +269,10 @@ def resume(
     every = Interval(checkpoint_every)
     directory = RunDir(run)
     directory.read_settings()  # before the lock file is made, so that a wrong path stays clean
-    with _locked(directory):
+    with locked(directory):
         record = directory.read_settings()
+        if record.get("kind") == format.ONLINE:
+            raise RunError(f"{directory.path} learns from a stream; `streamsvm resume` continues it")
         settings = Settings(**record["settings"])
         path = record["store"]["path"] if store is None else os.path.abspath(store)
         with open_store(path, label=settings.label) as opened:
@@ -391,7 +393,7 @@ def _extended(run: RunDir, record: dict[str, Any], passes: int) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def _locked(run: RunDir):
+def locked(run: RunDir):
     """Hold the run's lock; file system errors inside become `RunError`."""
     try:
         with files.locked(run.lock, RunError, f"the run {run.path}"):
@@ -403,7 +405,7 @@ def _locked(run: RunDir):
 
 
 @contextlib.contextmanager
-def _claimed(run: RunDir, *, force: bool):
+def claimed(run: RunDir, *, force: bool):
     """Create the run directory and hold its lock; refuse one that is there unless `force`."""
     try:
         files.make_dir(run.path)
@@ -419,7 +421,7 @@ def _claimed(run: RunDir, *, force: bool):
         raise RunError(
             f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
-    with _locked(run):
+    with locked(run):
         if run.settings.exists() and not force:
             raise RunError(
                 f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "

@@ -156,12 +156,17 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        from streamsvm import train
+        from streamsvm import online, train
 
-        real_visit = train._Training._visit
+        self.around_visit(train._Training)
+        self.around_visit(online._Learning)
+
+    def around_visit(self, owner: Any) -> None:
+        """Make each call of a kernel that moves weights three instants."""
+        real_visit = owner._visit
 
         @functools.wraps(real_visit)
-        def visit(training: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> int:
+        def visit(training: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> Any:
             self.reach("before visit")
             middle = (begin + end) // 2
             self.reach("half of visit", lambda: real_visit(training, rows, order, begin, middle, *args))
@@ -169,7 +174,7 @@ class Instants:
             self.reach("after visit")
             return reached
 
-        train._Training._visit = visit
+        owner._visit = visit
 
 
 def stack() -> list[str]:
@@ -314,6 +319,7 @@ def warm(folder: Path) -> None:
     for more in (["--loss", "ww"], ["--loss", "cs", "--dtype", "float64"]):
         commands.append(["fit", store, "--out", model, "--force", "--passes", "2", *more])
         commands += [["evaluate", model, store], ["predict", model, text, "--out", text + ".out"]]
+        commands.append(["online", text, "--out", model, "--force", "--hash-bits", "4", *more])
     for command in commands:
         assert run([*command, "--quiet"]) == 0, command
 
