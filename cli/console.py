@@ -136,7 +136,7 @@ def is_store(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(8) == b"\x89HDF\r\n\x1a\n"
-    except OSError:
+    except OSError as error:
         from streamsvm.errors import InputError
 
-        raise InputError(f"{path}: no such file, or it cannot be read") from None
+        raise InputError(f"{path}: {error.strerror or error}; check the path") from None

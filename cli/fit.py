@@ -88,7 +88,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
     )
     console.say(
         f"memory: {format_size(plan['planned_bytes'])} planned of {format_size(plan['memory'])}; "
-        f"weights {format_size(plan['weights_bytes'])}, memory-mapped"
+        f"weights {format_size(plan['weights_bytes'])}, "
+        + ("part of it" if plan["weights_in_memory"] else "memory-mapped")
     )
 
 

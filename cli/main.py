@@ -6,7 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, fit, info, predict, resume
+from streamsvm_cli import bus_error, convert, demo, evaluate, fit, info, online, predict, resume
 
 app = typer.Typer(
     name="streamsvm",
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (convert, info, fit, resume, predict, evaluate, demo):
+for module in (convert, info, fit, online, resume, predict, evaluate, demo):
     app.command()(getattr(module, module.__name__.rpartition(".")[2]))
 
 
@@ -41,6 +41,7 @@ def run() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     from streamsvm.errors import Interrupted, StreamsvmError
 
+    bus_error.end_with_a_line()
     try:
         app()
     except StreamsvmError as error:
@@ -54,7 +55,9 @@ def run() -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        print(f"streamsvm: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        from streamsvm.files import reason
+
+        print(f"streamsvm: {error.filename or 'output'}: {reason(error)}", file=sys.stderr)
         sys.exit(1)
     except MemoryError:
         print("streamsvm: out of memory; give a smaller --memory", file=sys.stderr)

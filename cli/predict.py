@@ -56,12 +56,20 @@ def replacing(out: Path) -> Iterator[TextIO]:
         with out.open("w", encoding="utf-8") as file:
             yield file
         return
+    from streamsvm import files
+
     out = out.resolve()  # a link goes on pointing to what is replaced
     aside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with aside.open("w", encoding="utf-8") as file:
             yield file
+        files.sync_tree(aside)
         os.replace(aside, out)
+        files.sync_dir(out.parent)
+    except OSError as error:
+        if error.filename in (None, str(aside)):
+            error.filename = str(out)
+        raise
     finally:
         aside.unlink(missing_ok=True)
 
@@ -95,13 +103,13 @@ def batches(
     text = read_rows(
         [str(data)],
         classes=model.record["classes"],
-        n_features=model.n_features,
+        n_features=None if model.is_hashed else model.n_features,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory,
     )
     for rows, _ in text:
-        yield rows
+        yield model.hashed(rows)
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {counts.unseen_features:,} values of features unknown to the model")

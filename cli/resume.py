@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console, Every, Json, Quiet, stop_on_signals
 from streamsvm_cli.fit import Reporter, finish
+from streamsvm_cli.online import continue_stream
 
 
 def resume(
@@ -21,8 +22,14 @@ def resume(
 ) -> None:
     """Continue an interrupted run, or extend one."""
     console = Console(quiet=quiet, json=json)
-    from streamsvm import train
+    from streamsvm import format, train
+    from streamsvm.checkpoint import RunDir
 
+    if RunDir(run).read_settings().get("kind") == format.ONLINE:
+        if (passes, store, valid) != (None, None, None):
+            raise typer.BadParameter(f"{run} learns from a stream; --passes, --store, --valid are for fits")
+        continue_stream(console, run, checkpoint_every)
+        return
     with stop_on_signals() as stop:
         result = train.resume(
             run, passes=passes, store=store, valid=valid, checkpoint_every=checkpoint_every,

@@ -2,5 +2,6 @@
 
 from streamsvm_converters.convert import ConvertReport, convert
 from streamsvm_converters.read import TextRows, read_rows
+from streamsvm_converters.stream import TextStream
 
-__all__ = ["ConvertReport", "TextRows", "convert", "read_rows"]
+__all__ = ["ConvertReport", "TextRows", "TextStream", "convert", "read_rows"]

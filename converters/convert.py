@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.errors import InputError, PlanError, StoreError
+from streamsvm.files import reason
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
 _CHUNK_FACTOR = 128
-# The share of the memory that a bucket of the spool may take: loaded, sorted, and the sorted one before.
+# The share of the memory that a bucket of the spool may take; one more is loaded while it is in use.
 _BUCKET_FACTOR = 8
 
 
@@ -250,7 +251,7 @@ def convert(
         n_classes=len(classes),
         index_base=base,
         fingerprint=fingerprint,
-        seconds=time.monotonic() - began,
+        seconds=max(time.monotonic() - began, 0.0),
         skipped=counts.skipped,
         repaired=counts.repaired,
         first_errors=tuple(counts.first_errors),
@@ -312,4 +313,4 @@ def _writing(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{out} cannot be written: {reason(error)}") from error

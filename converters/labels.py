@@ -35,11 +35,13 @@ class LabelTable:
     Parameters
     ----------
     known : sequence of str, optional
-        Labels that have codes 0, 1, ... already; then nothing is learned and others get -1.
+        Labels that have codes 0, 1, ... already.
+    learns : bool, optional
+        Whether other labels get the next codes, or -1; by default only if none is `known`.
     """
 
-    def __init__(self, known: Sequence[str] | None = None) -> None:
-        self.learns = known is None
+    def __init__(self, known: Sequence[str] | None = None, learns: bool | None = None) -> None:
+        self.learns = known is None if learns is None else learns
         self.count = 0
         self._slots = np.full(16, -1, dtype=np.int32)
         self._ends = np.zeros(16, dtype=np.int64)
@@ -48,8 +50,10 @@ class LabelTable:
             texts = [text.encode("utf-8") for text in known]
             self.count = len(texts)
             self._letters = np.frombuffer(b"".join(texts) or b"\0", dtype=np.uint8).copy()
-            self._ends = np.concatenate(([0], np.cumsum([len(text) for text in texts], dtype=np.int64)))
-            self._rebuild(max(16, 1 << (2 * self.count + 1).bit_length()))
+            n_slots = max(16, 1 << (2 * self.count + 1).bit_length())
+            self._ends = np.zeros(n_slots, dtype=np.int64)
+            np.cumsum([len(text) for text in texts], out=self._ends[1 : self.count + 1])
+            self._rebuild(n_slots)
 
     def _rebuild(self, n_slots: int) -> None:
         self._slots = np.full(n_slots, -1, dtype=np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +72,20 @@ class Counts:
     bytes_read: int = 0
 
 
+class Place(NamedTuple):
+    """A place in the inputs, between two lines.
+
+    `text` and `line` count bytes of decoded text and lines of the input number `source`, `row` the
+    rows of all inputs; `sha256` is that of the text before it.
+    """
+
+    source: int = 0
+    text: int = 0
+    line: int = 0
+    row: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+
+
 class Batch(NamedTuple):
     """Rows as read: indices as written (int32, or int64 where one is larger), labels as codes.
 
@@ -115,12 +130,14 @@ class _LongLine(Exception):
 
 
 class _Block(NamedTuple):
-    """Whole lines of text: `scratch.text[at:cut]`."""
+    """Whole lines of text: `scratch.text[at:cut]`, of which the first `real` bytes are the input's own."""
 
     scratch: _Scratch
     at: int
     cut: int
+    real: int
     input: int
+    offset: int  # of the scratch, in the input's text
     name: str
     bytes_read: int  # of all inputs, as stored, once this is done
 
@@ -166,6 +183,9 @@ class LibsvmReader:
         Blocks of text parsed at a time, beside the thread that reads them and takes the rows.
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
+    start : Place, optional
+        Where to begin; the text of the input before it must be the same. To begin at ``Place()``
+        has positions kept, which costs hashing the text.
 
     Attributes
     ----------
@@ -177,6 +197,8 @@ class LibsvmReader:
         Where the largest was, for messages.
     sources : list of dict
         Name, size and SHA-256 of each input read to its end.
+    place : Place
+        Behind the last batch drawn, if a `start` was given.
     """
 
     def __init__(
@@ -192,6 +214,7 @@ class LibsvmReader:
         memory: int,
         threads: int = 1,
         progress: Progress | None = None,
+        start: Place | None = None,
     ) -> None:
         for name, value, choices in (
             ("dtype", dtype, DTYPES),
@@ -221,14 +244,15 @@ class LibsvmReader:
         # The midpoint between the largest number and the next power of two already rounds to infinity.
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
         self._threads = threads
-        in_work = (
-            threads + 4
-        )  # blocks in line, being taken from, read ahead and being filled, and what goes on
+        in_work = threads + 3  # blocks in line or in use, one being filled, and what follows it
         self._block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
         self._longest = max(self._block, memory // _LINE_FACTOR)
         self._free: list[_Scratch] = []
-        self._number = 0  # of the next row
-        self._input = self._line = 0  # where that is
+        self._start = start
+        self.place = start or Place()
+        self._number = self.place.row  # of the next row
+        self._input, self._line = self.place.source, self.place.line  # where that is
+        self._sha256 = hashlib.sha256()  # of the text before it, if there is a `start`
 
     def __iter__(self) -> Iterator[Batch]:
         with contextlib.ExitStack() as stack:
@@ -262,17 +286,21 @@ class LibsvmReader:
 
     def _blocks(self) -> Iterator[_Block]:
         """The text of all inputs, in blocks of whole lines."""
-        before = 0  # bytes of the inputs that have ended
-        for place, path in enumerate(self._inputs):
+        before = self.counts.bytes_read  # of the inputs that have ended
+        for place, path in enumerate(self._inputs[self.place.source :], self.place.source):
             with Input(path) as source:
                 scratch = self._room_for(0)
-                held = 0
+                held = offset = 0
                 begun = ended = False
+                if self._start is not None and place == self._start.source:
+                    self._skip(source)
+                    offset, begun = self._start.text, self._start.text > 0
                 while not ended:
                     buffer = scratch.buffer
                     count = source.readinto(memoryview(buffer)[held : scratch.size])
                     ended = count == 0
                     held += count
+                    real = held
                     if ended and held and buffer[held - 1] != kernels.NEWLINE:
                         buffer[held] = kernels.NEWLINE  # into the margin
                         held += 1
@@ -286,12 +314,25 @@ class LibsvmReader:
                     begun = True
                     rest = self._room_for(held - cut)
                     rest.buffer[: held - cut] = memoryview(buffer)[cut:held]
-                    if ended:
-                        self.sources.append(source.record())
-                    yield _Block(scratch, at, cut, place, source.name, before + source.size)
-                    scratch, held = rest, held - cut
+                    yield _Block(scratch, at, cut, real, place, offset, source.name, before + source.size)
+                    scratch, held, offset = rest, held - cut, offset + cut
                 self._free.append(scratch)
+                self.sources.append(source.record())
                 before += source.size
+
+    def _skip(self, source: Input) -> None:
+        """Read the text before the start; `InputError` unless it is what it was."""
+        assert self._start is not None
+        space = memoryview(bytearray(self._block))
+        left = self._start.text
+        while left and (count := source.readinto(space[:left])):
+            self._sha256.update(space[:count])
+            left -= count
+        if left or self._sha256.hexdigest() != self._start.sha256:
+            raise InputError(
+                f"{source.name} has changed in its first {self._start.line:,} lines, learned from before; "
+                "bring the old one back, or begin anew"
+            )
 
     def _room_for(self, size: int) -> _Scratch:
         """A scratch that holds more than `size` bytes."""
@@ -337,13 +378,21 @@ class LibsvmReader:
     def _batches(self, block: _Block, future: Future[_Round] | None = None) -> Iterator[Batch]:
         """The rows of a block, in rounds if they are many; the first may be on its way."""
         if block.input != self._input:
-            self._input, self._line = block.input, 0
+            self._input, self._line, self._sha256 = block.input, 0, hashlib.sha256()
+        hashed = 0
         while block.at < block.cut:
             done = self._parse(block) if future is None else future.result()
             future = None
-            if done.n_rows and (batch := self._batch(block, done)):
-                yield batch
+            batch = self._batch(block, done) if done.n_rows else None
             self._line += done.lines
+            if self._start is not None:
+                end = min(done.at, block.real)
+                self._sha256.update(block.scratch.text[hashed:end].data)
+                hashed = end
+                digest = self._sha256.hexdigest()
+                self.place = Place(block.input, block.offset + end, self._line, self._number, digest)
+            if batch is not None:
+                yield batch
             block = block._replace(at=done.at)
         if block.scratch.size == self._block:
             self._free.append(block.scratch)

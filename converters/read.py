@@ -41,7 +41,7 @@ def read_rows(
     inputs: Sequence[str | Path],
     *,
     classes: Sequence[str],
-    n_features: int,
+    n_features: int | None,
     index_base: int,
     dtype: str = "float32",
     unseen_label: str = "keep",
@@ -56,8 +56,8 @@ def read_rows(
         Plain or compressed by gzip, bzip2, xz or zstd; read one after another.
     classes : sequence of str
         Label texts by class code.
-    n_features : int
-        Features beyond are dropped and counted.
+    n_features : int, optional
+        Features beyond are dropped and counted; None keeps them all.
     index_base : {0, 1}
         Index of the first feature in the text.
     dtype : {"float32", "float64"}
@@ -89,10 +89,11 @@ def read_rows(
         [inputs] if isinstance(inputs, str | Path) else inputs,
         dtype=dtype,
         lowest_index=index_base,
-        last_index=n_features - 1 + index_base,
+        last_index=None if n_features is None else n_features - 1 + index_base,
         classes=classes,
         unseen_label=unseen_label,
         on_error=on_error,
         memory=memory,
     )
-    return TextRows(reader, index_base, index_dtype(n_features))
+    widest = np.dtype(np.int64) if n_features is None else index_dtype(n_features)
+    return TextRows(reader, index_base, widest)

@@ -15,6 +15,9 @@ import numpy as np
 from streamsvm_converters import kernels
 from streamsvm_converters.libsvm import Batch
 
+from streamsvm.store.checks import row_pieces
+
+_TAKEN = 2**19  # values taken from a sorted bucket at a time: what is done to them finds them in the cache
 _BITS = 6  # of the key that one level sorts by at most: 64 buckets, so that pieces written stay large
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -50,7 +53,7 @@ class Spool:
     seed : int or None
         None keeps the order.
     limit : int
-        Bytes of a bucket in memory; `drain` takes twice as much: loaded, and sorted.
+        Bytes of a bucket in memory.
     expected : int, optional
         Bytes that all rows may take in memory; decides the number of buckets. By default, as many
         as there can be.
@@ -109,7 +112,9 @@ class Spool:
             for piece in self._pieces(bucket):  # just one if they are to be sorted
                 numbers = piece.numbers
                 order = np.argsort(numbers if self._seed is None else row_keys(self._seed, numbers))
-                yield _take(piece, order, shift, index_dtype)
+                sizes = np.diff(piece.indptr)[order]
+                for start, stop in row_pieces(np.cumsum(sizes) - sizes, len(piece.data), _TAKEN):
+                    yield _take(piece, order[start:stop], shift, index_dtype)
             path.unlink()
 
     def __enter__(self) -> Spool:
@@ -203,7 +208,7 @@ def _fill(file: BinaryIO, array: np.ndarray) -> None:
 
 def _take(batch: Batch, order: np.ndarray, shift: int, index_dtype: np.dtype) -> Batch:
     """Rows `order` of a batch, as new arrays."""
-    nnz = len(batch.data)
+    nnz = int(np.diff(batch.indptr)[order].sum())
     data, indices = np.empty(nnz, batch.data.dtype), np.empty(nnz, index_dtype)
     indptr = np.empty(len(order) + 1, np.int64)
     kernels.gather(batch.data, batch.indices, batch.indptr, order, shift, data, indices, indptr)

@@ -63,6 +63,7 @@ def publish(made: Path, out: Path) -> None:
     """Move the complete and durable `made` from the work folder of `out` to its place."""
     previous = work_folder(out) / _PREVIOUS
     if out.is_dir() and not out.is_symlink():  # a folder cannot be replaced in one step
+        sync_dir(out.parent)  # the work folder's own name, before the older output moves into it
         os.rename(out, previous)
         try:
             os.rename(made, out)

@@ -21,7 +21,7 @@ from streamsvm import files, format
 from streamsvm.changes import ChangeLog, check_changes, size_of_changes
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
-from streamsvm.settings import Settings
+from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.state import check_log
 from streamsvm.stream import Plan
 
@@ -52,6 +52,8 @@ class Position:
         The log of changed weights, 0 before there is one, and the bytes committed in it.
     seconds : float
         Time spent training so far, and of it, `pass_seconds` in the pass in progress.
+    stream : dict, optional
+        Of a run over a stream, what `streamsvm.online` needs beside this; its blocks are the batches.
     """
 
     passes_done: int
@@ -64,6 +66,7 @@ class Position:
     changes_length: int = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0
+    stream: dict[str, Any] | None = None
 
 
 class RunDir:
@@ -106,18 +109,7 @@ class RunDir:
                 f"{self.path} has run format {record.get('version')}, this program writes and resumes "
                 f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
             )
-        try:
-            Settings(**record["settings"])
-            Plan(**record["plan"])
-            store = record["store"]
-            sound = (
-                isinstance(store["path"], str)
-                and isinstance(store["fingerprint"], str)
-                and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
-            )
-        except (KeyError, TypeError, ValueError, PlanError):
-            sound = False
-        if not sound:
+        if not _makes_sense(record):
             raise RunError(f"{self.settings} makes no sense, though its checksum fits; fit again")
         return record
 
@@ -135,13 +127,32 @@ class RunDir:
         return self.checkpoints / f"{number:08d}"
 
 
-def commit(run: RunDir, position: Position, weights: Weights) -> int:
+def _makes_sense(record: dict[str, Any]) -> bool:
+    """Whether ``run.json`` could be one that we wrote, of a fit or of a stream."""
+    try:
+        if record.get("kind") == format.ONLINE:
+            OnlineSettings(**record["settings"])
+            return isinstance(record["input"], dict)
+        Settings(**record["settings"])
+        Plan(**record["plan"])
+        store = record["store"]
+        return (
+            isinstance(store["path"], str)
+            and isinstance(store["fingerprint"], str)
+            and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
+        )
+    except (KeyError, TypeError, ValueError, PlanError):
+        return False
+
+
+def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = False) -> int:
     """Make `position` the state that a crash falls back to; return the bytes of weights written.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. Raises
-    `RunError` if its sums are not finite, and leaves the commits as they are.
+    `RunError` if its sums are not finite, and leaves the commits as they are. With `anew` the weights
+    are laid out anew since the last one.
     """
-    size = write_changes(run, position, weights)
+    size = write_changes(run, position, weights, anew)
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
     aside = run.checkpoints / _ASIDE
@@ -172,14 +183,15 @@ def commit(run: RunDir, position: Position, weights: Weights) -> int:
     return size
 
 
-def write_changes(run: RunDir, position: Position, weights: Weights) -> int:
+def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool) -> int:
     """Append the weights that changed to their log, or begin one with all of them; move `position`.
 
     A new log when most changed costs at most twice as much, and does not depend on the one before.
     """
     changed, known = size_of_changes(weights)
     size = weights.now.itemsize * (2 if len(weights.lag) else 1)
-    if position.changes_number == 0 or 2 * changed > known or position.changes_length > 2 * known * size:
+    anew |= position.changes_number == 0 or position.changes_length > 2 * known * size
+    if anew or 2 * changed > known:
         position.changes_number += 1
         position.changes_length = 0
         weights.marks[:, 0] |= weights.marks[:, 1]
@@ -198,6 +210,7 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
     files.remove(aside)
     for number in numbers[_KEPT:]:
         os.rename(run.commit_path(number), aside)  # so that a crash leaves no half of a commit
+        files.sync_dir(run.checkpoints)
         files.remove(aside)
     needed = {format.duals_name(p) for p in in_use}
     for number in numbers[:_KEPT]:
@@ -214,12 +227,17 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
 
 def recover(
     run: RunDir,
-    shape: tuple[int, int],
+    shape: tuple[int, int] | None,
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
     average: bool,
 ) -> tuple[Position | None, list[str]]:
     """Find the newest undamaged commit, and cut the run's files to it.
+
+    Parameters
+    ----------
+    shape : tuple of int, optional
+        Of the weights; None where they grow: then the commit says it.
 
     Returns
     -------
@@ -257,7 +275,7 @@ def recover(
 def read_commit(
     run: RunDir,
     folder: Path,
-    shape: tuple[int, int],
+    shape: tuple[int, int] | None,
     values_dtype: np.dtype,
     ids_dtype: np.dtype,
     average: bool,
@@ -275,13 +293,16 @@ def read_commit(
             raise RunError(f"{manifest_path} is damaged: its checksum does not match")
         if manifest.get("version") != format.RUN_VERSION:
             raise RunError(f"{manifest_path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
-        if manifest["weights_shape"] != list(shape):
+        found = manifest["weights_shape"]
+        if not (_is_shape(found) if shape is None else found == list(shape)):
             raise RunError(f"{manifest_path} belongs to a run of another shape")
         fields = {field.name for field in dataclasses.fields(Position)}
         position = Position(**{key: value for key, value in manifest.items() if key in fields})
         position.log_lengths = {int(p): length for p, length in manifest["log_lengths"].items()}
         if not _is_sound(position):
             raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
+        if position.stream is not None and position.stream.get("shape") != found:
+            raise RunError(f"{manifest_path} is not one of this run: it says two shapes of the weights")
         if not verify:
             return position
         changes = run.changes(position.changes_number)
@@ -299,6 +320,10 @@ def read_commit(
     return position
 
 
+def _is_shape(found: Any) -> bool:
+    return isinstance(found, list) and len(found) == 2 and all(type(n) is int and n >= 0 for n in found)
+
+
 def _is_sound(position: Position) -> bool:
     """Whether a position could be one that `commit` wrote; how it fits the run is the trainer's to check."""
     counts = [position.passes_done, position.blocks_done, position.metrics_length]
@@ -311,4 +336,5 @@ def _is_sound(position: Position) -> bool:
         and len(position.tally) == N_TALLIES
         and len(position.history) == position.passes_done
         and all(isinstance(record, dict) for record in position.history)
+        and isinstance(position.stream, dict | None)
     )

@@ -1,8 +1,9 @@
-"""Files that survive a crash: write aside, fsync, rename; and locks that die with their process."""
+"""Files that survive a crash: write aside, fsync, rename; locks that die with their process; refusals."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -10,6 +11,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streamsvm.errors import StreamsvmError
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "use a file system that holds files of this size",
+    errno.EACCES: "change the permissions, or use another place",
+    errno.EPERM: "change the permissions, or use another place",
+    errno.EROFS: "use a place that can be written to",
+    errno.EIO: "check the disk and its connection",
+    errno.ESTALE: "check the connection to the file server",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENOLCK: "use a file system with locks, or mount this one with them",
+    errno.EOPNOTSUPP: "use a file system with locks, or mount this one with them",
+}
+
+
+def reason(error: OSError) -> str:
+    """What the system refused, in its words, and what helps."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return (error.strerror or str(error)) + (f"; {remedy}" if remedy else "")
 
 
 def sync_dir(path: Path) -> None:
@@ -32,6 +53,14 @@ def sync_tree(path: Path) -> None:
             with open(os.path.join(folder, name), "rb") as file:
                 os.fsync(file.fileno())
         sync_dir(Path(folder))
+
+
+def make_dir(path: Path) -> None:
+    """Make the folder `path`, and those it lies in, durably; it may be there already."""
+    if not path.is_dir():
+        make_dir(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_dir(path.parent)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -66,6 +95,8 @@ def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise error(f"{what} is in use by another process; wait for it, or stop it") from None
+        except OSError as refused:  # some network file systems have no locks
+            raise error(f"{what}: {path} cannot be locked: {reason(refused)}") from None
         yield
     finally:
         os.close(handle)

@@ -29,6 +29,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 RUN_VERSION = 3
 RUN_JSON = "run.json"
+ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
 LAG = "weights-avg.bin"
 MARKS = "marks.bin"
@@ -50,6 +51,7 @@ def changes_name(number: int) -> str:
 # -- model -----------------------------------------------------------------------------------------
 
 MODEL_VERSION = 1
+HASHED_MODEL_VERSION = 2  # whose features are hashed, which a reader of version 1 would not do
 MODEL = "model"
 MODEL_JSON = "model.json"
 COEF = "coef.npy"

@@ -77,25 +77,29 @@ def _store(
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:
     from streamsvm.checkpoint import RunDir, read_commit
-    from streamsvm.kernels import padded_classes
+    from streamsvm.kernels import VISITED
     from streamsvm.model import load_model
-    from streamsvm.settings import Settings
+    from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.stream import dual_id_dtype
 
     run = RunDir(path)
     record = run.read_settings()
-    store, settings = record["store"], Settings(**record["settings"])
+    online = record.get("kind") == format.ONLINE
+    settings: Any = (OnlineSettings if online else Settings)(**record["settings"])
     dtype = np.dtype(settings.dtype)
-    shape = (store["n_features"], padded_classes(store["n_classes"], dtype))
-    ids_dtype = dual_id_dtype(store["n_classes"])
+    ids_dtype = dual_id_dtype(1 if online else record["store"]["n_classes"])
+    average = online or settings.average
     commits: list[str] = []
     damage: list[str] = []
     for number in run.commits():
         try:
             position = read_commit(
-                run, run.commit_path(number), shape, dtype, ids_dtype, settings.average, verify=verify
+                run, run.commit_path(number), None, dtype, ids_dtype, average, verify=verify
             )
-            commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
+            if online:
+                commits.append(f"{int(position.tally[VISITED])} rows done")
+            else:
+                commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:
             damage.append(str(error))
     finished = run.model.exists()
@@ -108,7 +112,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
         raise RunError("; ".join(damage))
     return {
         "kind": "run",
-        "store": store["path"],
+        **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
         "settings": record["settings"],
         "commits": commits,
         "damage": damage,

@@ -34,6 +34,7 @@ def save_model(
     *,
     lag: np.ndarray | None = None,
     lagging: float = 0.0,
+    columns: np.ndarray | None = None,
 ) -> None:
     """Write ``model.json`` and ``coef.npy`` into `folder`, replacing a model that is there.
 
@@ -43,6 +44,8 @@ def save_model(
         Only the first ``len(record["classes"])`` columns are kept.
     lag : ndarray of the same shape, optional
         To subtract, `lagging` times.
+    columns : ndarray of int64, optional
+        The column of each class, where they do not stand in the order of ``record["classes"]``.
     record : dict
         What the model is; equal records and weights give equal bytes.
     """
@@ -57,10 +60,12 @@ def save_model(
             {"descr": weights.dtype.str, "fortran_order": False, "shape": (n_features, n_classes)},
         )
         step = max(1, _PIECE // (n_classes * weights.itemsize))
+        kept = slice(n_classes) if columns is None else columns
         for at in range(0, n_features, step):
-            piece = np.ascontiguousarray(weights[at : at + step, :n_classes])
+            piece = np.ascontiguousarray(weights[at : at + step, kept])
             if lag is not None:
-                piece = piece - weights.dtype.type(lagging) * lag[at : at + step, :n_classes]
+                piece = piece - weights.dtype.type(lagging) * lag[at : at + step, kept]
+            piece = np.ascontiguousarray(piece)
             crc = zlib.crc32(piece.data, crc)
             file.write(piece.data)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, "coef_crc32": crc})
@@ -91,10 +96,13 @@ def load_model(path: str | Path) -> Model:
         record = json.loads(header.read_bytes())
         if not format.is_sealed(record):
             raise ModelError(f"{header} is damaged: its checksum does not match")
-        if record["version"] != format.MODEL_VERSION:
-            raise ModelError(f"{header} has model format {record['version']}, not {format.MODEL_VERSION}")
+        known = format.HASHED_MODEL_VERSION if record.get("hash") else format.MODEL_VERSION
+        if record["version"] != known:
+            raise ModelError(f"{header} has model format {record['version']}, not {known}")
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
+        if record.get("hash") and 2 ** record["hash"]["bits"] != record["n_features"]:
+            raise ModelError(f"{header} is damaged: its hash does not lead to its features")
         coef = _map_coef(folder / format.COEF, record)
     except FileNotFoundError as error:
         if (path / format.RUN_JSON).exists():
@@ -165,7 +173,7 @@ class Model:
         The labels as they stood in the training data.
     n_features : int
     record : dict
-        All that ``model.json`` says.
+        All that ``model.json`` says. If it has a ``hash``, features are those of `hashed` rows.
     """
 
     def __init__(self, coef: np.ndarray, record: dict[str, Any]) -> None:
@@ -179,20 +187,43 @@ class Model:
 
         Labels are in this model's codes, -1 where it does not know them. Raises `StoreError` if the
         store has features that the model lacks, or counts them differently, or, if `labelled`, none
-        of its labels is known.
+        of its labels is known; `ModelError` if the model hashes features that the store does not number.
         """
         from streamsvm.stream import ReadAhead, blocks_to_score
 
+        base, n_features, shift = self.record.get("index_base"), self.n_features, 0
+        if self.is_hashed and store.index_base is None:
+            raise ModelError(
+                f"the model hashes the numbers of features in text, and those of {store.path} have none"
+            )
+        if self.is_hashed:
+            base, n_features, shift = store.index_base, store.n_features, store.index_base or 0
+        elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
+            base, n_features, shift = 1, self.n_features - 1, 1
         blocks = blocks_to_score(
             store,
             classes=self.record["classes"],
-            n_features=self.n_features,
-            index_base=self.record.get("index_base"),
+            n_features=n_features,
+            index_base=base,
             dtype=self.coef_.dtype,
             memory=memory,
             labelled=labelled,
         )
-        yield from ReadAhead()(blocks.read, range(len(blocks)))
+        for rows in ReadAhead()(blocks.read, range(len(blocks))):
+            yield self.hashed(rows._replace(indices=rows.indices + shift) if shift else rows)
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether features are hashed to the model's columns."""
+        return bool(self.record.get("hash"))
+
+    def hashed(self, rows: Rows) -> Rows:
+        """Rows with the indices of the text, hashed as in training; the same if the model hashes nothing."""
+        if not self.is_hashed:
+            return rows
+        from streamsvm.hashing import hash_rows
+
+        return hash_rows(rows, self.record["hash"]["bits"], self.record["hash"]["seed"])
 
     def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
         """Scores of `rows`, some at a time: an array of at most `memory` bytes, or of one row.

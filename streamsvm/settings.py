@@ -13,6 +13,7 @@ from streamsvm.errors import PlanError
 from streamsvm.losses import get_loss
 
 _LARGEST = sys.float_info.max
+_MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
 _FEW_PASSES = 5  # so many at most, and the average beats the last iterate on unseen rows
 
 
@@ -133,6 +134,43 @@ def _is_whole(value: Any, least: int) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineSettings:
+    """The settings of one pass over a stream; the default of None is replaced by what it stands for.
+
+    Attributes
+    ----------
+    C, loss, margin, solver, dtype
+        As in `Settings`.
+    hash_bits : int, optional
+        Hash the features to 2**hash_bits columns (see `streamsvm.hashing`).
+    seed : int
+        Of the hash.
+
+    Raises
+    ------
+    PlanError
+        If a setting is not valid: says which, and what is.
+    """
+
+    C: float = 1.0
+    loss: str = "ww"
+    margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
+    solver: str = None  # type: ignore[assignment]
+    dtype: str = "float32"
+    hash_bits: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = ("C", "loss", "margin", "solver", "dtype", "seed")
+        checked = Settings(passes=1, **{name: getattr(self, name) for name in names})
+        for name in ("margin", "solver"):
+            object.__setattr__(self, name, getattr(checked, name))
+        bits = self.hash_bits
+        if bits is not None and not (type(bits) is int and 1 <= bits <= _MOST_BITS):
+            raise PlanError(f"hash_bits must be from 1 to {_MOST_BITS}, not {bits!r}")
 
 
 class Interval:

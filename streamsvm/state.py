@@ -15,10 +15,20 @@ from streamsvm.errors import RunError
 from streamsvm.kernels import OldDuals, Pool, repeats_class
 
 
-def map_array(path: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    """An array of zeros over the new file `path`, which takes no disk where it stays zero."""
+def map_array(
+    path: Path | None, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool = True
+) -> np.ndarray:
+    """An array over the file `path`, or in memory. It is zero, and takes no disk where it stays so.
+
+    If not `fresh`, the file's content begins the array.
+
+    A mapped file may exceed memory. For that the system writes to disk whatever changed, again and
+    again: more than all else that a fit writes.
+    """
     size = shape[0] * shape[1] * dtype.itemsize
-    with path.open("wb") as file:
+    if path is None:
+        return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape) if size else np.zeros(shape, dtype)
+    with path.open("wb" if fresh else "r+b") as file:
         file.truncate(size)
     if size == 0:
         return np.zeros(shape, dtype)

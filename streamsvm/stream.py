@@ -121,6 +121,7 @@ def _too_small(store: Store, plan: Plan) -> str:
     need = plan.fixed + LIVE_BLOCKS * (plan.row_bytes + plan.nnz_bytes * longest)
     entry = plan.pool_bytes // max(plan.pool_entries, 1)
     need = max(need + store.n_classes * entry, int(need / (1 - _POOL_SHARE))) + 8
+    need = -(-4 * need // 3)  # of which a quarter may go to weights that so large a budget keeps in memory
     return (
         f"{store.path}: a memory budget of {plan.memory:,} bytes cannot hold a row of {longest:,} non-zeros "
         f"and its scratch; give at least {need:,} (--memory {-(-need // 2**20)}M)"
@@ -302,7 +303,7 @@ class ReadAhead:
         try:
             return future.result()
         finally:
-            self.waited += time.perf_counter() - begin
+            self.waited += max(time.perf_counter() - begin, 0.0)
 
 
 def private_memory() -> int:

@@ -207,7 +207,7 @@ def fit(
             "plan": dataclasses.asdict(plan),
         }
         _check_valid(opened, asked)
-        with _claimed(run, force=force):
+        with claimed(run, force=force):
             run.write_settings(record)
             return _Training(run, opened, record, starts, every, report, progress, stop).run_to_end()
 
@@ -224,7 +224,8 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, and the settings.
+        rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, weights_in_memory, and the
+        settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
@@ -268,8 +269,10 @@ def resume(
     every = Interval(checkpoint_every)
     directory = RunDir(run)
     directory.read_settings()  # before the lock file is made, so that a wrong path stays clean
-    with _locked(directory):
+    with locked(directory):
         record = directory.read_settings()
+        if record.get("kind") == format.ONLINE:
+            raise RunError(f"{directory.path} learns from a stream; `streamsvm resume` continues it")
         settings = Settings(**record["settings"])
         path = record["store"]["path"] if store is None else os.path.abspath(store)
         with open_store(path, label=settings.label) as opened:
@@ -314,10 +317,27 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         columns=padded_classes(store.n_classes, dtype),
         memory=settings.memory,
         pooled=settings.keep_duals or settings.inner_passes != 0,
-        shared=_team_bytes(store, settings),
+        shared=_team_bytes(store, settings) + _resident_bytes(store, settings),
         block_rows=settings.block_rows,
     )
     return plan, cut_blocks(store, plan)
+
+
+def _weights_bytes(store: Store, settings: Settings) -> int:
+    """Size of the weights and of their average."""
+    dtype = np.dtype(settings.dtype)
+    return (1 + settings.average) * store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
+
+
+def _resident_bytes(store: Store, settings: Settings) -> int:
+    """What weights take of the budget: all, with their marks, up to a quarter of it; more are files."""
+    size = _weights_bytes(store, settings) + 16 * store.n_features
+    return size if size <= settings.memory // 4 else 0
+
+
+def _are_resident(store: Store, settings: Settings) -> bool:
+    """Whether the weights are in memory, and not memory-mapped files."""
+    return _resident_bytes(store, settings) > 0
 
 
 def _team_bytes(store: Store, settings: Settings) -> int:
@@ -346,7 +366,6 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_byt
 
 
 def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
-    dtype = np.dtype(settings.dtype)
     return {
         "event": "plan",
         "rows": store.n_rows,
@@ -355,10 +374,8 @@ def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) 
         "nnz": store.nnz,
         "blocks": len(starts) - 1,
         "planned_bytes": plan.total,
-        "weights_bytes": (1 + settings.average)
-        * store.n_features
-        * padded_classes(store.n_classes, dtype)
-        * dtype.itemsize,
+        "weights_bytes": _weights_bytes(store, settings),
+        "weights_in_memory": _are_resident(store, settings),
         **dataclasses.asdict(settings),
     }
 
@@ -376,22 +393,24 @@ def _extended(run: RunDir, record: dict[str, Any], passes: int) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def _locked(run: RunDir):
+def locked(run: RunDir):
     """Hold the run's lock; file system errors inside become `RunError`."""
     try:
         with files.locked(run.lock, RunError, f"the run {run.path}"):
             yield
     except OSError as error:
-        raise RunError(f"{error.filename or run.path}: {error.strerror or error}") from error
+        begun = run.settings.exists()
+        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
+        raise RunError(f"{error.filename or run.path}: {files.reason(error)}; then {then}") from error
 
 
 @contextlib.contextmanager
-def _claimed(run: RunDir, *, force: bool):
+def claimed(run: RunDir, *, force: bool):
     """Create the run directory and hold its lock; refuse one that is there unless `force`."""
     try:
-        run.path.mkdir(parents=True, exist_ok=True)
+        files.make_dir(run.path)
     except OSError as error:
-        raise RunError(f"cannot create {run.path}: {error.strerror}") from None
+        raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
         r"run\.json(\.tmp)?|weights(-avg|-rare)?\.bin|marks\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
@@ -402,13 +421,14 @@ def _claimed(run: RunDir, *, force: bool):
         raise RunError(
             f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
-    with _locked(run):
+    with locked(run):
         if run.settings.exists() and not force:
             raise RunError(
                 f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
                 "--force replaces it"
             )
         files.remove(run.settings)  # first: what a crash leaves of the old run must not pass for it
+        files.sync_dir(run.path)
         for path in run.path.iterdir():
             if path != run.lock:
                 files.remove(path)
@@ -444,7 +464,8 @@ class _Training:
         self.blocks = Blocks(store, starts, self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         self.rare: RareFeatures | None = None
-        if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES:
+        self.in_memory = _are_resident(store, self.settings)
+        if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES and not self.in_memory:
             frequency = feature_frequency(self.blocks, store.n_features)
             self.rare = RareFeatures(
                 run.rare, frequency, store.n_classes, self.dtype, average=self.settings.average
@@ -496,12 +517,14 @@ class _Training:
         save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging())
 
     def _map(self) -> Weights:
-        """The weights as of the last commit, over new files."""
-        now = map_array(self.run.weights, self.shape, self.dtype)
+        """The weights as of the last commit, in memory or over new files."""
+        files_of = (self.run.weights, self.run.lag, self.run.marks)
+        weights_file, lag_file, marks_file = (None if self.in_memory else path for path in files_of)
+        now = map_array(weights_file, self.shape, self.dtype)
         lag = np.zeros((0, self.shape[1]), self.dtype)
         if self.settings.average:
-            lag = map_array(self.run.lag, self.shape, self.dtype)
-        marks = map_array(self.run.marks, (self.shape[0], 2), np.dtype(np.uint64))
+            lag = map_array(lag_file, self.shape, self.dtype)
+        marks = map_array(marks_file, (self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
         if self.rare is not None:
             weights = self.rare.with_room(weights)
@@ -609,7 +632,7 @@ class _Training:
                 self.peak = max(self.peak, private_memory())
                 position.blocks_done += 1
                 position.tally = tally.tolist()
-                position.pass_seconds = before + time.perf_counter() - begin
+                position.pass_seconds = before + max(time.perf_counter() - begin, 0.0)
                 if new is not None:
                     position.log_lengths[this_pass] = new.length
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
@@ -759,7 +782,7 @@ class _Training:
             files.sync_tree(self.run.metrics)
         self.checkpoint_bytes += commit(self.run, self.position, self.weights)
         self.checkpoints += 1
-        self.checkpoint_seconds += time.perf_counter() - begin
+        self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
         self.every.restart()
 
     def _interrupt(self) -> None:

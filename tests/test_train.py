@@ -395,8 +395,24 @@ def test_a_plan_says_what_a_fit_does(tmp_path: Path, store: Path) -> None:
     assert {key: events[0][key] for key in described} == described
     assert (described["rows"], described["features"], described["classes"]) == (N, D, K)
     assert described["blocks"] == 5
-    files = (tmp_path / "run").glob("weights*.bin")
-    assert sum(path.stat().st_size for path in files) == described["weights_bytes"]
+    assert described["weights_in_memory"]
+    assert described["weights_bytes"] == 2 * D * 16 * 4  # with their average, in whole vectors
+    assert described["planned_bytes"] > described["weights_bytes"]
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_weights_in_files_are_those_in_memory(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, average: bool
+) -> None:
+    options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "average": average}
+    fit(store, tmp_path / "memory", **options)
+    monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
+    assert not plan(store, **options)["weights_in_memory"]
+    fit(store, tmp_path / "files", **options)
+    names = {path.name for path in (tmp_path / "files").glob("*.bin")} - {"duals-1.bin", "duals-2.bin"}
+    assert names >= {"weights.bin", "marks.bin"} | ({"weights-avg.bin"} if average else set())
+    assert not list((tmp_path / "memory").glob("weights*.bin"))
+    assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
 
 
 # -- stopping and resuming -------------------------------------------------------------------------
@@ -560,7 +576,7 @@ def test_damaged_duals_are_refused(stopped: Path) -> None:
 
 def test_what_no_commit_speaks_of_is_ignored(stopped: Path, expected: dict[str, bytes]) -> None:
     """The weights in use, half a commit, a torn tail of the log, metrics not committed."""
-    flip(stopped / "weights.bin")
+    (stopped / "weights.bin").write_bytes(b"noise")
     aside = stopped / "checkpoint/aside"
     shutil.copytree(commits(stopped)[0], aside)
     (aside / "manifest.json").unlink()

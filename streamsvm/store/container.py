@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm import files
 from streamsvm.errors import StoreError
 from streamsvm.store.cache import room
 from streamsvm.store.layout import ArraySpec
@@ -74,13 +77,19 @@ class StoredArray(ABC):
             try:
                 self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
             except Exception as cause:
-                raise self.fault(chunk * self.chunk, one_line(cause)) from cause
+                raise self._fault(chunk, cause) from cause
         if isinstance(error, MemoryError):  # chunk by chunk it fits
             raise StoreError(
                 f"{self.container.path}: array {self.name}: not enough memory for {stop - start} elements; "
                 "read fewer rows at a time"
             ) from error
-        raise self.fault(start, one_line(error)) from error
+        raise self._fault(start // self.chunk, error) from error
+
+    def _fault(self, chunk: int, cause: Exception) -> StoreError:
+        if system_error(cause) is None:
+            return self.fault(chunk * self.chunk, one_line(cause))
+        # What cannot be read need not be damaged.
+        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {one_line(cause)}")
 
     def fault(self, element: int, reason: str) -> StoreError:
         """An error that names this array and the chunk in which `element` lies."""
@@ -180,11 +189,21 @@ def describe(array: StoredArray) -> dict[str, Any]:
 
 def one_line(error: BaseException) -> str:
     """The first line of an error's message, or its type when it has none."""
+    if (refused := system_error(error)) is not None:
+        return files.reason(refused)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if "filter returned failure" in text:  # HDF5's words for what fletcher32 finds
         return "checksum or decompression failure"
     lines = text.strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def system_error(error: BaseException) -> OSError | None:
+    """What the system refused, if that was the reason; HDF5 says it in the midst of its own words."""
+    if isinstance(error, OSError) and error.errno and error.strerror in (os.strerror(error.errno), None):
+        return error
+    said = re.search(r"errno = (\d+)", str(error))
+    return OSError(int(said[1]), os.strerror(int(said[1]))) if said else None
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm import files
 from streamsvm.errors import StoreError
 from streamsvm.store.cache import forget
-from streamsvm.store.container import REMEDY, Container, StoredArray, one_line
+from streamsvm.store.container import REMEDY, Container, StoredArray, one_line, system_error
 from streamsvm.store.layout import ArraySpec
 
 # From 1.10 on every structure of the file carries a checksum: superblock, object headers, chunk indexes
@@ -83,6 +83,7 @@ class Hdf5Container(Container):
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
+        self._writes = write
         self._remedy = "could not be written: remove it and try again" if write else REMEDY
         self._file: h5py.File | None = None
         with self.wrapped(""):
@@ -100,6 +101,8 @@ class Hdf5Container(Container):
             raise
         except Exception as error:
             reason = one_line(error)
+            if system_error(error) is not None:
+                raise StoreError(f"{self.path}: {node or 'root'}: {reason}") from error
             if "truncated file" in reason:
                 reason = "the file is shorter than it says: truncated"
             elif "signature not found" in reason:
@@ -204,6 +207,8 @@ class Hdf5Container(Container):
         if self._file is not None:
             with self.wrapped(""):
                 self._file.close()
+                if self._writes:  # closing takes the mark "open for writing" from the file's first bytes
+                    files.sync_tree(self.path)
             self._file = None
 
 

@@ -206,6 +206,36 @@ def _checked(payload: np.ndarray) -> np.ndarray:
     return content
 
 
+class _ChunkWriter:
+    """Writes whole chunks of an array of numbers, as zarr would: it takes three times as long.
+
+    Chunks may be written in any order, and by several threads.
+    """
+
+    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codecs: list[BloscCodec]) -> None:
+        assert spec.dtype is not None
+        self._folder, self._spec, self._chunk = folder, spec, chunk
+        self._blosc = None
+        for codec in codecs:
+            shuffle = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}[codec.shuffle.value]
+            self._blosc = numcodecs.blosc.Blosc(codec.cname.value, codec.clevel, shuffle, codec.blocksize)
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write the chunk that begins at element `start`; only the last may be short."""
+        number, rest = divmod(start, self._chunk)
+        if rest or (len(values) < self._chunk and start + len(values) != self._spec.length):
+            raise ValueError(f"elements {start} to {start + len(values)} are no whole chunk")
+        dtype = np.dtype(self._spec.dtype).newbyteorder("<")
+        whole = np.ascontiguousarray(values, dtype)
+        if len(values) < self._chunk:
+            whole = np.full(self._chunk, self._spec.fill, dtype)
+            whole[: len(values)] = values
+        payload: Any = whole.view(np.uint8) if self._blosc is None else self._blosc.encode(whole)
+        with open(self._folder / str(number), "wb") as file:
+            file.write(payload)
+            file.write(google_crc32c.value(bytes(payload)).to_bytes(CHECKSUM, "little"))
+
+
 class ZarrContainer(Container):
     kind = "zarr"
 
@@ -213,7 +243,7 @@ class ZarrContainer(Container):
         self.path = path
         self._remedy = "could not be written: remove it and try again" if write else REMEDY
         self._store = LocalStore(path, read_only=not write)
-        self._open: dict[str, zarr.Array] = {}
+        self._open: dict[str, _ChunkWriter] = {}
         self.readers = Readers()
         self._version: Literal[2, 3] = 3
         if write:
@@ -232,8 +262,7 @@ class ZarrContainer(Container):
         except StoreError:
             raise
         except OSError as error:
-            reason = error.strerror or one_line(error)
-            raise StoreError(f"{self.path}: {node or 'root'}: {reason}") from error
+            raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}") from error
         except Exception as error:
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)} ({self._remedy})") from error
 
@@ -291,7 +320,7 @@ class ZarrContainer(Container):
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
     ) -> None:
         with self.wrapped(path):
-            self._open[path] = zarr.create_array(
+            zarr.create_array(
                 self._store,
                 name=path,
                 shape=(spec.length,),
@@ -301,8 +330,10 @@ class ZarrContainer(Container):
                 fill_value=spec.fill,
                 attributes=attrs,
                 zarr_format=3,
-                config={"write_empty_chunks": True},  # a chunk that is not there is a lost one
             )
+            folder = self.path / path / "c"
+            folder.mkdir()
+            self._open[path] = _ChunkWriter(folder, spec, chunk, CODECS[codec])
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -324,7 +355,7 @@ class ZarrContainer(Container):
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         if len(values):
             with self.wrapped(path):
-                self._open[path][start : start + len(values)] = values
+                self._open[path].write(start, values)
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):

@@ -6,15 +6,19 @@ import dataclasses
 import json
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+import syscalls
+from tracer import Plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Ended:
         The instant that was struck.
     stack : list of str
         The functions that it was in, as "file.function".
+    seen : list of str
+        When system calls were watched, those that were counted: kind and path.
     """
 
     code: int | str
@@ -40,6 +46,7 @@ class Ended:
     count: int | None = None
     what: str | None = None
     stack: list[str] = dataclasses.field(default_factory=list)
+    seen: list[str] = dataclasses.field(default_factory=list)
 
 
 class Launcher:
@@ -65,11 +72,19 @@ class Launcher:
         sent: int = signal.SIGKILL,
         lose: bool = False,
         count: bool = True,
+        trace: Plan | None = None,
+        user: int | None = None,
+        clock: int | None = None,
     ) -> Ended:
-        """Run a command; strike with the signal `sent` at instant `at`, or kill it after `delay` seconds."""
+        """Run a command; strike with the signal `sent` at instant `at`, or kill it after `delay` seconds.
+
+        With `trace`, its system calls are watched instead, as the plan says; with `user`, it runs as the
+        user of that number; with `clock`, a seed, its clocks jump.
+        """
         request: dict[str, Any] = {
             "argv": list(map(str, argv)), "cwd": str(cwd), "at": at, "delay": delay,
-            "signal": int(sent), "lose": lose, "count": count,
+            "signal": int(sent), "lose": lose, "count": count, "user": user, "clock": clock,
+            "trace": None if trace is None else dataclasses.asdict(trace),
         }  # fmt: skip
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -89,10 +104,48 @@ def launcher() -> Iterator[Launcher]:
 
 
 @pytest.fixture(scope="session")
+def quick_folders() -> Iterator[Path]:
+    """Where folders in memory can be made, on which fsync costs nothing; on the disk if there is no such."""
+    memory = Path("/dev/shm")
+    where = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="streamsvm-test-", dir=where) as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def quick_path(quick_folders: Path) -> Iterator[Path]:
+    """Like tmp_path, but quick, and gone after the test."""
+    folder = Path(tempfile.mkdtemp(dir=quick_folders))
+    os.chmod(folder, 0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def traced(launcher: Launcher) -> Launcher:
+    """The launcher, where system calls can be watched."""
+    if not syscalls.available():
+        pytest.skip("needs seccomp's user notification, on Linux x86-64")
+    return launcher
+
+
+@pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the packaged digits as LIBSVM text: train and test."""
     folder = tmp_path_factory.mktemp("digits")
     for name in ("train", "test"):
         packed = resources.files("streamsvm_cli").joinpath("digits", f"digits.{name}.xz").read_bytes()
         (folder / name).write_bytes(lzma.decompress(packed))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def inputs(digits: Path, launcher: Launcher, quick_folders: Path) -> Path:
+    """A folder with text and stores of it: text, s.zarr and s.h5."""
+    folder = quick_folders / "inputs"
+    folder.mkdir()
+    shutil.copyfile(digits / "train", folder / "text")
+    for name in ("s.zarr", "s.h5"):
+        assert launcher("convert", "text", "--out", name, cwd=folder, count=False).code == 0
     return folder

@@ -14,8 +14,11 @@ import functools
 import io
 import json
 import os
+import pickle
+import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -24,6 +27,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import syscalls
+from tracer import Plan, Tracer
 
 PATIENCE = 60  # seconds after which a command hangs
 
@@ -150,12 +156,17 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        from streamsvm import train
+        from streamsvm import online, train
 
-        real_visit = train._Training._visit
+        self.around_visit(train._Training)
+        self.around_visit(online._Learning)
+
+    def around_visit(self, owner: Any) -> None:
+        """Make each call of a kernel that moves weights three instants."""
+        real_visit = owner._visit
 
         @functools.wraps(real_visit)
-        def visit(training: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> int:
+        def visit(training: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> Any:
             self.reach("before visit")
             middle = (begin + end) // 2
             self.reach("half of visit", lambda: real_visit(training, rows, order, begin, middle, *args))
@@ -163,7 +174,7 @@ class Instants:
             self.reach("after visit")
             return reached
 
-        train._Training._visit = visit
+        owner._visit = visit
 
 
 def stack() -> list[str]:
@@ -217,20 +228,36 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     report.unlink(missing_ok=True)
     for path in (out, err):
         path.write_bytes(b"")
+    ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        serve_one(request, report, out, err)
-    patience = PATIENCE if request["delay"] is None else request["delay"]
-    deadline = time.monotonic() + patience
-    ended = 0
-    while not ended and (left := deadline - time.monotonic()) > 0:
-        signal.sigtimedwait([signal.SIGCHLD], left)
-        ended, status = os.waitpid(child, os.WNOHANG)
+        serve_one(request, report, out, err, theirs)
+    theirs.close()
+    tracer = None
+    if request["trace"] is None:
+        patience = PATIENCE if request["delay"] is None else request["delay"]
+        deadline = time.monotonic() + patience
+        ended = 0
+        while not ended and (left := deadline - time.monotonic()) > 0:
+            signal.sigtimedwait([signal.SIGCHLD], left)
+            ended, status = os.waitpid(child, os.WNOHANG)
+    else:
+        tracer = Tracer(request["cwd"], Plan(**request["trace"]))
+        _, (listener,), _, _ = socket.recv_fds(ours, 1, 1)
+        ended = tracer.serve(listener, child, PATIENCE)
+        os.close(listener)
+        if ended:
+            _, status = os.waitpid(child, 0)
+        if tracer.plan.record:
+            Path(tracer.plan.record).write_bytes(pickle.dumps(list(map(tuple, tracer.events))))
+    ours.close()
     if not ended:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     reported = json.loads(report.read_text()) if report.exists() else {}
+    if tracer is not None:
+        reported = {"count": tracer.count, "what": tracer.what, "seen": tracer.seen}
     return {
         "code": "hangs" if not ended and request["delay"] is None else code,
         "out": out.read_text(errors="replace"),
@@ -239,7 +266,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def serve_one(request: dict[str, Any], report: Path, out: Path, err: Path) -> None:
+def serve_one(request: dict[str, Any], report: Path, out: Path, err: Path, supervisor: socket.socket) -> None:
     code = 99
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
@@ -247,19 +274,42 @@ def serve_one(request: dict[str, Any], report: Path, out: Path, err: Path) -> No
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for path, number in ((out, 1), (err, 2)):
             os.dup2(os.open(path, os.O_WRONLY), number)
+        if request["user"] is not None:
+            os.setgroups([])
+            os.setgid(request["user"])
+            os.setuid(request["user"])
+        if request["clock"] is not None:
+            jump(request["clock"])
         instants = Instants(request["at"], request["signal"], request["lose"], report)
-        if request["count"]:
+        if request["trace"] is not None:
+            tracer = Tracer(request["cwd"], Plan(**request["trace"]))
+            socket.send_fds(supervisor, [b"."], [syscalls.listen(tracer.names)])
+        elif request["count"]:
             instants.install()
         code = run(request["argv"])
-        instants.write_report(None)
+        if request["trace"] is None and request["user"] is None:
+            instants.write_report(None)
     finally:
         os._exit(code)
+
+
+def jump(seed: int) -> None:
+    """Let all clocks jump at each look, by up to a year, forward or back."""
+    rng = random.Random(seed)
+    for name in ("time", "monotonic", "perf_counter"):
+        real = getattr(time, name)
+        setattr(time, name, lambda real=real: real() + rng.choice((0, 1, -1, 1e3, -1e3, 3e7, -3e7)))
 
 
 def warm(folder: Path) -> None:
     """Load modules and kernels; with HDF5, whose library keeps no threads of its own."""
     import streamsvm_converters
     import zarr
+
+    from streamsvm import train
+
+    # As if they were too large for memory: in files, which a crash may leave in any state.
+    train._are_resident = lambda store, settings: False
 
     assert zarr
     assert streamsvm_converters
@@ -269,6 +319,7 @@ def warm(folder: Path) -> None:
     for more in (["--loss", "ww"], ["--loss", "cs", "--dtype", "float64"]):
         commands.append(["fit", store, "--out", model, "--force", "--passes", "2", *more])
         commands += [["evaluate", model, store], ["predict", model, text, "--out", text + ".out"]]
+        commands.append(["online", text, "--out", model, "--force", "--hash-bits", "4", *more])
     for command in commands:
         assert run([*command, "--quiet"]) == 0, command
 

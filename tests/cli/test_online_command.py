@@ -1,0 +1,290 @@
+"""`streamsvm online` as a user runs it: pipes, classes, hashing, predicting, bad input, resuming."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import io
+import json
+import lzma
+import signal
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from streamsvm_cli import main
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def streamsvm(*words: object, cwd: Path) -> Ended:
+    """A command in this process: what it prints, and its exit code."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
+        try:
+            main.run()
+        except SystemExit as ended:
+            code = ended.code or 0
+    return Ended(int(str(code)), out.getvalue(), err.getvalue())
+
+
+def succeeds(*words: object, cwd: Path) -> str:
+    done = streamsvm(*words, cwd=cwd)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def fails(code: int, *words: object, cwd: Path) -> str:
+    done = streamsvm(*words, cwd=cwd)
+    assert done.code == code, done
+    if code == 1:
+        assert done.err.count("\n") == 1
+        assert done.err.startswith("streamsvm: ")
+    return done.err
+
+
+def piped(*words: object, cwd: Path, text: bytes) -> Ended:
+    """A command in a process of its own, which reads `text` from a pipe."""
+    command = [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, input=text, capture_output=True, check=False)
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the digits as text, compressed and as a store, and a run over them."""
+    path = tmp_path_factory.mktemp("online")
+    for name in ("train", "test"):
+        packed = resources.files("streamsvm_cli").joinpath("digits", f"digits.{name}.xz").read_bytes()
+        (path / name).write_bytes(lzma.decompress(packed))
+    (path / "train.bz2").write_bytes(bz2.compress((path / "train").read_bytes()))
+    succeeds("convert", "train", "--out", "train.h5", cwd=path)
+    succeeds("convert", "test", "--out", "test.h5", "--like", "train.h5", "--no-shuffle", cwd=path)
+    succeeds("online", "train", "--out", "run", "--C", 0.01, cwd=path)
+    return path
+
+
+def evaluated(model: object, data: object, cwd: Path) -> dict:
+    return json.loads(succeeds("evaluate", model, data, "--json", cwd=cwd))
+
+
+def coef(run: Path) -> bytes:
+    return (run / "model/coef.npy").read_bytes()
+
+
+def test_for_people(folder: Path, tmp_path: Path) -> None:
+    out = succeeds("online", folder / "train", "-o", "run", "--C", 0.01, cwd=tmp_path)
+    assert "progressive accuracy" in out
+    assert "model: run/model" in out
+    assert [line.split()[0] for line in out.splitlines()][1:4] == ["1", "2", "4"]
+    assert "1,437" in out
+    assert "cannot be" not in out  # said of pipes
+    assert succeeds("online", folder / "train", "-o", "quiet", "--quiet", cwd=tmp_path) == ""
+
+
+def test_for_machines(folder: Path, tmp_path: Path) -> None:
+    out = succeeds("online", folder / "train", "--out", "run", "--C", 0.01, "--json", cwd=tmp_path)
+    record = json.loads(out)
+    expected = {"status": "done", "rows": 1437, "classes": 10, "features": 65, "checkpoints": 1}
+    assert {key: record[key] for key in expected} == expected
+    names = "progressive_accuracy rows_per_second waited_fraction seconds peak_memory_bytes empty_rows model"
+    assert record.keys() >= set(names.split())
+    lines = list(map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines()))
+    assert lines[-1]["progressive_accuracy"] == record["progressive_accuracy"] > 0.8
+    assert coef(tmp_path / "run") == coef(folder / "run")
+    assert record["input"]["nnz"] == (folder / "train").read_text().count(":")
+
+
+def test_a_pipe_several_inputs_and_compressed_ones_give_equal_weights(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "train").read_bytes()
+    said = piped("online", "-", "--out", "pipe", "--C", 0.01, cwd=tmp_path, text=text)
+    assert said.code == 0
+    assert "cannot be resumed" in said.out
+    assert coef(tmp_path / "pipe") == coef(folder / "run")
+    succeeds("online", folder / "train.bz2", "--out", "packed", "--C", 0.01, cwd=tmp_path)
+    assert coef(tmp_path / "packed") == coef(folder / "run")
+    lines = text.splitlines(keepends=True)
+    (tmp_path / "first").write_bytes(b"".join(lines[:500]).rstrip(b"\n"))
+    (tmp_path / "second").write_bytes(b"".join(lines[500:]))
+    succeeds("online", "first", "second", "--out", "two", "--C", 0.01, "--memory", "1M", cwd=tmp_path)
+    assert coef(tmp_path / "two") == coef(folder / "run")
+
+
+def test_info_predict_and_evaluate(folder: Path, tmp_path: Path) -> None:
+    said = json.loads(succeeds("info", "run", "--json", "--verify", cwd=folder))
+    assert (said["kind"], said["commits"], said["model"]) == ("run", ["1437 rows done"], True)
+    assert said["input"]["inputs"] == [str(folder / "train")]
+    assert json.loads(succeeds("info", "run/model", "--json", cwd=folder))["rows"] == 1437
+    by_text, by_store = evaluated("run", "test", folder), evaluated("run", "test.h5", folder)
+    assert by_text == by_store
+    assert by_text["accuracy"] > 0.85
+    labels = succeeds("predict", "run", "test", cwd=folder).split()
+    truth = [line.split()[0] for line in (folder / "test").read_text().splitlines()]
+    assert np.mean([a == b for a, b in zip(labels, truth, strict=True)]) == by_text["accuracy"]
+
+
+def test_classes_base_and_width_of_a_store_or_a_model(folder: Path, tmp_path: Path) -> None:
+    succeeds("online", "train", "--like", "train.h5", "--out", tmp_path / "a", "--C", 0.01, cwd=folder)
+    succeeds("online", "train", "--like", tmp_path / "a", "--out", tmp_path / "b", "--C", 0.01, cwd=folder)
+    model = json.loads((tmp_path / "a/model/model.json").read_text())
+    assert (model["n_features"], model["index_base"]) == (64, 1)
+    assert model["classes"] == [str(c) for c in range(10)]
+    assert coef(tmp_path / "a") == coef(tmp_path / "b")
+    narrow = np.load(tmp_path / "a/model/coef.npy")
+    wide = np.load(folder / "run/model/coef.npy")  # of indices as they stand in the text
+    assert not wide[0].any()
+    # The ten classes were all met within twenty rows: the padding is the same, and little differs.
+    np.testing.assert_allclose(narrow, wide[1:], atol=0.05 * np.abs(wide).max())
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bool) -> None:
+    classes = [*map(str, range(11, -1, -1))]
+    (tmp_path / "classes").write_text("\n".join(classes) + "\n")
+    given = "classes" if as_file else ",".join(classes)
+    succeeds("online", folder / "train", "--classes", given, "--out", "run", "--C", 0.01, cwd=tmp_path)
+    assert json.loads((tmp_path / "run/model/model.json").read_text())["classes"] == classes[::-1]
+    message = fails(1, "online", folder / "train", "--classes", "1,2", "--out", "no", cwd=tmp_path)
+    assert "is not among the 2 known classes" in message
+    record = json.loads(
+        succeeds(
+            *("online", folder / "train", "--classes", "1,2", "--unseen-label", "keep", "--out", "no"),
+            "--json", cwd=tmp_path,
+        )
+    )  # fmt: skip
+    labels = [line.split()[0] for line in (folder / "train").read_text().splitlines()]
+    assert record["input"]["unseen_labels"] == record["empty_rows"] == sum(x not in "12" for x in labels)
+    fails(2, "online", folder / "train", "--classes", "1,1", "--out", "x", cwd=tmp_path)
+    fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
+
+
+def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> None:
+    options = ("--hash-bits", 12, "--seed", 3, "--C", 0.01)
+    succeeds("online", folder / "train", "--out", "run", *options, cwd=tmp_path)
+    model = json.loads((tmp_path / "run/model/model.json").read_text())
+    assert (model["hash"], model["n_features"]) == ({"bits": 12, "seed": 3}, 4096)
+    assert json.loads((tmp_path / "run/run.json").read_text())["settings"]["hash_bits"] == 12
+    by_text, by_store = (evaluated("run", folder / name, tmp_path) for name in ("test", "test.h5"))
+    assert by_text == by_store
+    assert by_text["accuracy"] > 0.85  # 64 features seldom meet in 4096 columns
+    predicted = succeeds("predict", "run", folder / "test", "--scores", cwd=tmp_path)
+    assert predicted == succeeds("predict", "run", folder / "test.h5", "--scores", cwd=tmp_path)
+    succeeds("online", folder / "train", "--out", "like", "--like", "run", "--C", 0.01, cwd=tmp_path)
+    like = json.loads((tmp_path / "like/model/model.json").read_text())
+    assert like["hash"] == model["hash"]
+
+
+def test_real_text_in_one_pass_is_learned_as_well_as_from_a_store(data_folder: Path, tmp_path: Path) -> None:
+    train, test = (data_folder / f"letter.scale{part}.bz2" for part in ("", ".t"))
+    succeeds("online", train, "--out", "online", cwd=tmp_path)
+    succeeds("convert", train, "--out", "train.h5", cwd=tmp_path)
+    succeeds("fit", "train.h5", "--out", "fit", "--passes", 1, "--gap", "none", cwd=tmp_path)
+    ours, theirs = (evaluated(run, test, tmp_path)["accuracy"] for run in ("online", "fit"))
+    assert abs(ours - theirs) < 0.02
+    assert ours > 0.69
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+BAD = "1 1:1 2:1\n2 2:1\noops 1:x\n1 3:1 2:1\n2 1:1\n"
+
+
+def test_bad_rows_by_policy(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(BAD)
+    message = fails(1, "online", "a", "--out", "run", cwd=tmp_path)
+    assert "line 3, column" in message
+    assert "--on-error skip" in message
+    counts = {}
+    for policy in ("skip", "fix"):  # without --force: nothing had begun
+        done = streamsvm("online", "a", "--out", policy, "--on-error", policy, "--json", cwd=tmp_path)
+        assert done.code == 0
+        assert "skipped: " in done.err
+        record = json.loads(done.out)
+        counts[policy] = record["rows"], record["input"]["skipped"], record["input"]["repaired"]
+    assert counts == {"skip": (3, 2, 0), "fix": (4, 1, 1)}
+    succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path)
+
+
+def test_input_that_makes_no_model(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("# nothing\n\n")
+    assert "no rows" in fails(1, "online", "empty", "--out", "run", cwd=tmp_path)
+    (tmp_path / "one").write_text("7 1:1\n7 2:1\n")
+    assert "all 2 rows have the label 7" in fails(1, "online", "one", "--out", "run", cwd=tmp_path)
+    assert "missing" in fails(1, "online", "missing", "--out", "x", cwd=tmp_path)
+    (tmp_path / "cut.bz2").write_bytes(bz2.compress(b"1 1:1\n2 2:1\n" * 9)[:-4])
+    assert "truncated" in fails(1, "online", "cut.bz2", "--out", "x", cwd=tmp_path)
+    (tmp_path / "far").write_text(f"1 1:1\n2 {2**50}:1\n")
+    assert "--hash-bits" in fails(1, "online", "far", "--out", "x", cwd=tmp_path)
+    fails(2, "online", "one", "--out", "x", "--hash-bits", 40, cwd=tmp_path)
+
+
+def test_out_that_cannot_be(folder: Path, tmp_path: Path) -> None:
+    text = folder / "train"
+    (tmp_path / "file").write_text("")
+    assert "cannot create" in fails(1, "online", text, "--out", "file/run", cwd=tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/thesis.tex").write_text("")
+    assert "thesis.tex" in fails(1, "online", text, "--out", "other", "--force", cwd=tmp_path)
+    succeeds("online", text, "--out", "run", cwd=tmp_path)
+    assert "--force" in fails(1, "online", text, "--out", "run", cwd=tmp_path)
+    succeeds("online", text, "--out", "run", "--force", "--C", 0.01, cwd=tmp_path)
+    assert coef(tmp_path / "run") == coef(folder / "run")
+
+
+# -- resuming --------------------------------------------------------------------------------------
+
+
+def test_changed_input_is_not_resumed(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "train").read_bytes()
+    (tmp_path / "a").write_bytes(text[:100_000])
+    streamsvm("online", "a", "--out", "run", "--C", 0.01, cwd=tmp_path)
+    cut = text[:100_000].rindex(b"\n") + 1
+    (tmp_path / "a").write_bytes(text[:cut])
+    succeeds("online", "a", "--out", "run", "--C", 0.01, "--force", cwd=tmp_path)
+    (tmp_path / "a").write_bytes(text.replace(b":1", b":2", 1))
+    assert "has changed" in fails(1, "resume", "run", cwd=tmp_path)
+    (tmp_path / "a").write_bytes(text)  # what it had, and more
+    record = json.loads(succeeds("resume", "run", "--json", cwd=tmp_path))
+    assert record["rows"] == 1437
+    assert coef(tmp_path / "run") == coef(folder / "run")
+    fails(2, "resume", "run", "--passes", 3, cwd=tmp_path)
+
+
+def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "streamsvm_cli.main", "online", "-", "--out", "run", "--memory", "1M"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdin.write((folder / "train").read_bytes())  # and more may come
+        process.stdin.flush()
+        for line in process.stdout:
+            if line.split()[:1] == [b"1,024"]:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        message = process.stderr.read().decode()
+    assert process.returncode == 130
+    assert "cannot be resumed" in message
+    rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
+    assert 1024 <= rows <= 1437
+    before = coef(tmp_path / "run")
+    again = streamsvm("resume", "run", "--json", cwd=tmp_path)
+    assert again.code == 0
+    assert "is not resumed" in again.err
+    assert json.loads(again.out)["status"] == "stopped"
+    assert coef(tmp_path / "run") == before

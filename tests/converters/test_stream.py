@@ -1,0 +1,178 @@
+"""Text as a stream: begun at any place it gives the rows that follow, and only of the same text."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamsvm_converters import TextStream
+
+from streamsvm.errors import InputError, PlanError
+
+SMALL = 2**15  # memory for which text is parsed in pieces of 512 bytes
+
+
+def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
+    rng = np.random.default_rng(seed)
+    lines = []
+    for i in range(n):
+        label = rng.integers(min(labels, 2 + i // 4))
+        indices = np.sort(rng.choice(np.arange(1, 50 + i), size=rng.integers(5), replace=False))
+        lines.append(f"L{label} " + " ".join(f"{f}:{rng.normal():.4f}" for f in indices))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def draw(stream: TextStream, place=None, classes=()) -> list[tuple]:
+    """All batches: rows as lists, the classes known after them, the place behind them."""
+    known, drawn = list(classes), []
+    for rows, new, behind in stream.batches(place, known[:]):
+        known += new
+        ends = rows.indptr.tolist()
+        pairs = list(zip(rows.indices.tolist(), rows.data.tolist(), strict=True))
+        each = [
+            (known[label] if label >= 0 else None, pairs[a:b])
+            for label, a, b in zip(rows.labels.tolist(), ends, ends[1:], strict=False)
+        ]
+        drawn.append((each, known[:], behind))
+    return drawn
+
+
+def plain(line: str, base: int) -> tuple:
+    label, *pairs = line.split()
+    return label, [(int(f) - base, float(np.float32(x))) for f, x in (pair.split(":") for pair in pairs)]
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip", "bzip2", "two streams", "bom", "no last newline"])
+def test_from_any_place_on_the_rest_is_the_same(tmp_path: Path, packing: str) -> None:
+    text = text_of(300)
+    pack = {
+        "plain": lambda t: t, "gzip": gzip.compress, "bzip2": bz2.compress,
+        "two streams": lambda t: gzip.compress(t[:500]) + gzip.compress(t[500:]),
+        "bom": lambda t: b"\xef\xbb\xbf" + t, "no last newline": lambda t: t[:-1],
+    }[packing]  # fmt: skip
+    more = text_of(120, seed=1)
+    (tmp_path / "a").write_bytes(pack(text))
+    (tmp_path / "b").write_bytes(more)
+    inputs = [tmp_path / "a", tmp_path / "b"]
+    batches = draw(TextStream(inputs, memory=SMALL, index_base=1))
+    assert len(batches) > 20
+    rows = [row for each, *_ in batches for row in each]
+    assert rows == [plain(line, 1) for line in (text + more).decode().splitlines()]
+    last_of_a = max(n for n, (*_, place) in enumerate(batches) if place["place"]["source"] == 0)
+    for number in [*range(0, len(batches), 3), last_of_a, len(batches) - 1]:
+        _, known, place = batches[number]
+        rest = draw(TextStream(inputs, memory=2 * SMALL, index_base=1), place, known)  # cut otherwise
+        expected = [row for each, *_ in batches[number + 1 :] for row in each]
+        assert [row for each, *_ in rest for row in each] == expected
+        if rest:
+            _, known, place = rest[-1]
+            assert (known, place["place"]) == (batches[-1][1], batches[-1][2]["place"])
+
+
+def test_a_place_counts_what_is_before_it(tmp_path: Path) -> None:
+    text = text_of(200)
+    (tmp_path / "a").write_bytes(text)
+    lines = text.splitlines(keepends=True)
+    done = 0
+    for each, known, place in draw(TextStream([tmp_path / "a"], memory=SMALL)):
+        done += len(each)
+        before = b"".join(lines[:done])
+        expected = {"source": 0, "text": len(before), "line": done, "row": done}
+        assert place["place"] == expected | {"sha256": hashlib.sha256(before).hexdigest()}
+        assert known == list(dict.fromkeys(line.split()[0].decode() for line in lines[:done]))
+
+
+def test_what_was_met_is_counted_once(tmp_path: Path) -> None:
+    lines = text_of(200).decode().splitlines()
+    for i in range(0, 200, 9):
+        lines[i] = "L0 3:1 2:1" if i % 2 else "L0 oops"
+    (tmp_path / "a").write_text("\n".join(lines))
+    make = lambda: TextStream([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1)  # noqa: E731
+    whole = make()
+    batches = draw(whole)
+    for _, known, place in batches[::4]:
+        again = make()
+        draw(again, place, known)
+        assert again.summary() == whole.summary()
+        assert again.sources() == whole.sources()
+    assert whole.summary()["skipped"] == sum(line.endswith("oops") for line in lines)
+    assert whole.summary()["repaired"] == lines.count("L0 3:1 2:1")
+
+
+def test_an_error_names_its_line_after_a_new_beginning(tmp_path: Path) -> None:
+    lines = text_of(200).decode().splitlines()
+    lines[190] = "L0 1:1 oops"
+    (tmp_path / "a").write_text("\n".join(lines))
+    with pytest.raises(InputError) as first:
+        draw(TextStream([tmp_path / "a"], memory=SMALL))
+    (tmp_path / "b").write_text("\n".join(lines[:190]))
+    batches = draw(TextStream([tmp_path / "b"], memory=SMALL))
+    _, known, place = batches[3]
+    with pytest.raises(InputError, match="line 191, column 8") as second:
+        draw(TextStream([tmp_path / "a"], memory=SMALL), place, known)
+    assert str(first.value) == str(second.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
+    pack = gzip.compress if packed else bytes
+    text, more = text_of(100), text_of(100, seed=1)
+    paths = tmp_path / "a", tmp_path / "b"
+
+    def write(first: bytes, second: bytes) -> None:
+        for path, each in zip(paths, (first, second), strict=True):
+            path.write_bytes(pack(each))
+
+    write(text, more)
+    batches = draw(TextStream(paths, memory=SMALL))
+    (_, early, in_first), (_, late, in_second) = batches[3], batches[-3]
+    assert (in_first["place"]["source"], in_second["place"]["source"]) == (0, 1)
+    altered = text.replace(b"1", b"2", 1)
+    for first, second, place, known, name in (
+        (altered, more, in_first, early, "a"),
+        (text[:50], more, in_first, early, "a"),
+        (altered, more, in_second, late, "a"),
+        (text, more.replace(b"1", b"2", 1), in_second, late, "b"),
+    ):
+        write(first, second)
+        with pytest.raises(InputError, match=f"{name} has changed"):
+            draw(TextStream(paths, memory=SMALL), place, known)
+    write(text, more + b"L0 1:1\n")  # what follows may change: it was not learned from
+    assert len(draw(TextStream(paths, memory=SMALL), in_second, late)[-1][0]) > 0
+
+
+def test_given_classes_and_width(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("b 1:1 5:2\na 2:3\nc 1:1\n")
+    stream = TextStream([tmp_path / "a"], classes=["a", "b"], n_features=3, index_base=1, unseen_label="keep")
+    ((each, known, _),) = draw(stream, classes=["a", "b"])
+    assert each == [("b", [(0, 1.0)]), ("a", [(1, 3.0)]), (None, [(0, 1.0)])]
+    assert known == ["a", "b"]
+    assert stream.summary()["unseen_features"] == stream.summary()["unseen_labels"] == 1
+    with pytest.raises(InputError, match=r"line 3.*not among the 2 known classes"):
+        draw(TextStream([tmp_path / "a"], classes=["a", "b"]), classes=["a", "b"])
+
+
+def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(text_of(100))
+    stream = TextStream([tmp_path / "a"], memory=SMALL, index_base=1, on_error="skip", dtype="float64")
+    assert draw(TextStream.from_record(stream.record())) == draw(stream)
+    assert stream.resumable
+    assert not TextStream(["-"]).resumable
+    assert not TextStream([tmp_path / "a", "/dev/null"]).resumable
+    with pytest.raises(InputError, match="makes no sense"):
+        TextStream.from_record({**stream.record(), "surprise": 1})
+    for place in ({}, {"place": {"source": 3}, "counts": {}, "sources": []}, {"place": 1, "counts": 1}):
+        with pytest.raises(InputError, match="place in the input makes no sense"):
+            draw(stream, place)
+    with pytest.raises(InputError, match="missing cannot be read"):
+        TextStream([tmp_path / "missing"])
+
+
+def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
+    with pytest.raises(PlanError, match="different labels so far"):
+        draw(TextStream([tmp_path / "a"], memory=2**16))

@@ -1,0 +1,101 @@
+"""A disk that cannot be read, at every call that could find it so: one clear line, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+
+import numpy as np
+import pytest
+from tracer import Plan
+from trials import RESUME, Case, Trial, convert, fit, one_line, parts, spread
+
+KINDS = ["open", "read"]
+SHORT = 8  # calls struck in a case of the default suite
+
+MODEL = ("run/model",)
+PREDICT = ("predict", "run", "s.h5", "--out", "p")
+CASES = {
+    "convert": Case(
+        (), convert("t.h5", text="text"), convert("t.h5", text="text"), made=("t.h5",), inside=("text",)
+    ),
+    "fit-zarr": Case((), fit("s.zarr"), fit("s.zarr", "--force"), made=MODEL, inside=("s.zarr",)),
+    "fit-hdf5": Case((), fit("s.h5"), fit("s.h5", "--force"), made=MODEL, inside=("s.h5",)),
+    "resume": Case((fit("../s.h5", "--keep-duals"),), RESUME, RESUME, made=MODEL),
+    "predict": Case((fit("s.h5"),), PREDICT, PREDICT, ("run",), ("p",), inside=("s.h5",)),
+}
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
+def test_unreadable(traced, inputs, quick_path, name: str, every: bool) -> None:
+    trial = Trial(traced, inputs, quick_path, CASES[name], KINDS, errno.EIO)
+    rng = np.random.default_rng(list(name.encode()))
+    numbers = range(len(trial.calls)) if every else spread(trial.calls, rng)[:SHORT]
+    said = [line for line in map(trial.strike, numbers) if line]
+    assert len(said) >= len(numbers) / 2
+
+
+# -- what is lost in the middle of a fit -----------------------------------------------------------
+
+LOSSES = {  # what is done, to what, and a word of what is said
+    "store-removed": ("s.zarr", ["remove", "s.zarr"], "s.zarr"),
+    "store-moved": ("s.zarr", ["rename", "s.zarr", "elsewhere"], "s.zarr"),
+    "chunks-cut-short": ("s.zarr", ["truncate", "s.zarr/X/data/c/*", 10], "X/data"),
+    "weights-cut-short": ("s.h5", ["truncate", "run/weights.bin", 0], "weights.bin: cut short"),
+    "weights-removed": ("s.h5", ["remove", "run/weights.bin"], ""),  # its map lives on
+    "run-removed": ("s.h5", ["remove", "run"], "run"),
+    "checkpoints-removed": ("s.h5", ["remove", "run/checkpoint"], ""),  # the next commit makes it anew
+}
+
+
+@pytest.mark.parametrize("at", [2, 5])  # in the first pass, and in the second
+@pytest.mark.parametrize("name", LOSSES)
+def test_lost_while_training(traced, inputs, quick_path, name: str, at: int) -> None:
+    """One clear line, and as soon as things are back, the run goes on from its last commit."""
+    store, act, word = LOSSES[name]
+    reference, folder = quick_path / "reference", quick_path / "at"
+    for path in (reference, folder):
+        path.mkdir()
+        (shutil.copytree if store == "s.zarr" else shutil.copyfile)(inputs / store, path / store)
+    command = fit(store, "--block-rows", 300)  # 5 blocks a pass, so that none is read ahead at the end
+    assert traced(*command, cwd=reference, count=False).code == 0
+    model = parts(reference, MODEL)
+    plan = Plan(["write"], path="run/duals-*.bin", at=at, act=act)
+    ended = traced(*command, cwd=folder, trace=plan)
+    if ended.code != 0:
+        one_line(ended)
+        assert word in ended.err, ended.err
+    else:
+        assert name in ("weights-removed", "checkpoints-removed")
+    if store == "s.zarr":
+        shutil.rmtree(folder / store, ignore_errors=True)
+        shutil.copytree(inputs / store, folder / store)
+    else:
+        shutil.copyfile(inputs / store, folder / store)
+    if (folder / "run/run.json").exists():
+        again = traced("resume", "run", "--json", cwd=folder, count=False)
+    else:
+        again = traced(*command, cwd=folder, count=False)
+    assert again.code == 0, again.err
+    assert parts(folder, MODEL) == model
+
+
+def test_duals_cut_short_while_they_are_read(traced, inputs, quick_path) -> None:
+    """A log of duals is mapped, too: no run goes on without it, nor with something else."""
+    shutil.copyfile(inputs / "s.h5", quick_path / "s.h5")
+    plan = Plan(["write"], path="run/duals-2.bin", at=0, act=["truncate", "run/duals-1.bin", 0])
+    ended = traced(*fit("s.h5"), cwd=quick_path, trace=plan)
+    one_line(ended)
+    assert "duals-1.bin: cut short" in ended.err
+    one_line(again := traced("resume", "run", cwd=quick_path, count=False))
+    assert "duals-1.bin is cut short" in again.err
+
+
+def test_model_cut_short_while_it_is_read(traced, inputs, quick_path) -> None:
+    assert traced(*fit(inputs / "s.h5"), cwd=quick_path, count=False).code == 0
+    plan = Plan(["write", "create"], path=".p.*", at=0, act=["truncate", "run/model/coef.npy", 0])
+    ended = traced("predict", "run", inputs / "text", "--out", "p", cwd=quick_path, trace=plan)
+    one_line(ended)
+    assert "coef.npy: cut short" in ended.err
+    assert not (quick_path / "p").exists()
