@@ -413,7 +413,7 @@ def claimed(run: RunDir, *, force: bool):
         raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
-        r"run\.json(\.tmp)?|weights(-avg|-rare)?\.bin|marks\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
+        r"run\.json(\.tmp)?|weights(-avg|-rare|-marks)?\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
         r"|(duals|changes)-\d+\.bin"
     )
     foreign = [name for name in names if not ours.fullmatch(name)]

@@ -79,7 +79,7 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
     with pytest.raises(Interrupted):
         fit(store, tmp_path / "run", **options, stop=lambda: next(left, True))
     shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
-    for name in ("weights.bin", "weights-rare.bin", "weights-avg.bin", "marks.bin"):
+    for name in ("weights.bin", "weights-rare.bin", "weights-avg.bin", "weights-marks.bin"):
         (tmp_path / "run" / name).write_bytes(b"noise")
     resume(tmp_path / "run", checkpoint_every="1")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")

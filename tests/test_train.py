@@ -410,7 +410,7 @@ def test_weights_in_files_are_those_in_memory(
     assert not plan(store, **options)["weights_in_memory"]
     fit(store, tmp_path / "files", **options)
     names = {path.name for path in (tmp_path / "files").glob("*.bin")} - {"duals-1.bin", "duals-2.bin"}
-    assert names >= {"weights.bin", "marks.bin"} | ({"weights-avg.bin"} if average else set())
+    assert names >= {"weights.bin", "weights-marks.bin"} | ({"weights-avg.bin"} if average else set())
     assert not list((tmp_path / "memory").glob("weights*.bin"))
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
 
