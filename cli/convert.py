@@ -72,6 +72,10 @@ def convert(
         f"{report.n:,} rows, {report.d:,} features, {report.n_classes:,} classes, {report.nnz:,} non-zeros "
         f"in {report.seconds:.1f} s; features counted from {report.index_base}"
     )
+    if report.decompress_seconds > report.seconds / 2:
+        console.say(
+            f"  {report.decompress_seconds:.1f} s of it went into decompressing the text: that is the limit"
+        )
     notes = {
         "rows skipped": report.skipped,
         "rows repaired": report.repaired,

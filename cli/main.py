@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import sys
 from typing import Annotated
 
@@ -37,10 +39,25 @@ def root(
     pass
 
 
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's mallopt
+
+
+def _give_memory_back() -> None:
+    """Have arrays of a megabyte and more leave this process when they are freed.
+
+    By default glibc keeps up to 32 MB of each in heaps, which come apart: a fit with --memory 100M took
+    209 MB and more, and 140 like this.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 2**20)
+
+
 def run() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     from streamsvm.errors import Interrupted, StreamsvmError
 
+    _give_memory_back()
     bus_error.end_with_a_line()
     try:
         app()

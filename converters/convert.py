@@ -38,7 +38,8 @@ class ConvertReport:
         Index of the first feature in the text: 0 or 1.
     fingerprint : str
         Of the content; equal for equal input, options and seed, whatever the container.
-    seconds : float
+    seconds, decompress_seconds : float
+        In all, and of it in decompressing the text, which is one thread's work.
     skipped, repaired : int
         Rows dropped, and rows sorted or summed.
     first_errors : tuple of str
@@ -61,6 +62,7 @@ class ConvertReport:
     index_base: int
     fingerprint: str
     seconds: float
+    decompress_seconds: float
     skipped: int
     repaired: int
     first_errors: tuple[str, ...]
@@ -252,6 +254,7 @@ def convert(
         index_base=base,
         fingerprint=fingerprint,
         seconds=max(time.monotonic() - began, 0.0),
+        decompress_seconds=reader.decoding,
         skipped=counts.skipped,
         repaired=counts.repaired,
         first_errors=tuple(counts.first_errors),

@@ -9,6 +9,7 @@ import lzma
 import os
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,8 @@ class Input:
         How messages call it.
     size : int
         Bytes read so far, as stored (compressed bytes if it is compressed).
+    decoding : float
+        Seconds spent decompressing.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Input:
     def __init__(self, path: str | Path) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.size = 0
+        self.decoding = 0.0
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256 = hashlib.sha256()
         self._held = b""  # read or decoded, and not yet handed out
@@ -125,12 +129,15 @@ class Input:
         return piece
 
     def _decode(self, piece: bytes) -> bytes:
+        begin = time.perf_counter()
         try:
             return self._decoder.decompress(piece)
         except Exception as error:  # each library has its own, and none of them a common base
             raise InputError(
                 f"{self.name}: the {self._format} data is damaged ({error}); fetch the file again"
             ) from None
+        finally:
+            self.decoding += time.perf_counter() - begin
 
     def _read(self, count: int) -> bytes:
         piece = bytearray(count)

@@ -195,6 +195,8 @@ class LibsvmReader:
         Indices met in the rows kept, explicit zeros included; `largest` is -1 if there were none.
     largest_at : str
         Where the largest was, for messages.
+    decoding : float
+        Seconds spent decompressing the inputs read to their end.
     sources : list of dict
         Name, size and SHA-256 of each input read to its end.
     place : Place
@@ -231,6 +233,7 @@ class LibsvmReader:
         self.labels = LabelTable(classes)
         self.smallest, self.largest, self.largest_at = kernels.MAX_INDEX, -1, ""
         self.sources: list[dict[str, Any]] = []
+        self.decoding = 0.0
         self._inputs = list(inputs)
         self._dtype = np.dtype(dtype)
         self._lowest = lowest_index
@@ -318,6 +321,7 @@ class LibsvmReader:
                     scratch, held, offset = rest, held - cut, offset + cut
                 self._free.append(scratch)
                 self.sources.append(source.record())
+                self.decoding += source.decoding
                 before += source.size
 
     def _skip(self, source: Input) -> None:
