@@ -105,13 +105,11 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     evaluate = phase("evaluate", *STREAMSVM, "evaluate", "run", "test.zarr", "--json")
     record = json.loads((work / "train.zarr/zarr.json").read_text())["attributes"]["streamsvm"]
-    commits = sorted((work / "run/checkpoint").iterdir())
     sizes = {
         "rows": record["n"], "nnz": record["nnz"], "features": record["d"], "classes": record["n_classes"],
         "store_bytes": size_of(work / "train.zarr"),
         "weights_bytes": sum(size_of(path) for path in (work / "run").glob("weights*.bin")),
         "duals_bytes": sum(size_of(path) for path in (work / "run").glob("duals-*.bin")),
-        "commit_bytes": size_of(commits[-1]),
         "test_bytes": evaluate["output"]["n"] * VALUE_BYTES * record["nnz"] // record["n"],
     }  # fmt: skip
     fit["output"].pop("model")
@@ -162,7 +160,7 @@ def show(results: dict[str, Any]) -> None:
             *(round(result[key] / MB) for key in ("store_bytes", "weights_bytes", "duals_bytes")),
             " + ".join(f"{record['seconds']:.0f}" for record in output["history"]),
             f"{output['waited_fraction']:.0%}", commits, f"{output['checkpoint_seconds']:.1f}",
-            round(commits * result["commit_bytes"] / MB), of_average.get("relative_gap"),
+            round(output["checkpoint_bytes"] / MB), of_average.get("relative_gap"),
             output["progressive_accuracy"], result["phases"]["evaluate"]["output"]["accuracy"],
         ])  # fmt: skip
     print_table(
