@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-COMMANDS = ("convert", "info", "fit", "resume", "predict", "evaluate", "demo")
+COMMANDS = ("convert", "info", "fit", "resume", "online", "predict", "evaluate", "demo")
 
 
 def streamsvm(*words: object, cwd: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess:
