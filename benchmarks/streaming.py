@@ -268,11 +268,9 @@ def train(*, held: bool, **arguments: Any) -> None:
         if event["event"] in ("ready", "pass"):
             clocks.append((queued(), time.thread_time(), time.process_time()))
         if event["event"] == "pass":
-            own, both = (b - a for a, b in zip(clocks[-2], clocks[-1], strict=True))
-            waited = event["waited_seconds"]
-            passes.append(
-                {"pass": event["seconds"], "waited": waited, "own": own + waited, "reader": both - own}
-            )
+            queue, own, both = (b - a for a, b in zip(clocks[-2], clocks[-1], strict=True))
+            seconds, waited = event["seconds"], event["waited_seconds"]
+            passes.append({"pass": seconds, "waited": waited, "own": seconds - queue, "reader": both - own})
 
     fit(gap="none", checkpoint_every="1h", force=True, report=report, **arguments)
     print(json.dumps(passes))

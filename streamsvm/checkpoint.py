@@ -152,6 +152,7 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     `RunError` if its sums are not finite, and leaves the commits as they are. With `anew` the weights
     are laid out anew since the last one.
     """
+    _check_finite(run, position)
     size = write_changes(run, position, weights, anew)
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
@@ -164,13 +165,7 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
         **dataclasses.asdict(position),
         "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
     }
-    try:
-        manifest = format.sealed(record)
-    except ValueError:  # JSON has neither infinity nor NaN
-        raise RunError(
-            f"{run.path}: the objective is no longer finite; scale the values of the data to about 1, or "
-            "lower C, and fit again"
-        ) from None
+    manifest = format.sealed(record)
     with (aside / format.MANIFEST).open("wb") as file:
         file.write(json.dumps(manifest).encode())
         file.flush()
@@ -181,6 +176,17 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     files.sync_dir(run.checkpoints)
     prune(run, position.log_lengths)
     return size
+
+
+def _check_finite(run: RunDir, position: Position) -> None:
+    """Raise `RunError` unless all numbers of a position can be written as JSON."""
+    try:
+        format.json_digest(dataclasses.asdict(position))
+    except ValueError:  # JSON has neither infinity nor NaN
+        raise RunError(
+            f"{run.path}: the objective is no longer finite; scale the values of the data to about 1, or "
+            "lower C, and fit again"
+        ) from None
 
 
 def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool) -> int:
@@ -198,20 +204,27 @@ def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool)
         weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
     log = ChangeLog(run.changes(position.changes_number), position.changes_length)
     before = log.length
+    position.changes_length = 2**62  # if this fails, the marks are gone: whoever goes on begins a new log
     log.append(weights)
     position.changes_length = log.length
     return log.length - before
 
 
-def prune(run: RunDir, in_use: Iterable[int]) -> None:
-    """Delete old commits, and the logs that no kept commit needs, but for the duals of passes `in_use`."""
-    numbers = run.commits()
+def drop(run: RunDir, numbers: Iterable[int]) -> None:
+    """Delete commits, durably: their logs are about to be deleted, or written over."""
     aside = run.checkpoints / _ASIDE
-    files.remove(aside)
-    for number in numbers[_KEPT:]:
+    for number in numbers:
+        files.remove(aside)
         os.rename(run.commit_path(number), aside)  # so that a crash leaves no half of a commit
         files.sync_dir(run.checkpoints)
         files.remove(aside)
+
+
+def prune(run: RunDir, in_use: Iterable[int]) -> None:
+    """Delete old commits, and the logs that no kept commit needs, but for the duals of passes `in_use`."""
+    numbers = run.commits()
+    files.remove(run.checkpoints / _ASIDE)
+    drop(run, numbers[_KEPT:])
     needed = {format.duals_name(p) for p in in_use}
     for number in numbers[:_KEPT]:
         try:
@@ -260,8 +273,7 @@ def recover(
         except RunError as error:
             reasons.append(str(error))
             continue
-        for newer in (n for n in numbers if n > number):
-            files.remove(run.commit_path(newer))
+        drop(run, (newer for newer in numbers if newer > number))
         if run.metrics.exists() and run.metrics.stat().st_size > position.metrics_length:
             os.truncate(run.metrics, position.metrics_length)
         prune(run, position.log_lengths)  # what a crash kept the last commit from doing

@@ -65,18 +65,20 @@ class GrowingWeights:
     def grow(self, n_features: int, n_classes: int) -> None:
         """Make room for so many features and classes; raises `PlanError` if no file can hold them."""
         rows, columns = self.weights.now.shape
-        self.n_features = max(self.n_features, n_features)
+        n_features = max(self.n_features, n_features)
         needed = padded_classes(n_classes, self._dtype)
         if needed > columns:
-            self._check(self.n_features, needed, n_classes)
-            most = _LARGEST_FILE // (max(self.n_features, 1) * self._dtype.itemsize)
+            self._check(n_features, needed, n_classes)
+            most = _LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
             wider = padded_classes(max(needed, min(2 * columns, most)), self._dtype)
+            self.n_features = n_features
             self._lay_out(wider if columns > LINE // self._dtype.itemsize else needed)
             rows, columns = self.weights.now.shape
-        if self.n_features > rows:
-            self._check(self.n_features, columns, n_classes)
+        if n_features > rows:
+            self._check(n_features, columns, n_classes)
             most = _LARGEST_FILE // (columns * self._dtype.itemsize)
-            self._map((max(self.n_features, min(2 * rows, most)), columns))
+            self._map((max(n_features, min(2 * rows, most)), columns))
+        self.n_features = n_features
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize

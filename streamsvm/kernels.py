@@ -18,7 +18,6 @@ import numpy as np
 from streamsvm.simd import (
     LINE,
     add,
-    count_bits,
     lane_bits,
     lanes,
     load,
@@ -349,11 +348,8 @@ def move_rare(i, weights, scratch, n_lines, rate):
     for p in range(rare.indptr[i], rare.indptr[i + 1]):
         f, x = rare.indices[p], rare.data[p]
         rare.changed[f] = 1
-        n_left = 0
         for q in range(n_lines):
-            bits = listed[scratch.lines[q] >> shift]
-            left[scratch.lines[q] >> shift] = bits
-            n_left += count_bits(bits)
+            left[scratch.lines[q] >> shift] = listed[scratch.lines[q] >> shift]
         for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
             c = np.int64(rare.entries[e, 0])
             if (listed[c >> shift] >> (c & mask)) & 1:
@@ -362,8 +358,18 @@ def move_rare(i, weights, scratch, n_lines, rate):
                 if rare.entries.shape[1] > 2:
                     rare.entries[e, 2] += rate * step
                 left[c >> shift] &= ~(1 << (c & mask))
-                n_left -= 1
-        _make_room(rare, f, n_left)
+        # None in an inner pass, which looks for no space: a class with a dual was moved before.
+        n_new = 0
+        for q in range(n_lines):
+            first = scratch.lines[q]
+            bits = left[first >> shift]
+            while bits != 0:
+                c = first + lowest_bit(bits)
+                bits &= bits - 1
+                n_new += delta[c] != zero
+        if n_new == 0:
+            continue
+        _make_room(rare, f, n_new)
         for q in range(n_lines):
             first = scratch.lines[q]
             bits = left[first >> shift]

@@ -386,7 +386,12 @@ class _Learning:
                 self.waited += time.perf_counter() - begin
                 if batch is not None:
                     rows, new, place = batch
-                    self._learn(rows, new)
+                    try:
+                        self._learn(rows, new)
+                    except PlanError:  # before any of these rows was learned from
+                        if self.position.blocks_done > before:
+                            self._commit()
+                        raise
                     self.place = place
                     self.position.blocks_done += 1
                     self.peak = max(self.peak, private_memory())

@@ -27,7 +27,11 @@ def map_array(
     """
     size = shape[0] * shape[1] * dtype.itemsize
     if path is None:
-        return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape) if size else np.zeros(shape, dtype)
+        if size == 0:
+            return np.zeros(shape, dtype)
+        # Begins on a page, as a line of 64 bytes wants it; private, so that it counts as ours.
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.frombuffer(memory, dtype).reshape(shape)
     with path.open("wb" if fresh else "r+b") as file:
         file.truncate(size)
     if size == 0:

@@ -52,12 +52,14 @@ class StoreWriter:
     index_base : {0, 1} or None
         Of the text that the rows come from.
     codec : {"fast", "small", "none"}
-        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5. Checksums always.
+        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where
+        "fast" is "none"). Checksums always.
     chunk_nnz : int
         Non-zeros a chunk.
     threads : int
         With more than one, chunks are compressed and written by threads of their own, one of them for
-        HDF5, as many for Zarr. What is written does not depend on them.
+        HDF5, as many for Zarr. What is written does not depend on them. The arrays given to `append`
+        must then stay as they are until `finish`.
     meta : mapping, optional
         JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
         the conversion; they come back as `Store.meta`.
