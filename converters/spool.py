@@ -72,7 +72,7 @@ class Spool:
     ) -> None:
         self._folder, self._name = folder, name
         self._dtype, self._seed, self._limit = dtype, seed, limit
-        self._used = used  # bits of the keys: by the levels above, and here
+        self._used = used  # bits of the keys, by the levels above
         wanted = _BITS if expected is None else (expected // limit).bit_length()
         self._bits = 0 if seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)

@@ -1,4 +1,4 @@
-"""The memory-mapped files of a run: the weights in use, and the log of duals of each pass."""
+"""What a run works on: arrays in memory or over files, and the log of duals of each pass."""
 
 from __future__ import annotations
 
