@@ -1,8 +1,8 @@
 """Compiled loops of the converters: read numbers and lines, tidy rows, number labels, move rows.
 
 All of them share this file because Numba's disk cache does not notice an edit in another file
-of the call chain; `stamped` sees to words.py. Text is a uint8 array whose last byte in use is a newline, so that no scan
-needs a bounds check: every loop stops at a newline.
+of the call chain; `stamped` sees to words.py. Text is a uint8 array whose last byte in use is a
+newline, so that no scan needs a bounds check: every loop stops at a newline.
 """
 
 from __future__ import annotations
