@@ -99,6 +99,8 @@ def continue_stream(console: Console, run: Path, checkpoint_every: str) -> None:
             run, TextStream.from_record, checkpoint_every=checkpoint_every,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
+    if result.checkpoints == 0 and result.status == "done":
+        console.say("nothing left to learn: no rows have come since")
     finish(console, result)
 
 

@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from streamsvm import files
 from streamsvm.errors import RunError
 from streamsvm.kernels import OldDuals, Rare, Weights, kernel, repeats_class
 from streamsvm.rare import RareFeatures
@@ -200,7 +201,7 @@ def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> No
 def _parts(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> Iterator[tuple[_Part, np.ndarray]]:
     """The parts in the first `length` bytes of a log, with their payloads as bytes."""
     at = 0
-    with path.open("rb") as file:
+    with files.named(path), path.open("rb") as file:
         while at < length:
             header = file.read(_HEADER.size)
             damaged = len(header) < _HEADER.size

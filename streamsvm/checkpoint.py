@@ -28,6 +28,7 @@ from streamsvm.stream import Plan
 _KEPT = 2
 _COUNTS = ("n_features", "n_classes")
 _ASIDE = "aside"  # a commit being written, or deleted
+_MOST_FILLED = 2**24  # bytes of lost metrics: more is no length that we committed
 
 
 @dataclasses.dataclass
@@ -101,7 +102,7 @@ class RunDir:
         except (ValueError, RecursionError):
             raise RunError(f"{self.settings} is damaged: not JSON; fit again") from None
         except OSError as error:
-            raise RunError(f"{self.settings} cannot be read: {error.strerror}") from None
+            raise RunError(f"{self.settings} cannot be read: {files.reason(error)}") from None
         if not format.is_sealed(record):
             raise RunError(f"{self.settings} is damaged: its checksum does not match; fit again")
         if record.get("version") != format.RUN_VERSION:
@@ -119,9 +120,11 @@ class RunDir:
 
     def commits(self) -> list[int]:
         """Numbers of the commits that are there, newest first."""
-        if not self.checkpoints.is_dir():
+        try:
+            names = os.listdir(self.checkpoints)
+        except FileNotFoundError:
             return []
-        return sorted((int(p.name) for p in self.checkpoints.iterdir() if p.name.isdecimal()), reverse=True)
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
     def commit_path(self, number: int) -> Path:
         return self.checkpoints / f"{number:08d}"
@@ -257,12 +260,14 @@ def recover(
     position : Position or None
         None if nothing was committed yet: the run starts from the beginning.
     warnings : list of str
-        Why newer commits were passed over, one line each. They are deleted.
+        Why newer commits were passed over, one line each, and that metrics were lost. Those commits
+        are deleted.
 
     Raises
     ------
     RunError
-        If there are commits and none can serve, with the reason of each.
+        If there are commits and none can serve, with the reason of each; or if the system refused to
+        read one, which says nothing about it. Then nothing has changed.
     """
     numbers = run.commits()
     reasons: list[str] = []
@@ -273,15 +278,47 @@ def recover(
         except RunError as error:
             reasons.append(str(error))
             continue
+        except OSError as error:
+            told = f"{error.filename or folder} cannot be read: {files.reason(error)}; then repeat"
+            if number != numbers[-1]:
+                told += f", or delete {folder} to go on from the commit before it"
+            raise RunError(told) from error
         drop(run, (newer for newer in numbers if newer > number))
-        if run.metrics.exists() and run.metrics.stat().st_size > position.metrics_length:
-            os.truncate(run.metrics, position.metrics_length)
+        warnings = [f"{reason}; the commit before it serves" for reason in reasons]
+        warnings += cut_metrics(run, position)
         prune(run, position.log_lengths)  # what a crash kept the last commit from doing
-        served = [f"{reason}; the commit before it serves" for reason in reasons]
-        return position, served
+        return position, warnings
     if numbers:
         raise RunError("; ".join(reasons) + "; no commit is left to resume from: fit again")
     return None, []
+
+
+def cut_metrics(run: RunDir, position: Position) -> list[str]:
+    """Cut the metrics to the length committed; fill up what is shorter by a line that says so, and warn.
+
+    With its length the file still fits every commit, whenever the next crash comes.
+    """
+    size, length = metrics_size(run), position.metrics_length
+    if size > length:
+        os.truncate(run.metrics, length)
+    if size >= length:
+        return []
+    with run.metrics.open("a+b") as file:
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
+        filled = min(length - whole, _MOST_FILLED)
+        position.metrics_length = whole + file.write(b'{"event": "lost"}'.ljust(filled - 1) + b"\n")
+    lost = f"{run.metrics} is cut short: {size:,} of {length:,} bytes"
+    return [f"{lost}; a line in it says so, and the model lacks nothing"]
+
+
+def metrics_size(run: RunDir) -> int:
+    """Bytes of the metrics; 0 if there are none."""
+    try:
+        return run.metrics.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def read_commit(
@@ -296,11 +333,13 @@ def read_commit(
 ) -> Position:
     """The position recorded in a commit, after checking it and all files that it relies on.
 
-    Without `verify` only the manifest is checked. Raises `RunError` for any damage.
+    Without `verify` only the manifest is checked. Raises `RunError` for any damage; `OSError` if the
+    system refuses to read a file that is there.
     """
     manifest_path = folder / format.MANIFEST
     try:
-        manifest = json.loads(manifest_path.read_bytes())
+        with files.named(manifest_path):
+            manifest = json.loads(manifest_path.read_bytes())
         if not format.is_sealed(manifest):
             raise RunError(f"{manifest_path} is damaged: its checksum does not match")
         if manifest.get("version") != format.RUN_VERSION:
@@ -321,10 +360,8 @@ def read_commit(
         check_changes(changes, position.changes_length, values_dtype, 1 + average)
         for pass_number, length in position.log_lengths.items():
             check_log(run.duals(pass_number), length, values_dtype, ids_dtype)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise RunError(f"{error.filename} is missing") from None
-    except OSError as error:
-        raise RunError(f"{folder} cannot be read: {error}") from None
     except (ValueError, RecursionError):
         raise RunError(f"{manifest_path} is damaged: not JSON") from None
     except (KeyError, TypeError, AttributeError):  # sealed, but not by us

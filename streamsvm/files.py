@@ -33,6 +33,16 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)) + (f"; {remedy}" if remedy else "")
 
 
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Let an `OSError` say which file: one of reading, unlike one of opening, does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def sync_dir(path: Path) -> None:
     """Make renames and new names in the folder `path` durable."""
     handle = os.open(path, os.O_RDONLY)

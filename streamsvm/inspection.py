@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm import files, format
 from streamsvm.errors import RunError, StreamsvmError
 
 
@@ -76,7 +76,7 @@ def _store(
 
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:
-    from streamsvm.checkpoint import RunDir, read_commit
+    from streamsvm.checkpoint import RunDir, metrics_size, read_commit
     from streamsvm.kernels import VISITED
     from streamsvm.model import load_model
     from streamsvm.settings import OnlineSettings, Settings
@@ -96,12 +96,16 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
             position = read_commit(
                 run, run.commit_path(number), None, dtype, ids_dtype, average, verify=verify
             )
+            if not commits and metrics_size(run) < position.metrics_length:
+                damage.append(f"{run.metrics} is cut short")
             if online:
                 commits.append(f"{int(position.tally[VISITED])} rows done")
             else:
                 commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:
             damage.append(str(error))
+        except OSError as error:
+            damage.append(f"{error.filename} cannot be read: {files.reason(error)}")
     finished = run.model.exists()
     if finished and verify:
         try:

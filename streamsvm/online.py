@@ -231,8 +231,8 @@ def resume(
     Raises
     ------
     RunError
-        If there is no such run, every commit is damaged, or there is none and the stream cannot be
-        drawn again.
+        If there is no such run, every commit is damaged or one cannot be read, or there is none and
+        the stream cannot be drawn again.
     InputError
         If what was learned from has changed.
     """

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm import files
 from streamsvm.errors import RunError
 from streamsvm.kernels import OldDuals, Pool, repeats_class
 
@@ -178,7 +179,7 @@ class DualLog:
 def scan_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> Iterator[_Part]:
     """The parts in the first `length` bytes of a log, by their headers; `RunError` if one is damaged."""
     at = 0
-    with path.open("rb") as file:
+    with files.named(path), path.open("rb") as file:
         while at < length:
             file.seek(at)
             header = file.read(_HEADER.size)

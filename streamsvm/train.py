@@ -99,7 +99,8 @@ class FitResult:
     peak_memory_bytes : int
         Largest private memory seen, memory-mapped files not counted.
     checkpoints : int
-        Commits made by this process, which took `checkpoint_seconds` together.
+        Commits made by this process, which took `checkpoint_seconds` together; 0 if nothing was left
+        to do.
     checkpoint_bytes : int
         Bytes of weights that they wrote.
     empty_rows : int
@@ -209,7 +210,9 @@ def fit(
         _check_valid(opened, asked)
         with claimed(run, force=force):
             run.write_settings(record)
-            return _Training(run, opened, record, starts, every, report, progress, stop).run_to_end()
+            training = _Training(run, opened, record, starts, every, report, progress, stop)
+            training.find_position()
+            return training.run_to_end()
 
 
 def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
@@ -236,6 +239,7 @@ def resume(
     run: str | Path,
     *,
     passes: int | None = None,
+    tol: float | None = None,
     store: str | Path | None = None,
     valid: str | Path | None = None,
     checkpoint_every: str | float = "60s",
@@ -245,7 +249,8 @@ def resume(
 ) -> FitResult:
     """Continue an interrupted run from its last commit, or extend a finished one.
 
-    The result is byte for byte that of a run never interrupted, on the same machine and versions.
+    The result is byte for byte that of a run never interrupted, on the same machine and versions. Where
+    all passes are made, or the tolerance is met, it is what the run has already come to.
 
     Parameters
     ----------
@@ -253,6 +258,8 @@ def resume(
         Run directory made by `fit`.
     passes : int, optional
         New total number of passes.
+    tol : float, optional
+        New tolerance, such as a smaller one for a run that has converged.
     store : path, optional
         Where the run's store is now, if it was moved; it must be the same store.
     valid : path, optional
@@ -263,8 +270,10 @@ def resume(
     Raises
     ------
     RunError
-        If there is no run, its format is another, the store has changed, every commit is damaged,
-        or passes cannot be added because the run kept no duals.
+        If there is no run, its format is another, the store has changed, every commit is damaged or
+        one cannot be read, or passes cannot be added because the run kept no duals.
+    PlanError
+        If a tolerance is given to a run that measures no gap after each pass.
     """
     every = Interval(checkpoint_every)
     directory = RunDir(run)
@@ -289,12 +298,15 @@ def resume(
                 )
             if passes is not None and passes != settings.passes:
                 record = _extended(directory, record, passes)
+            if tol is not None:
+                record["settings"]["tol"] = tol
             if valid is not None:
                 record["settings"]["valid"] = os.path.abspath(valid)
             _check_valid(opened, Settings(**record["settings"]))
             record["store"]["path"] = path
-            directory.write_settings(record)
             training = _Training(directory, opened, record, starts, every, report, progress, stop)
+            training.find_position()
+            directory.write_settings(record)
             return training.run_to_end()
 
 
@@ -487,8 +499,8 @@ class _Training:
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def run_to_end(self) -> FitResult:
-        self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
+    def find_position(self) -> None:
+        """Go to the last commit, or to the beginning; raise `RunError` if there is no telling which."""
         position, self.warnings = recover(
             self.run, self.shape, self.dtype, self.ids_dtype, self.settings.average
         )
@@ -499,6 +511,9 @@ class _Training:
         if position is not None:
             self._check(position)
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
+
+    def run_to_end(self) -> FitResult:
+        self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
         self.weights = self._map()
         self._compile()
         self.every.restart()

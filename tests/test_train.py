@@ -17,6 +17,7 @@ from helpers import make_problem, make_store
 
 from streamsvm import fit, format, load_model, open_store, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.inspection import inspect
 from streamsvm.kernels import permutation
 from streamsvm.settings import Interval, Settings
 from streamsvm.state import scan_log
@@ -47,7 +48,11 @@ def model_bytes(run: Path) -> dict[str, bytes]:
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return lines_of_bytes((run / "metrics.jsonl").read_bytes())
+
+
+def lines_of_bytes(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.splitlines()]
 
 
 def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -247,8 +252,13 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
     assert (result.status, result.passes) == ("converged", expected)
     assert result.relative_gap == gaps[best]
     assert (free.status, free.passes) == ("done", 20)
-    again = resume(tmp_path / "tol")  # nothing left to do
-    assert (again.status, again.passes, again.relative_gap) == ("converged", expected, result.relative_gap)
+    for more in ({}, {"passes": 21}):  # nothing left to do
+        again = resume(tmp_path / "tol", **more)
+        assert (again.status, again.passes, again.checkpoints) == ("converged", expected, 0)
+        assert again.relative_gap == result.relative_gap
+    again = resume(tmp_path / "tol", tol=below)
+    assert (again.status, again.passes) == ("converged", later)
+    assert model_bytes(tmp_path / "tol") == model_bytes(tmp_path / "below")
 
 
 def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> None:
@@ -586,6 +596,39 @@ def test_what_no_commit_speaks_of_is_ignored(stopped: Path, expected: dict[str, 
     assert resume(stopped).warnings == []
     assert model_bytes(stopped) == expected
     assert [line["event"] for line in lines_of(stopped)].count("pass") == 3
+
+
+@pytest.mark.parametrize("left", [0.6, 0.0, None])
+def test_lost_metrics_are_told_and_the_rest_follows(
+    tmp_path: Path, stopped: Path, expected: dict[str, bytes], left: float | None
+) -> None:
+    path = stopped / "metrics.jsonl"
+    content = path.read_bytes()
+    if left is None:
+        path.unlink()
+    else:
+        path.write_bytes(content[: int(left * len(content))])
+    kept = lines_of_bytes(content[: content.rfind(b"\n", 0, int((left or 0) * len(content))) + 1])
+    assert bool(kept) == bool(left)
+    with pytest.raises(RunError, match=r"metrics\.jsonl is cut short"):
+        inspect(stopped, verify=True)
+    shutil.copytree(stopped, tmp_path / "copy")
+    assert ["metrics.jsonl is cut short" in each for each in resume(tmp_path / "copy").warnings] == [True]
+
+    def die(event: dict[str, Any]) -> None:
+        if event["event"] == "pass":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # right behind a line that no commit knows
+        resume(stopped, report=die)
+    assert lines_of(stopped)[: len(kept) + 1] == [*kept, {"event": "lost"}]
+    result = resume(stopped)
+    assert model_bytes(stopped) == expected
+    lines = lines_of(stopped)
+    assert lines[: len(kept) + 1] == [*kept, {"event": "lost"}]
+    assert [(line["event"], line["pass"]) for line in lines[len(kept) + 1 :]] == [("pass", 2), ("pass", 3)]
+    assert result.warnings == []
+    inspect(stopped, verify=True)
 
 
 def reseal(path: Path, **changes: Any) -> None:

@@ -164,7 +164,7 @@ class Hdf5Container(Container):
             chunk = max(1, min(len(texts), 2**22 // width))
             dataset = self._create(path, len(texts), dtype, chunk, "small", attrs, None)
             for start in range(0, len(texts), chunk):
-                dataset[start : start + chunk] = np.array(encoded[start : start + chunk], dtype=dtype)
+                _put(dataset, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def _create(
         self,
@@ -186,7 +186,7 @@ class Hdf5Container(Container):
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         if len(values):
             with self.wrapped(path):
-                self._node(path)[start : start + len(values)] = values
+                _put(self._node(path), start, values)
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
@@ -205,11 +205,27 @@ class Hdf5Container(Container):
 
     def close(self) -> None:
         if self._file is not None:
-            with self.wrapped(""):
+            with self.wrapped(""), _left_open(self._file):
                 self._file.close()
                 if self._writes:  # closing takes the mark "open for writing" from the file's first bytes
                     files.sync_tree(self.path)
             self._file = None
+
+
+@contextlib.contextmanager
+def _left_open(node: Any) -> Iterator[None]:
+    """Leave a file or dataset open after an error: h5py would close it, fail again, and print that."""
+    try:
+        yield
+    except Exception:
+        node.id.locked = True
+        raise
+
+
+def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
+    with _left_open(dataset):
+        dataset[start : start + len(values)] = values
+        dataset.flush()  # or closing it does, where nobody hears of an error
 
 
 def _storable(value: Any) -> Any:

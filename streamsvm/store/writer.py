@@ -130,7 +130,7 @@ class StoreWriter:
             self._columns = self._create(self._container)
             self._columns[layout.INDPTR].append(np.zeros(1, np.int64))
         except BaseException:
-            self.close()
+            self._give_up()
             raise
 
     def _create(self, container: Container) -> dict[str, _Column]:
@@ -268,6 +268,11 @@ class StoreWriter:
         if container is not None:
             container.close()
 
+    def _give_up(self) -> None:
+        """Close after an error. A full disk fails this too, but the first reason counts."""
+        with contextlib.suppress(StoreError):
+            self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -277,8 +282,7 @@ class StoreWriter:
         if kind is None:
             self.close()
         else:
-            with contextlib.suppress(StoreError):  # a full disk fails here too; the first reason counts
-                self.close()
+            self._give_up()
 
 
 class _Crew:

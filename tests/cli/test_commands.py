@@ -158,6 +158,19 @@ def test_resume_extends_a_finished_run(folder: Path, tmp_path: Path) -> None:
         assert (tmp_path / "two/model" / name).read_bytes() == (tmp_path / "three/model" / name).read_bytes()
 
 
+def test_resume_says_that_nothing_is_left(folder: Path, tmp_path: Path) -> None:
+    fit = ("fit", folder / "train.zarr", "--C", 0.01, "--quiet")
+    succeeds(*fit, "--out", "done", "--passes", 2, cwd=tmp_path)
+    assert "2 of 2 passes are made; to go on, give more --passes" in succeeds("resume", "done", cwd=tmp_path)
+    succeeds(*fit, "--out", "tol", "--passes", 9, "--tol", 0.99, "--no-average", cwd=tmp_path)
+    said = succeeds("resume", "tol", "--passes", 20, cwd=tmp_path)
+    assert "of 20 passes are made, the relative gap is at or below --tol 0.99; to go on, give a" in said
+    record = json.loads(succeeds("resume", "tol", "--json", cwd=tmp_path))
+    assert (record["status"], record["checkpoints"]) == ("converged", 0)
+    more = succeeds("resume", "tol", "--tol", 0.95, cwd=tmp_path)
+    assert "nothing left" not in more
+
+
 def test_info_tells_stores_runs_and_models_apart(folder: Path) -> None:
     kinds = {"train.zarr": "store", "test.h5": "store", "run": "run", "run/model": "model"}
     for path, kind in kinds.items():

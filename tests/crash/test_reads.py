@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import shutil
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +38,60 @@ def test_unreadable(traced, inputs, quick_path, name: str, every: bool) -> None:
     numbers = range(len(trial.calls)) if every else spread(trial.calls, rng)[:SHORT]
     said = [line for line in map(trial.strike, numbers) if line]
     assert len(said) >= len(numbers) / 2
+
+
+# -- what is refused while a run is resumed --------------------------------------------------------
+
+CHANGES = ["create", "truncate", "grow", "write", "rename", "link", "mkdir", "unlink", "rmdir"]
+ONLINE = ("online", "../text", "--out", "run", "--memory", "2M", "--checkpoint-every", 1)
+
+
+def position(folder: Path) -> list[int]:
+    """How far the newest commit has come."""
+    newest = max(folder.glob("run/checkpoint/0*/manifest.json"))
+    manifest = json.loads(newest.read_bytes())
+    return [manifest["passes_done"], manifest["blocks_done"]]
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES], ids=["EIO", "EACCES"])
+@pytest.mark.parametrize("begun", [fit("../s.h5"), ONLINE], ids=["fit", "online"])
+def test_a_refusal_is_no_damage(traced, inputs, quick_path, begun: tuple, error: int, every: bool) -> None:
+    """A commit that cannot be read now is not given up: each reading of the run's files fails in turn."""
+    before, folder = quick_path / "before", quick_path / "at"
+    before.mkdir()
+    for name in ("text", "s.h5"):
+        (quick_path / name).symlink_to(inputs / name)
+    kill = Plan(["rename"], path="run/checkpoint/aside", at=3, act=["kill", signal.SIGKILL])
+    assert traced(*begun, cwd=before, trace=kill).code == -signal.SIGKILL
+    assert len(list(before.glob("run/checkpoint/0*"))) >= 2
+    resume = ("resume", "run", "--checkpoint-every", 1, "--json")
+    shutil.copytree(before, folder)
+    whole = traced(*resume, cwd=folder, trace=Plan(["open", "read", *CHANGES], path="run/*"))
+    assert (whole.code, whole.err) == (0, "")
+    model = parts(folder, MODEL)
+    calls = [call.split()[0] in KINDS for call in whole.seen]  # True: one that reads
+    untouched = sum(calls[: calls.index(False)])  # so many of them before anything is changed
+    assert untouched > 10
+    reached = []
+    for number in range(sum(calls) if every else untouched):
+        shutil.rmtree(folder)
+        shutil.copytree(before, folder)
+        ended = traced(*resume, cwd=folder, trace=Plan(KINDS, path="run/*", at=number, error=error))
+        about = (number, ended)
+        assert ended.what is not None, about
+        assert position(folder) >= position(before), about
+        if ended.code != 0:
+            one_line(ended)
+            assert os.strerror(error) in ended.err, about
+            reached.append(number)
+        if number < untouched:
+            assert ended.what.split()[1] in ended.err, about
+            assert parts(folder, ("run",)) == parts(before, ("run",)), about
+        else:
+            assert traced(*resume, cwd=folder, count=False).code == 0, about
+            assert parts(folder, MODEL) == model, about
+    assert reached[:untouched] == list(range(untouched))
 
 
 # -- what is lost in the middle of a fit -----------------------------------------------------------
