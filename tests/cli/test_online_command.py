@@ -14,8 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 from streamsvm_cli import main
 
 
@@ -171,6 +174,70 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
     assert record["input"]["unseen_labels"] == record["empty_rows"] == sum(x not in "12" for x in labels)
     fails(2, "online", folder / "train", "--classes", "1,1", "--out", "x", cwd=tmp_path)
     fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def likes(folder: Path) -> Path:
+    """What `--like` may name beside the store, which counts from 1: models, one that hashes, one of AnnData."""
+    few = b"".join((folder / "train").read_bytes().splitlines(keepends=True)[:30])
+    (folder / "few").write_bytes(few)
+    succeeds("online", "few", "--out", "from-0", cwd=folder)
+    succeeds("online", "few", "--out", "hashed", "--hash-bits", 8, "--seed", 3, cwd=folder)
+    digits = [*map(str, range(10))]
+    labels = pd.DataFrame({"class": pd.Categorical(digits, categories=digits)}, index=digits)
+    X = sp.csr_matrix(np.eye(10, 70, dtype=np.float32))
+    anndata.AnnData(X, obs=labels).write_h5ad(folder / "foreign.h5ad")
+    succeeds("fit", "foreign.h5ad", "--label", "class", "--out", "foreign", cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),  # features, index base and hash of the model; or exit code and message
+    [
+        ("", (65, 0, None)),
+        ("--index-base 0", (65, 0, None)),
+        ("--index-base 1", (64, 1, None)),
+        ("--hash-bits 8", (256, 0, (8, 0))),
+        ("--hash-bits 8 --seed 5 --index-base 0", (256, 0, (8, 5))),
+        ("--hash-bits 8 --index-base 1", (2, "leave it out")),
+        ("--seed 5", (2, "give --hash-bits too")),
+        ("--like train.h5", (64, 1, None)),
+        ("--like train.h5 --index-base 1", (64, 1, None)),
+        (
+            "--like train.h5 --index-base 0",
+            (1, "--index-base 0 contradicts train.h5, whose indices start at 1"),
+        ),
+        ("--like train.h5 --seed 0", (2, "give --hash-bits too")),
+        ("--like train.h5 --hash-bits 8", (256, 0, (8, 0))),
+        ("--like train.h5 --hash-bits 8 --seed 5", (256, 0, (8, 5))),
+        ("--like train.h5 --hash-bits 8 --index-base 1", (2, "leave it out")),
+        ("--like from-0", (65, 0, None)),
+        ("--like from-0 --index-base 0", (65, 0, None)),
+        ("--like from-0/model --index-base 1", (1, "contradicts from-0/model, whose indices start at 0")),
+        ("--like from-0 --hash-bits 8", (256, 0, (8, 0))),
+        ("--like hashed", (256, 0, (8, 3))),
+        ("--like hashed --hash-bits 8 --seed 3 --index-base 0", (256, 0, (8, 3))),
+        ("--like hashed --hash-bits 9", (1, "--hash-bits 9 contradicts hashed, whose hash has 8")),
+        ("--like hashed --seed 0", (1, "--seed 0 contradicts hashed, whose hash has 3")),
+        ("--like hashed --index-base 1", (2, "leave it out")),
+        ("--like foreign", (1, "does not record an index base; give --index-base 0 or 1")),
+        ("--like foreign --index-base 1", (70, 1, None)),
+        ("--like foreign --hash-bits 8", (256, 0, (8, 0))),
+    ],
+)
+def test_what_options_and_like_say_together(
+    likes: Path, tmp_path: Path, options: str, expected: tuple
+) -> None:
+    words = ("online", "few", "--out", tmp_path / "run", *options.split())
+    if isinstance(expected[1], str):
+        assert expected[1] in " ".join(fails(expected[0], *words, cwd=likes).split())
+        assert not (tmp_path / "run").exists()
+        return
+    succeeds(*words, cwd=likes)
+    model = json.loads((tmp_path / "run/model/model.json").read_text())
+    hashed = model.get("hash") and (model["hash"]["bits"], model["hash"]["seed"])
+    assert (model["n_features"], model["index_base"], hashed) == expected
+    assert model["classes"] == [*map(str, range(10))]
 
 
 def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> None:
