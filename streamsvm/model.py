@@ -6,7 +6,6 @@ import io
 import json
 import mmap
 import os
-import re
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 _PIECE = 2**24  # bytes of coefficients written or checked at a time
 _HEADER = 2**14  # bytes that the header of an array cannot exceed
-_SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them
 
 
 def save_model(
@@ -123,10 +121,8 @@ def _is_sound(record: dict[str, Any]) -> bool:
     return (
         type(record["n_features"]) is int
         and record["n_features"] >= 0
-        and isinstance(classes, list)
+        and format.are_labels(classes)
         and len(classes) > 0
-        and all(isinstance(label, str) for label in classes)
-        and not _SURROGATES.search("".join(classes))
         and record["dtype"] in ("float32", "float64")
         and (base is None or (type(base) is int and base in (0, 1)))
     )

@@ -73,17 +73,18 @@ class Stream(Protocol):
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
         """Rows from `place` on; the classes that are new in them; the place behind them, as JSON.
 
-        Labels are codes in `classes` and, beyond, in the order of first appearance.
+        Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
+        may say how far the stream was read beyond the last one.
         """
 
     def record(self) -> dict[str, Any]:
         """What is kept of the stream so that it can be opened again, as JSON."""
 
-    def sources(self) -> list[dict[str, Any]]:
-        """What was drawn to its end, for the model."""
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """What ends before `place`, for the model."""
 
-    def summary(self) -> dict[str, Any]:
-        """What was met in the rows drawn so far."""
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """What was met before `place`."""
 
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         """The order in which a model lists `classes`."""
@@ -109,7 +110,7 @@ class OnlineResult:
     empty_rows : int
         Rows of norm zero, or without a known label, from which nothing was learned.
     input : dict
-        What was met in the input.
+        What was met in the input as far as it was learned from.
     model : str
         Folder of the model.
     history : list of dict
@@ -341,8 +342,7 @@ class _Learning:
             isinstance(shape, list)
             and len(shape) == 2
             and all(type(n) is int and n >= 0 for n in shape)
-            and isinstance(classes, list)
-            and all(isinstance(label, str) for label in classes)
+            and format.are_labels(classes)
             and padded_classes(len(classes), self.dtype) <= shape[1] == padded_classes(shape[1], self.dtype)
             and isinstance(marked, list)
             and len(marked) == 2
@@ -393,6 +393,8 @@ class _Learning:
                             self._commit()
                         raise
                     self.place = place
+                    if rows.n_rows == 0:
+                        continue
                     self.position.blocks_done += 1
                     self.peak = max(self.peak, private_memory())
                     self.progress("online", self.visited, None)  # type: ignore[arg-type]
@@ -582,7 +584,7 @@ class _Learning:
             "average": True,
             "passes": 1,
             "rows": self.visited,
-            "sources": self.stream.sources(),
+            "sources": self.stream.sources(self.place),
         }
 
     def _result(self, status: str) -> OnlineResult:
@@ -597,7 +599,7 @@ class _Learning:
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.checkpoint_seconds,
             checkpoint_bytes=self.checkpoint_bytes,
-            input=self.stream.summary(),
+            input=self.stream.summary(self.place),
             model=str(self.run.model),
             history=self.history,
             warnings=self.warnings,

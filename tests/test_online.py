@@ -57,11 +57,11 @@ class Listed:
     def record(self) -> dict[str, Any]:
         return {"resumable": self.resumable}
 
-    def sources(self):
-        return []
+    def sources(self, place):
+        return [{"name": "rows", "size": place["row"], "sha256": ""}]
 
-    def summary(self):
-        return {}
+    def summary(self, place):
+        return {"rows": place["row"]}
 
     @staticmethod
     def in_order(classes):
@@ -411,9 +411,11 @@ def test_a_stream_that_cannot_be_drawn_again_leaves_the_model_of_its_rows(tmp_pa
     with pytest.raises(Interrupted, match="cannot be resumed"):
         online(Listed(X, labels, (30, 60), resumable=False), tmp_path / "run", stop=stop_after(2))
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "part")
+    # What was read ahead of the rows learned from is none of the model's sources.
+    assert load_model(tmp_path / "run").record["sources"][0]["size"] == 60
     again = Listed(X, labels, (30, 60), resumable=False)
     result = resume(tmp_path / "run", lambda record: again)
-    assert result.status == "stopped"
+    assert (result.status, result.input) == ("stopped", {"rows": 60})
     assert "60 rows" in result.warnings[0]
     assert again.drawn == []
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "part")

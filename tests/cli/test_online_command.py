@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import hashlib
 import io
 import json
 import lzma
+import os
 import signal
 import subprocess
 import sys
+import threading
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -178,7 +181,7 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
 
 @pytest.fixture(scope="module")
 def likes(folder: Path) -> Path:
-    """What `--like` may name beside the store, which counts from 1: models, one that hashes, one of AnnData."""
+    """What `--like` may name beside the store, which counts from 1: models, of a hash and AnnData too."""
     few = b"".join((folder / "train").read_bytes().splitlines(keepends=True)[:30])
     (folder / "few").write_bytes(few)
     succeeds("online", "few", "--out", "from-0", cwd=folder)
@@ -330,6 +333,25 @@ def test_changed_input_is_not_resumed(folder: Path, tmp_path: Path) -> None:
     assert record["rows"] == 1437
     assert coef(tmp_path / "run") == coef(folder / "run")
     fails(2, "resume", "run", "--passes", 3, cwd=tmp_path)
+
+
+def test_a_pipe_that_ended_keeps_its_model_and_what_it_says_of_its_input(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = (folder / "train").read_bytes()
+    os.mkfifo(tmp_path / "fifo")
+    writer = threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(text,))
+    writer.start()
+    first = json.loads(succeeds("online", "fifo", "--out", "run", "--json", cwd=tmp_path))
+    writer.join()
+    (tmp_path / "fifo").unlink()
+    model = (tmp_path / "run/model/model.json").read_bytes()
+    (source,) = json.loads(model)["sources"]
+    assert (source["size"], source["sha256"]) == (len(text), hashlib.sha256(text).hexdigest())
+    again = json.loads(succeeds("resume", "run", "--json", cwd=tmp_path))
+    assert (tmp_path / "run/model/model.json").read_bytes() == model
+    assert (again["status"], again["input"]) == ("done", first["input"])
+    assert first["input"]["bytes_read"] == len(text)
 
 
 def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, tmp_path: Path) -> None:
