@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,9 +89,8 @@ def online(
         "seed": seed or 0,
     }  # fmt: skip
     stream = TextStream(
-        inputs, **layout, dtype=dtype, unseen_label=unseen_label, on_error=on_error,
-        memory=memory // 2,  # and as much for the rows read ahead, hashed, and in use
-    )  # fmt: skip
+        inputs, **layout, dtype=dtype, unseen_label=unseen_label, on_error=on_error, memory=memory
+    )
     with stop_on_signals() as stop:
         result = learn.online(
             stream, out, **settings, checkpoint_every=checkpoint_every, force=force,
@@ -113,16 +114,21 @@ def continue_stream(console: Console, run: Path, checkpoint_every: str) -> None:
 
 
 def listed(text: str) -> list[str]:
-    """The classes in a file, one a line, or in a list with commas; in the order of a store's."""
+    """The classes in a file, separated as text is, or in a list with commas; in the order of a store's."""
     from streamsvm_converters.labels import class_order
 
     from streamsvm.errors import InputError
 
-    path = Path(text)
-    try:
-        labels = path.read_text(encoding="utf-8").split() if path.is_file() else text.split(",")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no list of classes: {error}") from None
+    if os.path.exists(text):  # a pipe too
+        try:
+            with open(text, encoding="utf-8-sig") as file:
+                labels = re.split("[ \t\r\n]+", file.read().strip(" \t\r\n"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{text} is no list of classes: {error}") from None
+    else:
+        labels = text.split(",")
+    if len(labels) < 2:
+        raise typer.BadParameter(f"--classes {text} is neither a file nor a list of two classes or more")
     if len(set(labels)) < len(labels) or "" in labels:
         raise typer.BadParameter(f"--classes {text} has an empty label, or one twice")
     return [labels[c] for c in class_order(labels)]

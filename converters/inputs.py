@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import lzma
 import os
+import select
 import stat
 import sys
 import time
@@ -109,6 +110,10 @@ class Input:
         space[:count] = self._held[:count]
         self._held = self._held[count:]
         return count
+
+    def is_dry(self) -> bool:
+        """Whether there is no text now, and whoever waits for more may wait for long: never of a file."""
+        return not self._held and not select.select([self._file], [], [], 0)[0]
 
     def record(self) -> dict[str, Any]:
         """What the store keeps of a source that was read to its end: its name, size and hash."""

@@ -161,6 +161,17 @@ class _Round(NamedTuple):
     norm2: np.ndarray
 
 
+def check_options(dtype: str, on_error: str, unseen_label: str) -> None:
+    """Raise `ValueError` unless each is among its choices."""
+    for name, value, choices in (
+        ("dtype", dtype, DTYPES),
+        ("on_error", on_error, ON_ERROR),
+        ("unseen_label", unseen_label, UNSEEN_LABEL),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+
+
 class LibsvmReader:
     """Iterate once over the rows of LIBSVM text.
 
@@ -179,13 +190,16 @@ class LibsvmReader:
     on_error : {"raise", "skip", "fix"}
     memory : int
         Bytes that reading may take, labels included.
+    share : int, optional
+        Reading takes one of so many equal parts of `memory`; messages speak of the whole.
     threads : int
         Blocks of text parsed at a time, beside the thread that reads them and takes the rows.
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
     start : Place, optional
         Where to begin; the text of the input before it must be the same. To begin at ``Place()``
-        has positions kept, which costs hashing the text.
+        has positions kept, which costs hashing the text. Then the rows in a pipe are not kept
+        waiting for others.
 
     Attributes
     ----------
@@ -214,17 +228,12 @@ class LibsvmReader:
         unseen_label: str = "error",
         on_error: str,
         memory: int,
+        share: int = 1,
         threads: int = 1,
         progress: Progress | None = None,
         start: Place | None = None,
     ) -> None:
-        for name, value, choices in (
-            ("dtype", dtype, DTYPES),
-            ("on_error", on_error, ON_ERROR),
-            ("unseen_label", unseen_label, UNSEEN_LABEL),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        check_options(dtype, on_error, unseen_label)
         if not inputs:
             raise InputError("no input; give files of LIBSVM text, or - for standard input")
         if sum(str(path) == "-" for path in inputs) > 1:
@@ -241,15 +250,15 @@ class LibsvmReader:
         self._classes = classes
         self._unseen_label = unseen_label
         self._on_error = on_error
-        self._memory = memory
+        self._memory, self._share = memory, share
         self._progress = progress
         self._total = total_size(self._inputs)
         # The midpoint between the largest number and the next power of two already rounds to infinity.
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
         self._threads = threads
         in_work = threads + 3  # blocks in line or in use, one being filled, and what follows it
-        self._block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
-        self._longest = max(self._block, memory // _LINE_FACTOR)
+        self._block = max(256, min(_BLOCK, memory // (share * in_work * _BLOCK_FACTOR)))
+        self._longest = max(self._block, memory // (share * _LINE_FACTOR))
         self._free: list[_Scratch] = []
         self._start = start
         self.place = start or Place()
@@ -282,7 +291,7 @@ class LibsvmReader:
                 before = self._line if place == self._input else 0
                 raise PlanError(
                     f"{name}, line {before + 1} has {length} bytes, too many for a memory of "
-                    f"{self._memory}; --memory {_LINE_FACTOR * (length + 1)} would do"
+                    f"{self._memory}; --memory {self._share * _LINE_FACTOR * (length + 1)} would do"
                 )
             if damage:
                 raise damage
@@ -307,9 +316,12 @@ class LibsvmReader:
                     if ended and held and buffer[held - 1] != kernels.NEWLINE:
                         buffer[held] = kernels.NEWLINE  # into the margin
                         held += 1
-                    if held < scratch.size and not ended:
+                    room = held < scratch.size and not ended
+                    if room and not (self._start is not None and source.is_dry()):
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
+                    if not cut and room:
+                        continue
                     if not cut and not ended:
                         scratch = self._grown(scratch, source, place)
                         continue
@@ -469,7 +481,7 @@ class LibsvmReader:
         parsed = block.scratch.parsed
         codes = self.labels.code(block.scratch.text, parsed, n_rows)
         if self.labels.learns:
-            if 2 * self.labels.nbytes > self._memory:
+            if 2 * self._share * self.labels.nbytes > self._memory:
                 raise PlanError(
                     f"{self._where(block, 0)} and on: {self.labels.count} different labels so far, too many "
                     f"for a memory of {self._memory}; is the first column a class? If so, raise --memory"

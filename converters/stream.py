@@ -41,7 +41,7 @@ class TextStream:
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
     memory : int
-        Bytes this may take.
+        Bytes this may take, of which half are for the rows that are drawn, hashed and in use.
     resumable : bool, optional
         Whether all inputs can be read again; by default if they are files.
     """
@@ -59,6 +59,9 @@ class TextStream:
         memory: int = 2**28,
         resumable: bool | None = None,
     ) -> None:
+        from streamsvm_converters.libsvm import check_options
+
+        check_options(dtype, on_error, unseen_label)
         if index_base not in (0, 1):
             raise ValueError(f"index_base is 0 or 1, not {index_base!r}")
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in inputs]
@@ -111,7 +114,7 @@ class TextStream:
         last = None if self.n_features is None else self.n_features - 1 + self.index_base
         reader = LibsvmReader(
             self.inputs, lowest_index=self.index_base, last_index=last, classes=self.classes,
-            start=start, **self._options,
+            start=start, share=2, **self._options,
         )  # fmt: skip
         reader.counts, reader.sources = counts, sources
         if self.classes is None:

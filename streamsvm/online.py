@@ -177,7 +177,8 @@ def online(
     PlanError
         If a setting is not valid, or the weights would be larger than a file can be.
     InputError
-        If the stream has no rows, or one class only, or raises it; what was learned before it is committed.
+        If the stream has no rows, or one class only, or raises it; what was learned before it is
+        committed, and of a stream that cannot be drawn again, its model is written.
     RunError
         If `out` is there already, cannot be written, or another process uses it.
     Interrupted
@@ -379,19 +380,15 @@ class _Learning:
                 begin = time.perf_counter()
                 try:
                     batch, stopping = ahead.draw(self.stop)
-                except StreamsvmError:
-                    if self.position.blocks_done > before:  # a row that is bad does not undo those before
-                        self._commit()
-                    raise
+                except StreamsvmError as error:
+                    raise self._left_by(error, before) from None
                 self.waited += time.perf_counter() - begin
                 if batch is not None:
                     rows, new, place = batch
                     try:
                         self._learn(rows, new)
-                    except PlanError:  # before any of these rows was learned from
-                        if self.position.blocks_done > before:
-                            self._commit()
-                        raise
+                    except PlanError as error:  # before any of these rows was learned from
+                        raise self._left_by(error, before) from None
                     self.place = place
                     if rows.n_rows == 0:
                         continue
@@ -407,6 +404,22 @@ class _Learning:
                     return self.position.blocks_done - before
         finally:
             ahead.close()
+
+    def _left_by(self, error: StreamsvmError, before: int) -> StreamsvmError:
+        """Commit, for a bad row does not undo those before it; the error, which says what is left of them."""
+        if self.position.blocks_done == before:
+            return error
+        self._commit()
+        if self.stream.resumable:
+            if isinstance(error, PlanError):  # for which other options are needed
+                return error
+            remains = f"`streamsvm resume {self.run.path}` continues after them, once that is mended"
+        else:
+            if len(self.classes) < 2:
+                return error
+            self._save()
+            remains = f"{self.run.model} is their model"
+        return type(error)(f"{error}; {self.visited:,} rows before were learned from: {remains}")
 
     def _learn(self, rows: Rows, new: list[str]) -> None:
         """Predict and learn from `rows`; pause where a class appears, and where to report."""

@@ -485,12 +485,33 @@ def test_rows_without_features(tmp_path) -> None:
     assert load_model(tmp_path / "run").coef_.shape == (0, 2)
 
 
-def test_an_error_of_the_stream_passes_through_after_what_came_before_it(tmp_path, problem) -> None:
+@pytest.mark.parametrize("resumable", [True, False])
+def test_an_error_of_the_stream_passes_through_after_what_came_before_it(
+    tmp_path, problem, resumable
+) -> None:
     def fail() -> None:
         raise InputError("line 151 is no row")
 
-    with pytest.raises(InputError, match="line 151"):
-        online(Listed(*problem, (75,), ended=fail), tmp_path / "run")
-    mended = Listed(*problem, (75,))
+    remains = "resume .* continues" if resumable else "model is their model"
+    with pytest.raises(InputError, match=f"line 151 is no row; 150 rows before .*: .*{remains}"):
+        online(Listed(*problem, (75,), ended=fail, resumable=resumable), tmp_path / "run")
+    online(Listed(*problem, (75,)), tmp_path / "whole")
+    if not resumable:
+        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+    mended = Listed(*problem, (75,), resumable=resumable)
     assert resume(tmp_path / "run", lambda record: mended).rows == N
     assert mended.drawn == []
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_an_error_before_any_row_says_no_more(tmp_path, problem) -> None:
+    def fail() -> None:
+        raise InputError("line 1 is no row")
+
+    empty = Listed(sp.csr_array((0, 3), dtype=np.float32), [], ended=fail)
+    with pytest.raises(InputError, match=r"^line 1 is no row$"):
+        online(empty, tmp_path / "run")
+    one = Listed(sp.csr_array((2, 3), dtype=np.float32), "aa", ended=fail, resumable=False)
+    with pytest.raises(InputError, match=r"^line 1 is no row$"):
+        online(one, tmp_path / "run")
+    assert not (tmp_path / "run/model").exists()

@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -288,6 +289,32 @@ def test_bad_rows_by_policy(tmp_path: Path) -> None:
         counts[policy] = record["rows"], record["input"]["skipped"], record["input"]["repaired"]
     assert counts == {"skip": (3, 2, 0), "fix": (4, 1, 1)}
     succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path)
+
+
+def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
+    line = "1 " + " ".join(f"{i}:1" for i in range(1, 30_000)) + "\n"
+    (tmp_path / "a").write_text("1 1:1\n" + line + "2 2:1\n")
+    message = fails(1, "online", "a", "--out", "run", "--memory", "2M", cwd=tmp_path)
+    assert f"line 2 has {len(line) - 1} bytes, too many for a memory of {2 * 2**20}" in message
+    enough = re.search(r"--memory (\d+) would do", message)[1]
+    less = int(enough) - 2 * 24 * 2
+    assert "would do" in fails(1, "online", "a", "--out", "run", "--force", "--memory", less, cwd=tmp_path)
+    succeeds("online", "a", "--out", "run", "--force", "--memory", enough, cwd=tmp_path)
+
+
+def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_path: Path) -> None:
+    good = (folder / "train").read_bytes()
+    lines = good.splitlines(keepends=True)
+    command = ("online", "-", "--out", "run", "--memory", "1M", "--C", 0.01)
+    done = piped(*command, cwd=tmp_path, text=good + b"1 oops\n" + good)
+    assert done.code == 1
+    assert "line 1438, column 3" in done.err
+    rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
+    assert f"{rows:,} rows before were learned from: run/model is their model" in done.err
+    assert 0 < rows <= 1437
+    (tmp_path / "before").write_bytes(b"".join(lines[:rows]))
+    succeeds("online", "before", "--out", "part", "--C", 0.01, cwd=tmp_path)
+    assert coef(tmp_path / "run") == coef(tmp_path / "part")
 
 
 def test_input_that_makes_no_model(tmp_path: Path) -> None:

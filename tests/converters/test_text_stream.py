@@ -5,6 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import os
+import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ from streamsvm_converters import TextStream
 
 from streamsvm.errors import InputError, PlanError
 
-SMALL = 2**15  # memory for which text is parsed in pieces of 512 bytes
+SMALL = 2**16  # memory for which text is parsed in pieces of 512 bytes
 
 
 def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
@@ -174,6 +177,33 @@ def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
     assert draw(TextStream(paths, memory=SMALL), in_second, late)[-2][0][-1] == ("L0", [(1, 1.0)])
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_in_a_pipe_do_not_wait_for_others(tmp_path: Path, packed: bool) -> None:
+    pieces = [b"a 1:1\nb 2:1\n", b"a 3:", b"1\nb 4", b":1\na 5:1"]
+    if packed:
+        pack = zlib.compressobj(wbits=31)
+        pieces = [pack.compress(piece) + pack.flush(zlib.Z_SYNC_FLUSH) for piece in pieces]
+        pieces[-1] += pack.flush()
+    os.mkfifo(tmp_path / "pipe")
+    drawn = [threading.Event() for _ in pieces]
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            for n, piece in enumerate(pieces):
+                pipe.write(piece)
+                if n != 1:  # of which no line can be made
+                    drawn[n].wait(10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    sizes = []
+    for rows, *_ in TextStream([tmp_path / "pipe"]).batches(None, []):
+        sizes.append(rows.n_rows)
+        drawn[{1: 0, 2: 2}.get(len(sizes), 3)].set()
+    writer.join()
+    assert sizes == [2, 1, 1, 1, 0]
+
+
 def test_given_classes_and_width(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("b 1:1 5:2\na 2:3\nc 1:1\n")
     stream = TextStream([tmp_path / "a"], classes=["a", "b"], n_features=3, index_base=1, unseen_label="keep")
@@ -204,4 +234,4 @@ def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
 def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
     with pytest.raises(PlanError, match="different labels so far"):
-        draw(TextStream([tmp_path / "a"], memory=2**16))
+        draw(TextStream([tmp_path / "a"], memory=2**17))
