@@ -197,9 +197,8 @@ class LibsvmReader:
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
     start : Place, optional
-        Where to begin; the text of the input before it must be the same. To begin at ``Place()``
-        has positions kept, which costs hashing the text. Then the rows in a pipe are not kept
-        waiting for others.
+        Where to begin, with one thread; the text of the input before it must be the same. To begin
+        at ``Place()`` has positions kept. Then the rows in a pipe are not kept waiting for others.
 
     Attributes
     ----------
@@ -234,6 +233,8 @@ class LibsvmReader:
         start: Place | None = None,
     ) -> None:
         check_options(dtype, on_error, unseen_label)
+        if start is not None and threads > 1:
+            raise ValueError("positions are kept by one thread only")
         if not inputs:
             raise InputError("no input; give files of LIBSVM text, or - for standard input")
         if sum(str(path) == "-" for path in inputs) > 1:
@@ -264,7 +265,7 @@ class LibsvmReader:
         self.place = start or Place()
         self._number = self.place.row  # of the next row
         self._input, self._line = self.place.source, self.place.line  # where that is
-        self._sha256 = hashlib.sha256()  # of the text before it, if there is a `start`
+        self._sha256 = hashlib.sha256()  # of its text before that, if there is a `start`
 
     def __iter__(self) -> Iterator[Batch]:
         with contextlib.ExitStack() as stack:
@@ -300,10 +301,11 @@ class LibsvmReader:
         """The text of all inputs, in blocks of whole lines."""
         before = self.counts.bytes_read  # of the inputs that have ended
         for place, path in enumerate(self._inputs[self.place.source :], self.place.source):
-            with Input(path) as source:
+            with Input(path, hashes_text=self._start is None) as source:
                 scratch = self._room_for(0)
                 held = offset = 0
                 begun = ended = False
+                self._sha256 = hashlib.sha256()
                 if self._start is not None and place == self._start.source:
                     self._skip(source)
                     offset, begun = self._start.text, self._start.text > 0
@@ -332,7 +334,7 @@ class LibsvmReader:
                     yield _Block(scratch, at, cut, real, place, offset, source.name, before + source.size)
                     scratch, held, offset = rest, held - cut, offset + cut
                 self._free.append(scratch)
-                self.sources.append(source.record())
+                self.sources.append(source.record(self._sha256))
                 self.decoding += source.decoding
                 before += source.size
 
@@ -394,7 +396,7 @@ class LibsvmReader:
     def _batches(self, block: _Block, future: Future[_Round] | None = None) -> Iterator[Batch]:
         """The rows of a block, in rounds if they are many; the first may be on its way."""
         if block.input != self._input:
-            self._input, self._line, self._sha256 = block.input, 0, hashlib.sha256()
+            self._input, self._line = block.input, 0
         hashed = 0
         while block.at < block.cut:
             done = self._parse(block) if future is None else future.result()
