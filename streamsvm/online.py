@@ -344,6 +344,7 @@ class _Learning:
             and len(shape) == 2
             and all(type(n) is int and n >= 0 for n in shape)
             and format.are_labels(classes)
+            and self.stream.classes in (None, classes)  # whose codes the stream gives to labels
             and padded_classes(len(classes), self.dtype) <= shape[1] == padded_classes(shape[1], self.dtype)
             and isinstance(marked, list)
             and len(marked) == 2

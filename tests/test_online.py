@@ -391,18 +391,22 @@ def test_a_damaged_commit_gives_way_to_the_one_before(tmp_path, problem) -> None
 
 @pytest.mark.parametrize(
     "lie",
-    [{"shape": [D, 32]}, {"shape": [10**9, 10**9]}, {"classes": ["a"] * 17}, {"marked": 1}, {"place": None}],
-)
+    [
+        {"shape": [D, 32]}, {"shape": [10**9, 10**9]}, {"classes": ["a"] * 17}, {"classes": ["c0", "c1"]},
+        {"marked": 1}, {"place": None},
+    ],
+)  # fmt: skip
 def test_a_sealed_commit_of_another_run_is_refused(tmp_path, problem, lie) -> None:
     X, labels = problem
+    stream = Listed(X, labels, (60,), classes=sorted(set(labels)))
     with pytest.raises(Interrupted):
-        online(Listed(X, labels, (60,)), tmp_path / "run", stop=stop_after(1))
+        online(stream, tmp_path / "run", stop=stop_after(1))
     path = tmp_path / "run/checkpoint/00000001/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["stream"] |= lie
     path.write_text(json.dumps(format.sealed(manifest)))
     with pytest.raises(RunError, match="not one of this run"):
-        resume(tmp_path / "run", lambda record: Listed(X, labels, (60,)))
+        resume(tmp_path / "run", lambda record: stream)
 
 
 def test_a_stream_that_cannot_be_drawn_again_leaves_the_model_of_its_rows(tmp_path, problem) -> None:
