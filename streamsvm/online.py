@@ -187,8 +187,7 @@ def online(
     """
     asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
-    if stream.classes is not None and len(stream.classes) < 2:
-        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
+    _check_classes(stream)
     run = RunDir(out)
     record = {
         "version": format.RUN_VERSION,
@@ -246,7 +245,13 @@ def resume(
         if record.get("kind") != format.ONLINE:
             raise RunError(f"{directory.path} was trained on a store; continue it with `streamsvm.resume`")
         asked, stream = OnlineSettings(**record["settings"]), open_stream(record["input"])
+        _check_classes(stream)
         return _Learning(directory, stream, asked, every, report, progress, stop).run_to_end(again=True)
+
+
+def _check_classes(stream: Stream) -> None:
+    if stream.classes is not None and len(stream.classes) < 2:
+        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
 
 
 class _Learning:

@@ -409,6 +409,17 @@ def test_a_sealed_commit_of_another_run_is_refused(tmp_path, problem, lie) -> No
         resume(tmp_path / "run", lambda record: stream)
 
 
+def test_a_sealed_commit_larger_than_a_file_is_refused(tmp_path, problem) -> None:
+    with pytest.raises(Interrupted):
+        online(Listed(*problem, (60,)), tmp_path / "run", stop=stop_after(1))
+    path = tmp_path / "run/checkpoint/00000001/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["stream"]["shape"] = manifest["weights_shape"] = [10**9, 10**9 + 16 - 10**9 % 16]
+    path.write_text(json.dumps(format.sealed(manifest)))
+    with pytest.raises(PlanError, match="more than a file can"):
+        resume(tmp_path / "run", lambda record: Listed(*problem, (60,)))
+
+
 def test_a_stream_that_cannot_be_drawn_again_leaves_the_model_of_its_rows(tmp_path, problem) -> None:
     X, labels = problem
     online(Listed(X[:60], labels[:60]), tmp_path / "part")
