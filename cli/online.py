@@ -126,7 +126,7 @@ def listed(text: str) -> list[str]:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{text} is no list of classes: {error}") from None
     else:
-        labels = text.split(",")
+        labels = [label.strip() for label in text.split(",")]
     if len(labels) < 2:
         raise typer.BadParameter(f"--classes {text} is neither a file nor a list of two classes or more")
     if len(set(labels)) < len(labels) or "" in labels:

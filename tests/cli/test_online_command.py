@@ -79,6 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train", "test"):
         packed = resources.files("streamsvm_cli").joinpath("digits", f"digits.{name}.xz").read_bytes()
         (path / name).write_bytes(lzma.decompress(packed))
+    (path / "few").write_bytes(b"".join((path / "train").read_bytes().splitlines(keepends=True)[:30]))
     (path / "train.bz2").write_bytes(bz2.compress((path / "train").read_bytes()))
     succeeds("convert", "train", "--out", "train.h5", cwd=path)
     succeeds("convert", "test", "--out", "test.h5", "--like", "train.h5", "--no-shuffle", cwd=path)
@@ -180,11 +181,27 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
     fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
 
 
+def test_lists_of_classes_as_people_write_them(folder: Path, tmp_path: Path) -> None:
+    many = [*map(str, range(200))]  # as a list, longer than a file name can be
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(many).encode())
+    for given in (", ".join(many), "file"):
+        succeeds("online", folder / "few", "--classes", given, "--out", "run", "--force", cwd=tmp_path)
+        assert json.loads((tmp_path / "run/model/model.json").read_text())["classes"] == many
+    command = ("online", folder / "few", "--out", "no", "--classes")
+    for given, message in (
+        ("missing", "neither a file nor a list"),
+        ("1,,2", "an empty label"),
+        ("1,2,1", "one twice"),
+    ):
+        assert message in " ".join(fails(2, *command, given, cwd=tmp_path).split())
+    (tmp_path / "binary").write_bytes(b"1\n\xff\n")
+    for given in ("binary", "."):
+        assert "is no list of classes" in fails(1, *command, given, cwd=tmp_path)
+
+
 @pytest.fixture(scope="module")
 def likes(folder: Path) -> Path:
     """What `--like` may name beside the store, which counts from 1: models, of a hash and AnnData too."""
-    few = b"".join((folder / "train").read_bytes().splitlines(keepends=True)[:30])
-    (folder / "few").write_bytes(few)
     succeeds("online", "few", "--out", "from-0", cwd=folder)
     succeeds("online", "few", "--out", "hashed", "--hash-bits", 8, "--seed", 3, cwd=folder)
     digits = [*map(str, range(10))]
