@@ -191,12 +191,12 @@ class TextStream:
 
 
 def _is_sound(record: dict[str, Any]) -> bool:
-    """Whether the entries that others rely on could be those of a stream."""
+    """Whether the entries that others rely on could be those of a stream; `ValueError` too says that not."""
     inputs, classes, n_features = record["inputs"], record["classes"], record["n_features"]
     return (
         isinstance(inputs, list)
         and len(inputs) > 0
-        and all(isinstance(path, str) for path in inputs)
+        and all(isinstance(path, str) and b"\0" not in os.fsencode(path) for path in inputs)
         and (classes is None or are_labels(classes))
         and (n_features is None or (type(n_features) is int and 0 <= n_features < 2**62))
         and type(record["memory"]) is int
