@@ -344,10 +344,13 @@ class _Learning:
         shape: Any = state.get("shape")
         classes: Any = state.get("classes")
         marked: Any = state.get("marked")
+        bits = self.settings.hash_bits
+        width = self.stream.n_features if bits is None else 2**bits
         sound = (
             isinstance(shape, list)
             and len(shape) == 2
             and all(type(n) is int and n >= 0 for n in shape)
+            and width in (None, shape[0])
             and format.are_labels(classes)
             and self.stream.classes in (None, classes)  # whose codes the stream gives to labels
             and padded_classes(len(classes), self.dtype) <= shape[1] == padded_classes(shape[1], self.dtype)
