@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +26,8 @@ def online(
     ] = None,
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Precision of weights.")] = "float32",
     like: Annotated[
-        Path | None, typer.Option(help="Take classes, index base and width from this store, run or model.")
+        Path | None,
+        typer.Option(help="Take classes, and hash or width and index base, from this store, run or model."),
     ] = None,
     classes: Annotated[
         str | None,
@@ -35,13 +38,16 @@ def online(
         typer.Option(help="With given classes: refuse another label, or count it as wrong."),
     ] = "error",
     index_base: Annotated[
-        Literal["0", "1"],
-        typer.Option(help="What the first feature is called; 0 serves any text, at a row of weights."),
-    ] = "0",
-    hash_bits: Annotated[
-        int | None, typer.Option(min=1, max=31, help="Hash the features to 2 to the power of this columns.")
+        Literal["0", "1"] | None,
+        typer.Option(
+            help="What the first feature is called; 0, the default, fits any text, with a row more."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the hash.")] = 0,
+    hash_bits: Annotated[
+        int | None,
+        typer.Option(metavar="BITS", min=1, max=31, help="Hash the features to 2**BITS columns."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the hash; 0 by default.")] = None,
     memory: Memory = "1G",  # type: ignore[assignment]
     on_error: Annotated[
         Literal["raise", "skip", "fix"],
@@ -64,22 +70,27 @@ def online(
 
     from streamsvm import online as learn
 
-    layout: dict[str, Any] = {"classes": None, "n_features": None, "index_base": int(index_base)}
-    settings: dict[str, Any] = {
-        "C": C, "loss": loss, "margin": margin, "solver": solver, "dtype": dtype, "hash_bits": hash_bits,
-        "seed": seed,
-    }  # fmt: skip
+    base = None if index_base is None else int(index_base)
+    layout: dict[str, Any] = {"classes": None, "n_features": None, "index_base": base or 0}
     if classes is not None:
         layout["classes"] = listed(classes)
     if like is not None:
-        layout, hashed = layout_of(like)
-        settings |= hashed
-    if settings["hash_bits"] is not None:
-        layout |= {"n_features": None, "index_base": 0}  # the hash takes the numbers in the text
+        layout, hash_bits, seed = layout_of(like, base, hash_bits, seed)
+    if hash_bits is None and seed is not None:
+        raise typer.BadParameter("--seed is of the hash; give --hash-bits too")
+    if hash_bits is not None:
+        if base == 1:
+            raise typer.BadParameter(
+                "--index-base 1 means nothing to a hash, which takes the numbers in the text; leave it out"
+            )
+        layout |= {"n_features": None, "index_base": 0}
+    settings = {
+        "C": C, "loss": loss, "margin": margin, "solver": solver, "dtype": dtype, "hash_bits": hash_bits,
+        "seed": seed or 0,
+    }  # fmt: skip
     stream = TextStream(
-        inputs, **layout, dtype=dtype, unseen_label=unseen_label, on_error=on_error,
-        memory=memory // 2,  # and as much for the rows read ahead, hashed, and in use
-    )  # fmt: skip
+        inputs, **layout, dtype=dtype, unseen_label=unseen_label, on_error=on_error, memory=memory
+    )
     with stop_on_signals() as stop:
         result = learn.online(
             stream, out, **settings, checkpoint_every=checkpoint_every, force=force,
@@ -105,38 +116,57 @@ def continue_stream(console: Console, run: Path, checkpoint_every: str) -> None:
 
 
 def listed(text: str) -> list[str]:
-    """The classes in a file, one a line, or in a list with commas; in the order of a store's."""
+    """The classes in a file, separated as text is, or in a list with commas; in the order of a store's."""
     from streamsvm_converters.labels import class_order
 
     from streamsvm.errors import InputError
 
-    path = Path(text)
-    try:
-        labels = path.read_text(encoding="utf-8").split() if path.is_file() else text.split(",")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no list of classes: {error}") from None
+    if os.path.exists(text):  # a pipe too
+        try:
+            with open(text, encoding="utf-8-sig") as file:
+                labels = re.split("[ \t\r\n]+", file.read().strip(" \t\r\n"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{text} is no list of classes: {error}") from None
+    else:
+        labels = [label.strip() for label in text.split(",")]
+    if len(labels) < 2:
+        raise typer.BadParameter(f"--classes {text} is neither a file nor a list of two classes or more")
     if len(set(labels)) < len(labels) or "" in labels:
         raise typer.BadParameter(f"--classes {text} has an empty label, or one twice")
     return [labels[c] for c in class_order(labels)]
 
 
-def layout_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Classes, width and index base of a store, run or model; and how it hashes, if it does."""
+def layout_of(
+    like: Path, index_base: int | None, hash_bits: int | None, seed: int | None
+) -> tuple[dict[str, Any], int | None, int | None]:
+    """Classes, width and index base of a store, run or model, and its hash; no option may contradict them.
+
+    Of one that does not hash, only the classes matter to `hash_bits`.
+    """
     from streamsvm import format, load_model, open_store
     from streamsvm.errors import InputError
 
-    hashed: dict[str, Any] = {}
-    if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
-        record = load_model(path).record
-        layout = {name: record[name] for name in ("classes", "n_features", "index_base")}
-        if record.get("hash"):
-            hashed = {"hash_bits": record["hash"]["bits"], "seed": record["hash"]["seed"]}
+    names = ("classes", "n_features", "index_base")
+    if (like / format.RUN_JSON).exists() or (like / format.MODEL_JSON).exists():
+        record = load_model(like).record
+        layout, hashed = {name: record[name] for name in names}, record.get("hash")
     else:
-        with open_store(path) as store:
-            layout = {name: getattr(store, name) for name in ("classes", "n_features", "index_base")}
-    if layout["index_base"] is None:
-        raise InputError(f"{path} comes from AnnData, whose features have no numbers in text; give --classes")
-    return layout, hashed
+        with open_store(like) as store:
+            layout, hashed = {name: getattr(store, name) for name in names}, None
+    if hashed:
+        for option, asked, its in (("hash-bits", hash_bits, hashed["bits"]), ("seed", seed, hashed["seed"])):
+            if asked not in (None, its):
+                raise InputError(f"--{option} {asked} contradicts {like}, whose hash has {its}")
+        return layout, hashed["bits"], hashed["seed"]
+    if hash_bits is None:
+        if layout["index_base"] is None:
+            layout["index_base"] = index_base
+        base = layout["index_base"]
+        if base is None:
+            raise InputError(f"{like} does not record an index base; give --index-base 0 or 1")
+        if index_base not in (None, base):
+            raise InputError(f"--index-base {index_base} contradicts {like}, whose indices start at {base}")
+    return layout, hash_bits, seed
 
 
 class Reporter:

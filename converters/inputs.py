@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import lzma
 import os
+import select
 import stat
 import sys
 import time
@@ -46,6 +47,8 @@ class Input:
     ----------
     path : str or Path
         A file, or "-" for standard input, in plain text or compressed by gzip, bzip2, xz or zstd.
+    hashes_text : bool
+        Whether plain text is hashed here, or by who reads it: see `record`.
 
     Attributes
     ----------
@@ -62,12 +65,12 @@ class Input:
         If it is missing, cannot be read, or is compressed and truncated or damaged.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.size = 0
         self.decoding = 0.0
         self._base = STDIN if str(path) == STDIN else Path(path).name
-        self._sha256 = hashlib.sha256()
+        self._sha256: Any = hashlib.sha256()
         self._held = b""  # read or decoded, and not yet handed out
         self._decoder: Any = None
         try:
@@ -89,6 +92,8 @@ class Input:
                 self._decoder = self._new_decoder()
                 self._held = self._decode(self._held)
                 break
+        if self._decoder is None and not hashes_text:
+            self._sha256 = None
 
     def __enter__(self) -> Input:
         return self
@@ -110,9 +115,16 @@ class Input:
         self._held = self._held[count:]
         return count
 
-    def record(self) -> dict[str, Any]:
-        """What the store keeps of a source that was read to its end: its name, size and hash."""
-        return {"name": self._base, "size": self.size, "sha256": self._sha256.hexdigest()}
+    def is_dry(self) -> bool:
+        """Whether there is no text now, and whoever waits for more may wait for long: never of a file."""
+        return not self._held and not select.select([self._file], [], [], 0)[0]
+
+    def record(self, sha256: Any = None) -> dict[str, Any]:
+        """What the store keeps of a source that was read to its end: its name, size and hash.
+
+        `sha256` is a hash object of its text, for plain text that was not hashed here.
+        """
+        return {"name": self._base, "size": self.size, "sha256": (self._sha256 or sha256).hexdigest()}
 
     def _next_piece(self) -> bytes:
         """Compressed bytes to decode next; none at the end, which must be the end of a stream."""
@@ -148,7 +160,8 @@ class Input:
             count = self._file.readinto(space) or 0
         except OSError as error:
             raise InputError(f"{self.name} cannot be read: {_reason(error)}") from None
-        self._sha256.update(space[:count])
+        if self._sha256 is not None:
+            self._sha256.update(space[:count])
         self.size += count
         return count
 

@@ -161,6 +161,17 @@ class _Round(NamedTuple):
     norm2: np.ndarray
 
 
+def check_options(dtype: str, on_error: str, unseen_label: str) -> None:
+    """Raise `ValueError` unless each is among its choices."""
+    for name, value, choices in (
+        ("dtype", dtype, DTYPES),
+        ("on_error", on_error, ON_ERROR),
+        ("unseen_label", unseen_label, UNSEEN_LABEL),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+
+
 class LibsvmReader:
     """Iterate once over the rows of LIBSVM text.
 
@@ -179,13 +190,15 @@ class LibsvmReader:
     on_error : {"raise", "skip", "fix"}
     memory : int
         Bytes that reading may take, labels included.
+    share : int, optional
+        Reading takes one of so many equal parts of `memory`; messages speak of the whole.
     threads : int
         Blocks of text parsed at a time, beside the thread that reads them and takes the rows.
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
     start : Place, optional
-        Where to begin; the text of the input before it must be the same. To begin at ``Place()``
-        has positions kept, which costs hashing the text.
+        Where to begin, with one thread; the text of the input before it must be the same. To begin
+        at ``Place()`` has positions kept. Then the rows in a pipe are not kept waiting for others.
 
     Attributes
     ----------
@@ -214,17 +227,14 @@ class LibsvmReader:
         unseen_label: str = "error",
         on_error: str,
         memory: int,
+        share: int = 1,
         threads: int = 1,
         progress: Progress | None = None,
         start: Place | None = None,
     ) -> None:
-        for name, value, choices in (
-            ("dtype", dtype, DTYPES),
-            ("on_error", on_error, ON_ERROR),
-            ("unseen_label", unseen_label, UNSEEN_LABEL),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        check_options(dtype, on_error, unseen_label)
+        if start is not None and threads > 1:
+            raise ValueError("positions are kept by one thread only")
         if not inputs:
             raise InputError("no input; give files of LIBSVM text, or - for standard input")
         if sum(str(path) == "-" for path in inputs) > 1:
@@ -241,21 +251,21 @@ class LibsvmReader:
         self._classes = classes
         self._unseen_label = unseen_label
         self._on_error = on_error
-        self._memory = memory
+        self._memory, self._share = memory, share
         self._progress = progress
         self._total = total_size(self._inputs)
         # The midpoint between the largest number and the next power of two already rounds to infinity.
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
         self._threads = threads
         in_work = threads + 3  # blocks in line or in use, one being filled, and what follows it
-        self._block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
-        self._longest = max(self._block, memory // _LINE_FACTOR)
+        self._block = max(256, min(_BLOCK, memory // (share * in_work * _BLOCK_FACTOR)))
+        self._longest = max(self._block, memory // (share * _LINE_FACTOR))
         self._free: list[_Scratch] = []
         self._start = start
         self.place = start or Place()
         self._number = self.place.row  # of the next row
         self._input, self._line = self.place.source, self.place.line  # where that is
-        self._sha256 = hashlib.sha256()  # of the text before it, if there is a `start`
+        self._sha256 = hashlib.sha256()  # of its text before that, if there is a `start`
 
     def __iter__(self) -> Iterator[Batch]:
         with contextlib.ExitStack() as stack:
@@ -282,7 +292,7 @@ class LibsvmReader:
                 before = self._line if place == self._input else 0
                 raise PlanError(
                     f"{name}, line {before + 1} has {length} bytes, too many for a memory of "
-                    f"{self._memory}; --memory {_LINE_FACTOR * (length + 1)} would do"
+                    f"{self._memory}; --memory {self._share * _LINE_FACTOR * (length + 1)} would do"
                 )
             if damage:
                 raise damage
@@ -291,10 +301,11 @@ class LibsvmReader:
         """The text of all inputs, in blocks of whole lines."""
         before = self.counts.bytes_read  # of the inputs that have ended
         for place, path in enumerate(self._inputs[self.place.source :], self.place.source):
-            with Input(path) as source:
+            with Input(path, hashes_text=self._start is None) as source:
                 scratch = self._room_for(0)
                 held = offset = 0
                 begun = ended = False
+                self._sha256 = hashlib.sha256()
                 if self._start is not None and place == self._start.source:
                     self._skip(source)
                     offset, begun = self._start.text, self._start.text > 0
@@ -307,9 +318,12 @@ class LibsvmReader:
                     if ended and held and buffer[held - 1] != kernels.NEWLINE:
                         buffer[held] = kernels.NEWLINE  # into the margin
                         held += 1
-                    if held < scratch.size and not ended:
+                    room = held < scratch.size and not ended
+                    if room and not (self._start is not None and source.is_dry()):
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
+                    if not cut and room:
+                        continue
                     if not cut and not ended:
                         scratch = self._grown(scratch, source, place)
                         continue
@@ -320,7 +334,7 @@ class LibsvmReader:
                     yield _Block(scratch, at, cut, real, place, offset, source.name, before + source.size)
                     scratch, held, offset = rest, held - cut, offset + cut
                 self._free.append(scratch)
-                self.sources.append(source.record())
+                self.sources.append(source.record(self._sha256))
                 self.decoding += source.decoding
                 before += source.size
 
@@ -382,7 +396,7 @@ class LibsvmReader:
     def _batches(self, block: _Block, future: Future[_Round] | None = None) -> Iterator[Batch]:
         """The rows of a block, in rounds if they are many; the first may be on its way."""
         if block.input != self._input:
-            self._input, self._line, self._sha256 = block.input, 0, hashlib.sha256()
+            self._input, self._line = block.input, 0
         hashed = 0
         while block.at < block.cut:
             done = self._parse(block) if future is None else future.result()
@@ -469,7 +483,7 @@ class LibsvmReader:
         parsed = block.scratch.parsed
         codes = self.labels.code(block.scratch.text, parsed, n_rows)
         if self.labels.learns:
-            if 2 * self.labels.nbytes > self._memory:
+            if 2 * self._share * self.labels.nbytes > self._memory:
                 raise PlanError(
                     f"{self._where(block, 0)} and on: {self.labels.count} different labels so far, too many "
                     f"for a memory of {self._memory}; is the first column a class? If so, raise --memory"

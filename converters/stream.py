@@ -8,14 +8,17 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from streamsvm_converters.inputs import STDIN
 
 from streamsvm.errors import InputError
-from streamsvm.format import index_dtype
+from streamsvm.format import are_labels, index_dtype
 from streamsvm.rows import Rows
+
+if TYPE_CHECKING:
+    from streamsvm_converters.libsvm import Counts, LibsvmReader, Place
 
 
 class TextStream:
@@ -38,14 +41,9 @@ class TextStream:
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
     memory : int
-        Bytes this may take.
-
-    Attributes
-    ----------
-    resumable : bool
-        Whether all inputs are files, which can be read again.
-    counts : Counts
-        What was met in the batches drawn so far.
+        Bytes this may take, of which half are for the rows that are drawn, hashed and in use.
+    resumable : bool, optional
+        Whether all inputs can be read again; by default if they are files.
     """
 
     def __init__(
@@ -59,21 +57,23 @@ class TextStream:
         unseen_label: str = "error",
         on_error: str = "raise",
         memory: int = 2**28,
+        resumable: bool | None = None,
     ) -> None:
-        from streamsvm_converters.libsvm import Counts
+        from streamsvm_converters.libsvm import check_options
 
+        check_options(dtype, on_error, unseen_label)
         if index_base not in (0, 1):
             raise ValueError(f"index_base is 0 or 1, not {index_base!r}")
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in inputs]
         self.classes = None if classes is None else list(classes)
         self.n_features = n_features
         self.index_base = index_base
-        self.resumable = all(path != STDIN and _is_file(path) for path in self.inputs)
-        self.counts = Counts()
+        if resumable is None:
+            resumable = all(path != STDIN and _is_file(path) for path in self.inputs)
+        self.resumable = resumable
         self._options: dict[str, Any] = {
             "dtype": dtype, "unseen_label": unseen_label, "on_error": on_error, "memory": memory,
         }  # fmt: skip
-        self._sources: list[dict[str, Any]] = []
 
     def record(self) -> dict[str, Any]:
         """What `from_record` makes the same stream from, as JSON holds it."""
@@ -82,12 +82,10 @@ class TextStream:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TextStream:
-        """The stream that `record` is of; `InputError` if it is none, or an input cannot be read again."""
+        """The stream that `record` is of; `InputError` if it is none."""
         try:
-            classes, memory = record["classes"], record["memory"]
-            stream = cls(**{name: value for name, value in record.items() if name != "resumable"})
-            stream.resumable = record["resumable"]
-            sound = type(memory) is int and (classes is None or all(type(label) is str for label in classes))
+            stream = cls(**record)
+            sound = _is_sound(record)
         except (KeyError, TypeError, ValueError):
             sound = False
         if not sound:
@@ -105,31 +103,20 @@ class TextStream:
         new : list of str
             The classes that appear first in these rows.
         place : dict
-            Where the batch ends, as JSON holds it.
+            Where the batch ends, as JSON holds it. The last batch has no rows: it ends where the text does.
         """
         from streamsvm_converters.labels import LabelTable
-        from streamsvm_converters.libsvm import Counts, LibsvmReader, Place
+        from streamsvm_converters.libsvm import LibsvmReader
 
-        start = Place()
-        if place is not None:
-            try:
-                start = Place(**place["place"])
-                self.counts, self._sources = Counts(**place["counts"]), list(place["sources"])
-                sound = all(type(n) is int and n >= 0 for n in start[:-1])
-                sound &= len(self._sources) == start.source < len(self.inputs)
-                sound &= all(type(source["size"]) is int for source in self._sources)
-            except (KeyError, TypeError):
-                sound = False
-            if not sound:
-                raise InputError("what the run says of its place in the input makes no sense; begin anew")
-            self._check_sources()
+        start, counts, sources = self._parts(place)
+        sources = sources[: start.source]  # an input that had ended may be longer now
+        self._check_sources(sources)
         last = None if self.n_features is None else self.n_features - 1 + self.index_base
         reader = LibsvmReader(
             self.inputs, lowest_index=self.index_base, last_index=last, classes=self.classes,
-            start=start, **self._options,
+            start=start, share=2, **self._options,
         )  # fmt: skip
-        reader.counts, reader.sources = self.counts, self._sources
-        self.counts.bytes_read = sum(source["size"] for source in self._sources)
+        reader.counts, reader.sources = counts, sources
         if self.classes is None:
             reader.labels = LabelTable(classes, learns=True)
         known = len(classes)
@@ -139,15 +126,19 @@ class TextStream:
             rows = Rows(batch.data, indices, batch.indptr, batch.labels, batch.norm2)
             new = reader.labels.texts()[known:] if reader.labels.count > known else []
             known += len(new)
-            yield rows, new, {
-                "place": reader.place._asdict(),
-                "counts": dataclasses.asdict(self.counts),
-                "sources": list(self._sources),
-            }  # fmt: skip
+            yield rows, new, self._place(reader)
+        none = np.zeros(0, np.int32)
+        rows = Rows(np.zeros(0, self._options["dtype"]), none, np.zeros(1, np.int64), none, np.zeros(0))
+        yield rows, [], self._place(reader)
 
-    def _check_sources(self) -> None:
+    @staticmethod
+    def _place(reader: LibsvmReader) -> dict[str, Any]:
+        counts = dataclasses.asdict(reader.counts) | {"bytes_read": sum(s["size"] for s in reader.sources)}
+        return {"place": reader.place._asdict(), "counts": counts, "sources": list(reader.sources)}
+
+    def _check_sources(self, sources: list[dict[str, Any]]) -> None:
         """Raise `InputError` unless the inputs that were read to their end are what they were."""
-        for path, source in zip(self.inputs, self._sources, strict=False):
+        for path, source in zip(self.inputs, sources, strict=False):
             try:
                 with open(path, "rb") as file:
                     same = hashlib.file_digest(file, "sha256").hexdigest() == source["sha256"]
@@ -158,14 +149,38 @@ class TextStream:
                     f"{path} has changed since it was learned from; bring the old one back, or begin anew"
                 )
 
-    def summary(self) -> dict[str, Any]:
-        """What was met, in the words of `convert`."""
-        names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
-        return {name: getattr(self.counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
+    def _parts(self, place: dict[str, Any] | None) -> tuple[Place, Counts, list[dict[str, Any]]]:
+        """The entries of a place; those of the beginning if it is None."""
+        from streamsvm_converters.libsvm import Counts, Place
 
-    def sources(self) -> list[dict[str, Any]]:
-        """Name, size and SHA-256 of each input read to its end."""
-        return list(self._sources)
+        if place is None:
+            return Place(), Counts(), []
+        try:
+            start, counts = Place(**place["place"]), Counts(**place["counts"])
+            sources = [{name: each[name] for name in ("name", "size", "sha256")} for each in place["sources"]]
+            numbers = [*start[:-1], *(source["size"] for source in sources)]
+            numbers += [number for name, number in vars(counts).items() if name != "first_errors"]
+            texts = [start.sha256, *counts.first_errors]
+            texts += [source[name] for source in sources for name in ("name", "sha256")]
+            sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
+            sound &= all(type(text) is str for text in texts)
+            sound &= start.source <= len(sources) <= len(self.inputs) > start.source
+        except (KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise InputError("what the run says of its place in the input makes no sense; begin anew")
+        return start, counts, sources
+
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """What was met before `place`, in the words of `convert`; `bytes_read` are those of `sources`."""
+        _, counts, _ = self._parts(place)
+        names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
+        return {name: getattr(counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
+
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Name, size and SHA-256 of each input that ends before `place`."""
+        _, _, sources = self._parts(place)
+        return sources
 
     @staticmethod
     def in_order(classes: Sequence[str]) -> np.ndarray:
@@ -173,6 +188,22 @@ class TextStream:
         from streamsvm_converters.labels import class_order
 
         return class_order(classes)
+
+
+def _is_sound(record: dict[str, Any]) -> bool:
+    """Whether the entries that others rely on could be those of a stream; `ValueError` too says that not."""
+    inputs, classes, n_features = record["inputs"], record["classes"], record["n_features"]
+    return (
+        isinstance(inputs, list)
+        and len(inputs) > 0
+        and all(isinstance(path, str) and b"\0" not in os.fsencode(path) for path in inputs)
+        and (classes is None or are_labels(classes))
+        and (n_features is None or (type(n_features) is int and 0 <= n_features < 2**62))
+        and type(record["memory"]) is int
+        and type(record["index_base"]) is int
+        and type(record["resumable"]) is bool
+        and not (record["resumable"] and STDIN in inputs)
+    )
 
 
 def _is_file(path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,18 @@ HASHED_MODEL_VERSION = 2  # whose features are hashed, which a reader of version
 MODEL = "model"
 MODEL_JSON = "model.json"
 COEF = "coef.npy"
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them
+
+
+def are_labels(value: Any) -> bool:
+    """Whether a value from JSON is a list of texts that classes may have."""
+    return (
+        isinstance(value, list)
+        and all(isinstance(label, str) for label in value)
+        and not _SURROGATES.search("".join(value))
+    )
 
 
 # -- JSON that can tell when it was altered --------------------------------------------------------

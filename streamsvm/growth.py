@@ -32,7 +32,8 @@ class GrowingWeights:
     paths : tuple of Path
         Of the weights, the lag, and the marks; new files take their places.
     shape : tuple of int
-        Features and columns to begin with; columns may be 0 for as few as can be.
+        Features and columns to begin with; columns may be 0 for as few as can be. Raises `PlanError` if
+        no file can hold them.
     dtype : dtype
 
     Attributes
@@ -51,6 +52,7 @@ class GrowingWeights:
         self._dtype = dtype
         self.n_features = shape[0]
         self.laid_out = False
+        self._check(*shape, shape[1])
         for path in paths:
             files.remove(path)
             path.touch()

@@ -6,7 +6,6 @@ import io
 import json
 import mmap
 import os
-import re
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -18,13 +17,13 @@ import numpy as np
 from streamsvm import files, format
 from streamsvm.errors import ModelError
 from streamsvm.rows import Rows
+from streamsvm.settings import MOST_BITS
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
 _PIECE = 2**24  # bytes of coefficients written or checked at a time
 _HEADER = 2**14  # bytes that the header of an array cannot exceed
-_SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them
 
 
 def save_model(
@@ -101,8 +100,6 @@ def load_model(path: str | Path) -> Model:
             raise ModelError(f"{header} has model format {record['version']}, not {known}")
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
-        if record.get("hash") and 2 ** record["hash"]["bits"] != record["n_features"]:
-            raise ModelError(f"{header} is damaged: its hash does not lead to its features")
         coef = _map_coef(folder / format.COEF, record)
     except FileNotFoundError as error:
         if (path / format.RUN_JSON).exists():
@@ -119,14 +116,18 @@ def load_model(path: str | Path) -> Model:
 
 def _is_sound(record: dict[str, Any]) -> bool:
     """Whether a record's entries that others rely on could be some that `save_model` was given."""
-    classes, base = record["classes"], record["index_base"]
+    classes, base, hashed = record["classes"], record["index_base"], record.get("hash")
+    if hashed:
+        bits, seed = hashed["bits"], hashed["seed"]
+        if not (type(bits) is type(seed) is int and 1 <= bits <= MOST_BITS and 0 <= seed < 2**63):
+            return False
+        if record["n_features"] != 2**bits:
+            return False
     return (
         type(record["n_features"]) is int
         and record["n_features"] >= 0
-        and isinstance(classes, list)
+        and format.are_labels(classes)
         and len(classes) > 0
-        and all(isinstance(label, str) for label in classes)
-        and not _SURROGATES.search("".join(classes))
         and record["dtype"] in ("float32", "float64")
         and (base is None or (type(base) is int and base in (0, 1)))
     )

@@ -73,17 +73,18 @@ class Stream(Protocol):
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
         """Rows from `place` on; the classes that are new in them; the place behind them, as JSON.
 
-        Labels are codes in `classes` and, beyond, in the order of first appearance.
+        Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
+        may say how far the stream was read beyond the last one.
         """
 
     def record(self) -> dict[str, Any]:
         """What is kept of the stream so that it can be opened again, as JSON."""
 
-    def sources(self) -> list[dict[str, Any]]:
-        """What was drawn to its end, for the model."""
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """What ends before `place`, for the model."""
 
-    def summary(self) -> dict[str, Any]:
-        """What was met in the rows drawn so far."""
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """What was met before `place`."""
 
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         """The order in which a model lists `classes`."""
@@ -109,7 +110,7 @@ class OnlineResult:
     empty_rows : int
         Rows of norm zero, or without a known label, from which nothing was learned.
     input : dict
-        What was met in the input.
+        What was met in the input as far as it was learned from.
     model : str
         Folder of the model.
     history : list of dict
@@ -176,7 +177,8 @@ def online(
     PlanError
         If a setting is not valid, or the weights would be larger than a file can be.
     InputError
-        If the stream has no rows, or one class only, or raises it; what was learned before it is committed.
+        If the stream has no rows, or one class only, or raises it; what was learned before it is
+        committed, and of a stream that cannot be drawn again, its model is written.
     RunError
         If `out` is there already, cannot be written, or another process uses it.
     Interrupted
@@ -185,8 +187,7 @@ def online(
     """
     asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
-    if stream.classes is not None and len(stream.classes) < 2:
-        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
+    _check_classes(stream)
     run = RunDir(out)
     record = {
         "version": format.RUN_VERSION,
@@ -244,7 +245,13 @@ def resume(
         if record.get("kind") != format.ONLINE:
             raise RunError(f"{directory.path} was trained on a store; continue it with `streamsvm.resume`")
         asked, stream = OnlineSettings(**record["settings"]), open_stream(record["input"])
+        _check_classes(stream)
         return _Learning(directory, stream, asked, every, report, progress, stop).run_to_end(again=True)
+
+
+def _check_classes(stream: Stream) -> None:
+    if stream.classes is not None and len(stream.classes) < 2:
+        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
 
 
 class _Learning:
@@ -337,12 +344,15 @@ class _Learning:
         shape: Any = state.get("shape")
         classes: Any = state.get("classes")
         marked: Any = state.get("marked")
+        bits = self.settings.hash_bits
+        width = self.stream.n_features if bits is None else 2**bits
         sound = (
             isinstance(shape, list)
             and len(shape) == 2
             and all(type(n) is int and n >= 0 for n in shape)
-            and isinstance(classes, list)
-            and all(isinstance(label, str) for label in classes)
+            and width in (None, shape[0])
+            and format.are_labels(classes)
+            and self.stream.classes in (None, classes)  # whose codes the stream gives to labels
             and padded_classes(len(classes), self.dtype) <= shape[1] == padded_classes(shape[1], self.dtype)
             and isinstance(marked, list)
             and len(marked) == 2
@@ -379,20 +389,18 @@ class _Learning:
                 begin = time.perf_counter()
                 try:
                     batch, stopping = ahead.draw(self.stop)
-                except StreamsvmError:
-                    if self.position.blocks_done > before:  # a row that is bad does not undo those before
-                        self._commit()
-                    raise
+                except StreamsvmError as error:
+                    raise self._left_by(error, before) from None
                 self.waited += time.perf_counter() - begin
                 if batch is not None:
                     rows, new, place = batch
                     try:
                         self._learn(rows, new)
-                    except PlanError:  # before any of these rows was learned from
-                        if self.position.blocks_done > before:
-                            self._commit()
-                        raise
+                    except PlanError as error:  # before any of these rows was learned from
+                        raise self._left_by(error, before) from None
                     self.place = place
+                    if rows.n_rows == 0:
+                        continue
                     self.position.blocks_done += 1
                     self.peak = max(self.peak, private_memory())
                     self.progress("online", self.visited, None)  # type: ignore[arg-type]
@@ -405,6 +413,22 @@ class _Learning:
                     return self.position.blocks_done - before
         finally:
             ahead.close()
+
+    def _left_by(self, error: StreamsvmError, before: int) -> StreamsvmError:
+        """Commit, for a bad row does not undo those before it; the error, which says what is left of them."""
+        if self.position.blocks_done == before:
+            return error
+        self._commit()
+        if self.stream.resumable:
+            if isinstance(error, PlanError):  # for which other options are needed
+                return error
+            remains = f"`streamsvm resume {self.run.path}` continues after them, once that is mended"
+        else:
+            if len(self.classes) < 2:
+                return error
+            self._save()
+            remains = f"{self.run.model} is their model"
+        return type(error)(f"{error}; {self.visited:,} rows before were learned from: {remains}")
 
     def _learn(self, rows: Rows, new: list[str]) -> None:
         """Predict and learn from `rows`; pause where a class appears, and where to report."""
@@ -582,7 +606,7 @@ class _Learning:
             "average": True,
             "passes": 1,
             "rows": self.visited,
-            "sources": self.stream.sources(),
+            "sources": self.stream.sources(self.place),
         }
 
     def _result(self, status: str) -> OnlineResult:
@@ -597,7 +621,7 @@ class _Learning:
             checkpoints=self.checkpoints,
             checkpoint_seconds=self.checkpoint_seconds,
             checkpoint_bytes=self.checkpoint_bytes,
-            input=self.stream.summary(),
+            input=self.stream.summary(self.place),
             model=str(self.run.model),
             history=self.history,
             warnings=self.warnings,

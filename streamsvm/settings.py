@@ -13,7 +13,7 @@ from streamsvm.errors import PlanError
 from streamsvm.losses import get_loss
 
 _LARGEST = sys.float_info.max
-_MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
+MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
 _FEW_PASSES = 5  # so many at most, and the average beats the last iterate on unseen rows
 
 
@@ -103,6 +103,8 @@ class Settings:
         self._require(sound, "inner_passes", '"auto" or a number, 0 or more')
         self._require(_is_whole(self.passes, 1), "passes", "at least 1")
         self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "positive and finite")
+        for name in ("C", "margin"):  # compiled code is made for float
+            object.__setattr__(self, name, float(getattr(self, name)))
         self._require(_is_whole(self.seed, 0), "seed", "in [0, 2**63)")
         self._require(_is_whole(self.memory, 1), "memory", "positive")
         self._require(self.tol is None or (_is_number(self.tol) and self.tol >= 0), "tol", "0 or more")
@@ -166,11 +168,11 @@ class OnlineSettings:
     def __post_init__(self) -> None:
         names = ("C", "loss", "margin", "solver", "dtype", "seed")
         checked = Settings(passes=1, **{name: getattr(self, name) for name in names})
-        for name in ("margin", "solver"):
+        for name in ("C", "margin", "solver"):
             object.__setattr__(self, name, getattr(checked, name))
         bits = self.hash_bits
-        if bits is not None and not (type(bits) is int and 1 <= bits <= _MOST_BITS):
-            raise PlanError(f"hash_bits must be from 1 to {_MOST_BITS}, not {bits!r}")
+        if bits is not None and not (type(bits) is int and 1 <= bits <= MOST_BITS):
+            raise PlanError(f"hash_bits must be from 1 to {MOST_BITS}, not {bits!r}")
 
 
 class Interval:

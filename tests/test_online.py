@@ -57,11 +57,11 @@ class Listed:
     def record(self) -> dict[str, Any]:
         return {"resumable": self.resumable}
 
-    def sources(self):
-        return []
+    def sources(self, place):
+        return [{"name": "rows", "size": place["row"], "sha256": ""}]
 
-    def summary(self):
-        return {}
+    def summary(self, place):
+        return {"rows": place["row"]}
 
     @staticmethod
     def in_order(classes):
@@ -391,18 +391,33 @@ def test_a_damaged_commit_gives_way_to_the_one_before(tmp_path, problem) -> None
 
 @pytest.mark.parametrize(
     "lie",
-    [{"shape": [D, 32]}, {"shape": [10**9, 10**9]}, {"classes": ["a"] * 17}, {"marked": 1}, {"place": None}],
-)
+    [
+        {"shape": [D, 32]}, {"shape": [10**9, 10**9]}, {"classes": ["a"] * 17}, {"classes": ["c0", "c1"]},
+        {"marked": 1}, {"place": None},
+    ],
+)  # fmt: skip
 def test_a_sealed_commit_of_another_run_is_refused(tmp_path, problem, lie) -> None:
     X, labels = problem
+    stream = Listed(X, labels, (60,), classes=sorted(set(labels)))
     with pytest.raises(Interrupted):
-        online(Listed(X, labels, (60,)), tmp_path / "run", stop=stop_after(1))
+        online(stream, tmp_path / "run", stop=stop_after(1))
     path = tmp_path / "run/checkpoint/00000001/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["stream"] |= lie
     path.write_text(json.dumps(format.sealed(manifest)))
     with pytest.raises(RunError, match="not one of this run"):
-        resume(tmp_path / "run", lambda record: Listed(X, labels, (60,)))
+        resume(tmp_path / "run", lambda record: stream)
+
+
+def test_a_sealed_commit_larger_than_a_file_is_refused(tmp_path, problem) -> None:
+    with pytest.raises(Interrupted):
+        online(Listed(*problem, (60,)), tmp_path / "run", stop=stop_after(1))
+    path = tmp_path / "run/checkpoint/00000001/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["stream"]["shape"] = manifest["weights_shape"] = [10**9, 10**9 + 16 - 10**9 % 16]
+    path.write_text(json.dumps(format.sealed(manifest)))
+    with pytest.raises(PlanError, match="more than a file can"):
+        resume(tmp_path / "run", lambda record: Listed(*problem, (60,)))
 
 
 def test_a_stream_that_cannot_be_drawn_again_leaves_the_model_of_its_rows(tmp_path, problem) -> None:
@@ -411,9 +426,11 @@ def test_a_stream_that_cannot_be_drawn_again_leaves_the_model_of_its_rows(tmp_pa
     with pytest.raises(Interrupted, match="cannot be resumed"):
         online(Listed(X, labels, (30, 60), resumable=False), tmp_path / "run", stop=stop_after(2))
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "part")
+    # What was read ahead of the rows learned from is none of the model's sources.
+    assert load_model(tmp_path / "run").record["sources"][0]["size"] == 60
     again = Listed(X, labels, (30, 60), resumable=False)
     result = resume(tmp_path / "run", lambda record: again)
-    assert result.status == "stopped"
+    assert (result.status, result.input) == ("stopped", {"rows": 60})
     assert "60 rows" in result.warnings[0]
     assert again.drawn == []
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "part")
@@ -483,12 +500,33 @@ def test_rows_without_features(tmp_path) -> None:
     assert load_model(tmp_path / "run").coef_.shape == (0, 2)
 
 
-def test_an_error_of_the_stream_passes_through_after_what_came_before_it(tmp_path, problem) -> None:
+@pytest.mark.parametrize("resumable", [True, False])
+def test_an_error_of_the_stream_passes_through_after_what_came_before_it(
+    tmp_path, problem, resumable
+) -> None:
     def fail() -> None:
         raise InputError("line 151 is no row")
 
-    with pytest.raises(InputError, match="line 151"):
-        online(Listed(*problem, (75,), ended=fail), tmp_path / "run")
-    mended = Listed(*problem, (75,))
+    remains = "resume .* continues" if resumable else "model is their model"
+    with pytest.raises(InputError, match=f"line 151 is no row; 150 rows before .*: .*{remains}"):
+        online(Listed(*problem, (75,), ended=fail, resumable=resumable), tmp_path / "run")
+    online(Listed(*problem, (75,)), tmp_path / "whole")
+    if not resumable:
+        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+    mended = Listed(*problem, (75,), resumable=resumable)
     assert resume(tmp_path / "run", lambda record: mended).rows == N
     assert mended.drawn == []
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_an_error_before_any_row_says_no_more(tmp_path, problem) -> None:
+    def fail() -> None:
+        raise InputError("line 1 is no row")
+
+    empty = Listed(sp.csr_array((0, 3), dtype=np.float32), [], ended=fail)
+    with pytest.raises(InputError, match=r"^line 1 is no row$"):
+        online(empty, tmp_path / "run")
+    one = Listed(sp.csr_array((2, 3), dtype=np.float32), "aa", ended=fail, resumable=False)
+    with pytest.raises(InputError, match=r"^line 1 is no row$"):
+        online(one, tmp_path / "run")
+    assert not (tmp_path / "run/model").exists()

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import hashlib
 import io
 import json
 import lzma
+import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 from streamsvm_cli import main
 
 
@@ -72,6 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train", "test"):
         packed = resources.files("streamsvm_cli").joinpath("digits", f"digits.{name}.xz").read_bytes()
         (path / name).write_bytes(lzma.decompress(packed))
+    (path / "few").write_bytes(b"".join((path / "train").read_bytes().splitlines(keepends=True)[:30]))
     (path / "train.bz2").write_bytes(bz2.compress((path / "train").read_bytes()))
     succeeds("convert", "train", "--out", "train.h5", cwd=path)
     succeeds("convert", "test", "--out", "test.h5", "--like", "train.h5", "--no-shuffle", cwd=path)
@@ -173,6 +181,86 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
     fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
 
 
+def test_lists_of_classes_as_people_write_them(folder: Path, tmp_path: Path) -> None:
+    many = [*map(str, range(200))]  # as a list, longer than a file name can be
+    (tmp_path / "file").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(many).encode())
+    for given in (", ".join(many), "file"):
+        succeeds("online", folder / "few", "--classes", given, "--out", "run", "--force", cwd=tmp_path)
+        assert json.loads((tmp_path / "run/model/model.json").read_text())["classes"] == many
+    command = ("online", folder / "few", "--out", "no", "--classes")
+    for given, message in (
+        ("missing", "neither a file nor a list"),
+        ("1,,2", "an empty label"),
+        ("1,2,1", "one twice"),
+    ):
+        assert message in " ".join(fails(2, *command, given, cwd=tmp_path).split())
+    (tmp_path / "binary").write_bytes(b"1\n\xff\n")
+    for given in ("binary", "."):
+        assert "is no list of classes" in fails(1, *command, given, cwd=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def likes(folder: Path) -> Path:
+    """What `--like` may name beside the store, which counts from 1: models, of a hash and AnnData too."""
+    succeeds("online", "few", "--out", "from-0", cwd=folder)
+    succeeds("online", "few", "--out", "hashed", "--hash-bits", 8, "--seed", 3, cwd=folder)
+    digits = [*map(str, range(10))]
+    labels = pd.DataFrame({"class": pd.Categorical(digits, categories=digits)}, index=digits)
+    X = sp.csr_matrix(np.eye(10, 70, dtype=np.float32))
+    anndata.AnnData(X, obs=labels).write_h5ad(folder / "foreign.h5ad")
+    succeeds("fit", "foreign.h5ad", "--label", "class", "--out", "foreign", cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),  # features, index base and hash of the model; or exit code and message
+    [
+        ("", (65, 0, None)),
+        ("--index-base 0", (65, 0, None)),
+        ("--index-base 1", (64, 1, None)),
+        ("--hash-bits 8", (256, 0, (8, 0))),
+        ("--hash-bits 8 --seed 5 --index-base 0", (256, 0, (8, 5))),
+        ("--hash-bits 8 --index-base 1", (2, "leave it out")),
+        ("--seed 5", (2, "give --hash-bits too")),
+        ("--like train.h5", (64, 1, None)),
+        ("--like train.h5 --index-base 1", (64, 1, None)),
+        (
+            "--like train.h5 --index-base 0",
+            (1, "--index-base 0 contradicts train.h5, whose indices start at 1"),
+        ),
+        ("--like train.h5 --seed 0", (2, "give --hash-bits too")),
+        ("--like train.h5 --hash-bits 8", (256, 0, (8, 0))),
+        ("--like train.h5 --hash-bits 8 --seed 5", (256, 0, (8, 5))),
+        ("--like train.h5 --hash-bits 8 --index-base 1", (2, "leave it out")),
+        ("--like from-0", (65, 0, None)),
+        ("--like from-0 --index-base 0", (65, 0, None)),
+        ("--like from-0/model --index-base 1", (1, "contradicts from-0/model, whose indices start at 0")),
+        ("--like from-0 --hash-bits 8", (256, 0, (8, 0))),
+        ("--like hashed", (256, 0, (8, 3))),
+        ("--like hashed --hash-bits 8 --seed 3 --index-base 0", (256, 0, (8, 3))),
+        ("--like hashed --hash-bits 9", (1, "--hash-bits 9 contradicts hashed, whose hash has 8")),
+        ("--like hashed --seed 0", (1, "--seed 0 contradicts hashed, whose hash has 3")),
+        ("--like hashed --index-base 1", (2, "leave it out")),
+        ("--like foreign", (1, "does not record an index base; give --index-base 0 or 1")),
+        ("--like foreign --index-base 1", (70, 1, None)),
+        ("--like foreign --hash-bits 8", (256, 0, (8, 0))),
+    ],
+)
+def test_what_options_and_like_say_together(
+    likes: Path, tmp_path: Path, options: str, expected: tuple
+) -> None:
+    words = ("online", "few", "--out", tmp_path / "run", *options.split())
+    if isinstance(expected[1], str):
+        assert expected[1] in " ".join(fails(expected[0], *words, cwd=likes).split())
+        assert not (tmp_path / "run").exists()
+        return
+    succeeds(*words, cwd=likes)
+    model = json.loads((tmp_path / "run/model/model.json").read_text())
+    hashed = model.get("hash") and (model["hash"]["bits"], model["hash"]["seed"])
+    assert (model["n_features"], model["index_base"], hashed) == expected
+    assert model["classes"] == [*map(str, range(10))]
+
+
 def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> None:
     options = ("--hash-bits", 12, "--seed", 3, "--C", 0.01)
     succeeds("online", folder / "train", "--out", "run", *options, cwd=tmp_path)
@@ -220,6 +308,32 @@ def test_bad_rows_by_policy(tmp_path: Path) -> None:
     succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path)
 
 
+def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
+    line = "1 " + " ".join(f"{i}:1" for i in range(1, 30_000)) + "\n"
+    (tmp_path / "a").write_text("1 1:1\n" + line + "2 2:1\n")
+    message = fails(1, "online", "a", "--out", "run", "--memory", "2M", cwd=tmp_path)
+    assert f"line 2 has {len(line) - 1} bytes, too many for a memory of {2 * 2**20}" in message
+    enough = re.search(r"--memory (\d+) would do", message)[1]
+    less = int(enough) - 2 * 24 * 2
+    assert "would do" in fails(1, "online", "a", "--out", "run", "--force", "--memory", less, cwd=tmp_path)
+    succeeds("online", "a", "--out", "run", "--force", "--memory", enough, cwd=tmp_path)
+
+
+def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_path: Path) -> None:
+    good = (folder / "train").read_bytes()
+    lines = good.splitlines(keepends=True)
+    command = ("online", "-", "--out", "run", "--memory", "1M", "--C", 0.01)
+    done = piped(*command, cwd=tmp_path, text=good + b"1 oops\n" + good)
+    assert done.code == 1
+    assert "line 1438, column 3" in done.err
+    rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
+    assert f"{rows:,} rows before were learned from: run/model is their model" in done.err
+    assert 0 < rows <= 1437
+    (tmp_path / "before").write_bytes(b"".join(lines[:rows]))
+    succeeds("online", "before", "--out", "part", "--C", 0.01, cwd=tmp_path)
+    assert coef(tmp_path / "run") == coef(tmp_path / "part")
+
+
 def test_input_that_makes_no_model(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# nothing\n\n")
     assert "no rows" in fails(1, "online", "empty", "--out", "run", cwd=tmp_path)
@@ -263,6 +377,25 @@ def test_changed_input_is_not_resumed(folder: Path, tmp_path: Path) -> None:
     assert record["rows"] == 1437
     assert coef(tmp_path / "run") == coef(folder / "run")
     fails(2, "resume", "run", "--passes", 3, cwd=tmp_path)
+
+
+def test_a_pipe_that_ended_keeps_its_model_and_what_it_says_of_its_input(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = (folder / "train").read_bytes()
+    os.mkfifo(tmp_path / "fifo")
+    writer = threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(text,))
+    writer.start()
+    first = json.loads(succeeds("online", "fifo", "--out", "run", "--json", cwd=tmp_path))
+    writer.join()
+    (tmp_path / "fifo").unlink()
+    model = (tmp_path / "run/model/model.json").read_bytes()
+    (source,) = json.loads(model)["sources"]
+    assert (source["size"], source["sha256"]) == (len(text), hashlib.sha256(text).hexdigest())
+    again = json.loads(succeeds("resume", "run", "--json", cwd=tmp_path))
+    assert (tmp_path / "run/model/model.json").read_bytes() == model
+    assert (again["status"], again["input"]) == ("done", first["input"])
+    assert first["input"]["bytes_read"] == len(text)
 
 
 def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, tmp_path: Path) -> None:

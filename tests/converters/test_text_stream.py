@@ -5,6 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import os
+import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,7 @@ from streamsvm_converters import TextStream
 
 from streamsvm.errors import InputError, PlanError
 
-SMALL = 2**15  # memory for which text is parsed in pieces of 512 bytes
+SMALL = 2**16  # memory for which text is parsed in pieces of 512 bytes
 
 
 def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
@@ -27,7 +30,10 @@ def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
 
 
 def draw(stream: TextStream, place=None, classes=()) -> list[tuple]:
-    """All batches: rows as lists, the classes known after them, the place behind them."""
+    """All batches: rows as lists, the classes known after them, the place behind them.
+
+    The last one has no rows.
+    """
     known, drawn = list(classes), []
     for rows, new, behind in stream.batches(place, known[:]):
         known += new
@@ -90,17 +96,43 @@ def test_what_was_met_is_counted_once(tmp_path: Path) -> None:
     lines = text_of(200).decode().splitlines()
     for i in range(0, 200, 9):
         lines[i] = "L0 3:1 2:1" if i % 2 else "L0 oops"
+    lines += ["L0 oops"] * 60  # more than a piece: no row follows them
     (tmp_path / "a").write_text("\n".join(lines))
-    make = lambda: TextStream([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1)  # noqa: E731
-    whole = make()
-    batches = draw(whole)
+    stream = TextStream([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1)
+    batches = draw(stream)
+    *_, end = batches[-1]
     for _, known, place in batches[::4]:
-        again = make()
-        draw(again, place, known)
-        assert again.summary() == whole.summary()
-        assert again.sources() == whole.sources()
-    assert whole.summary()["skipped"] == sum(line.endswith("oops") for line in lines)
-    assert whole.summary()["repaired"] == lines.count("L0 3:1 2:1")
+        *_, (*_, again) = draw(stream, place, known)
+        assert again == end
+    assert stream.summary(end)["skipped"] == sum(line.endswith("oops") for line in lines)
+    assert stream.summary(end)["repaired"] == lines.count("L0 3:1 2:1")
+    assert end["place"]["line"] == len(lines)
+
+
+def test_a_place_knows_nothing_of_what_was_read_after_it(tmp_path: Path) -> None:
+    texts = text_of(100), text_of(80, seed=1), b""
+    paths = [tmp_path / name for name in "abc"]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_bytes(text)
+    stream = TextStream(paths, memory=SMALL)
+    whole = [
+        {"name": path.name, "size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        for path, text in zip(paths, texts, strict=True)
+    ]
+    assert (stream.sources(None), stream.summary(None)["nnz"]) == ([], 0)
+    batches = draw(stream)
+    nnz = 0
+    for each, _, place in batches[:-1]:
+        nnz += sum(len(pairs) for _, pairs in each)
+        number = place["place"]["source"]
+        assert stream.sources(place) == whole[:number]
+        assert stream.summary(place)["nnz"] == nnz
+        assert stream.summary(place)["bytes_read"] == sum(source["size"] for source in whole[:number])
+    *_, end = batches[-1]
+    assert stream.sources(end) == whole
+    assert stream.summary(end)["bytes_read"] == sum(map(len, texts))
+    paths[1].write_bytes(texts[1] + b"L0 7:1\n")  # only the last input with text may be longer
+    assert draw(stream, end, batches[-1][1])[0][0] == [("L0", [(7, 1.0)])]
 
 
 def test_an_error_names_its_line_after_a_new_beginning(tmp_path: Path) -> None:
@@ -142,16 +174,43 @@ def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
         with pytest.raises(InputError, match=f"{name} has changed"):
             draw(TextStream(paths, memory=SMALL), place, known)
     write(text, more + b"L0 1:1\n")  # what follows may change: it was not learned from
-    assert len(draw(TextStream(paths, memory=SMALL), in_second, late)[-1][0]) > 0
+    assert draw(TextStream(paths, memory=SMALL), in_second, late)[-2][0][-1] == ("L0", [(1, 1.0)])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_in_a_pipe_do_not_wait_for_others(tmp_path: Path, packed: bool) -> None:
+    pieces = [b"a 1:1\nb 2:1\n", b"a 3:", b"1\nb 4", b":1\na 5:1"]
+    if packed:
+        pack = zlib.compressobj(wbits=31)
+        pieces = [pack.compress(piece) + pack.flush(zlib.Z_SYNC_FLUSH) for piece in pieces]
+        pieces[-1] += pack.flush()
+    os.mkfifo(tmp_path / "pipe")
+    drawn = [threading.Event() for _ in pieces]
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            for n, piece in enumerate(pieces):
+                pipe.write(piece)
+                if n != 1:  # of which no line can be made
+                    drawn[n].wait(10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    sizes = []
+    for rows, *_ in TextStream([tmp_path / "pipe"]).batches(None, []):
+        sizes.append(rows.n_rows)
+        drawn[{1: 0, 2: 2}.get(len(sizes), 3)].set()
+    writer.join()
+    assert sizes == [2, 1, 1, 1, 0]
 
 
 def test_given_classes_and_width(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("b 1:1 5:2\na 2:3\nc 1:1\n")
     stream = TextStream([tmp_path / "a"], classes=["a", "b"], n_features=3, index_base=1, unseen_label="keep")
-    ((each, known, _),) = draw(stream, classes=["a", "b"])
+    (each, known, _), (*_, end) = draw(stream, classes=["a", "b"])
     assert each == [("b", [(0, 1.0)]), ("a", [(1, 3.0)]), (None, [(0, 1.0)])]
     assert known == ["a", "b"]
-    assert stream.summary()["unseen_features"] == stream.summary()["unseen_labels"] == 1
+    assert stream.summary(end)["unseen_features"] == stream.summary(end)["unseen_labels"] == 1
     with pytest.raises(InputError, match=r"line 3.*not among the 2 known classes"):
         draw(TextStream([tmp_path / "a"], classes=["a", "b"]), classes=["a", "b"])
 
@@ -175,4 +234,4 @@ def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
 def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
     with pytest.raises(PlanError, match="different labels so far"):
-        draw(TextStream([tmp_path / "a"], memory=2**16))
+        draw(TextStream([tmp_path / "a"], memory=2**17))

@@ -20,7 +20,7 @@ import atheris
 HERE = Path(__file__).parent
 # Compiled code, and what it is compiled from: instrumented, Numba would not take it.
 COMPILED = [
-    *(f"streamsvm.{name}" for name in ("changes", "kernels", "simd", "losses", "teamwork")),
+    *(f"streamsvm.{name}" for name in ("changes", "hashing", "kernels", "simd", "losses", "teamwork")),
     *(f"streamsvm_converters.{name}" for name in ("kernels", "words")),
 ]
 
@@ -33,7 +33,8 @@ def main() -> None:
     parser.add_argument("--findings", type=Path, required=True, help="folder for inputs that break")
     asked, options = parser.parse_known_args()
     sys.path.insert(0, str(HERE.parent))
-    with atheris.instrument_imports(include=["streamsvm", "streamsvm_converters"], exclude=COMPILED):
+    watched = ["streamsvm", "streamsvm_converters", "streamsvm_cli", f"fuzz.targets.{asked.target}"]
+    with atheris.instrument_imports(include=watched, exclude=COMPILED):
         target = importlib.import_module(f"fuzz.targets.{asked.target}")
     for name in COMPILED:
         _instrument(vars(sys.modules.get(name, sys)), name)

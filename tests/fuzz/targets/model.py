@@ -57,9 +57,10 @@ def _use(path: Path) -> None:
     base = model.record["index_base"]
     if base is not None:
         options = {"classes": model.record["classes"], "dtype": model.record["dtype"], "index_base": base}
+        options["n_features"] = None if model.is_hashed else d
         with allowed(InputError):  # an index 0
-            for rows, _ in read_rows([text], n_features=d, memory=2**16, **options):
-                list(model.scores(rows))
+            for rows, _ in read_rows([text], memory=2**16, **options):
+                list(model.scores(model.hashed(rows)))
 
 
 def _header_length(content: bytes) -> int:
@@ -82,5 +83,10 @@ def seeds() -> list[bytes]:
         }
         save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
         files = bundle.read_files(made)
+        hashed = {"version": format.HASHED_MODEL_VERSION, "hash": {"bits": 3, "seed": 7}}
+        save_model(
+            Path(made), np.arange(128, dtype=dtype).reshape(8, 16), record | {"n_features": 8} | hashed
+        )
+        found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
     return found

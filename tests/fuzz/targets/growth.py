@@ -1,0 +1,116 @@
+"""Weights that grow between visits and commits, beside weights that had the final size from the start.
+
+Each four bytes are a step: room for features and classes, a row to learn from, or a commit.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from fuzz.workplace import folder
+
+from streamsvm.changes import restore
+from streamsvm.checkpoint import Position, RunDir, write_changes
+from streamsvm.growth import HORIZON, GrowingWeights
+from streamsvm.kernels import N_TALLIES, Scratch, Weights, padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.rows import Rows
+from streamsvm.state import DualLog, make_pool
+
+FEATURES, CLASSES = 8, 1  # of each unit in a step
+MAX_BYTES = 400
+TOKENS = (b"\x00\xff\xff\xff", b"\x00\x10\x10\x00", b"\x00\x20\x11\x00", b"\x03\x00\x00\x00", bytes(4))
+NO_IDS = np.dtype(np.uint8)
+
+
+def run(data: bytes) -> None:
+    if not data:
+        return
+    dtype = np.dtype("f8" if data[0] & 1 else "f4")
+    steps = [tuple(data[at : at + 4]) for at in range(1, len(data) - 3, 4)]
+    run_dir = RunDir(folder("growth"))
+    for path in run_dir.path.iterdir():
+        path.unlink()
+    position = Position(0, 0, [], {}, [])
+    growing = GrowingWeights((run_dir.weights, run_dir.lag, run_dir.marks), (0, 0), dtype)
+    tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
+    growing.grow(1, 1)
+    for kind, a, b, c in steps:
+        if kind % 4 == 0:
+            n_classes = max(n_classes, 1 + a * CLASSES % 100)
+            growing.grow(1 + b * FEATURES, n_classes)
+        elif kind % 4 == 3:
+            write_changes(run_dir, position, growing.used, growing.laid_out)
+            growing.laid_out = False
+            _check_log(run_dir, position, growing.used)
+        else:
+            features = {(b * FEATURES + kind) % growing.n_features, c * FEATURES % growing.n_features}
+            visits.append((sorted(features), a % n_classes, n_classes, (kind - 100) / 64))
+            _visit(visits[-1], growing.weights, tally)
+    now, lag = growing.used[:2]
+    shape = growing.n_features, padded_classes(n_classes, dtype)
+    at_once, tally_at_once = Weights.create(*np.zeros((2, *shape), dtype), HORIZON), np.zeros(N_TALLIES)
+    for visit in visits:
+        _visit(visit, at_once, tally_at_once)
+    for grown, whole in ((now, at_once.now), (lag, at_once.lag)):
+        np.testing.assert_array_equal(grown[:, : shape[1]], whole)
+        assert not grown[:, n_classes:].any()
+    np.testing.assert_array_equal(tally, tally_at_once)
+
+
+def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
+    """What a commit wrote is all that there is."""
+    now, lag = np.zeros((2, *used.now.shape), used.now.dtype)
+    restore(
+        run_dir.changes(position.changes_number), position.changes_length, Weights.create(now, lag, HORIZON)
+    )
+    np.testing.assert_array_equal(now, used.now)
+    np.testing.assert_array_equal(lag, used.lag)
+
+
+def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np.ndarray) -> None:
+    features, label, n_classes, value = visit
+    dtype = weights.now.dtype
+    data = np.full(len(features), value, dtype)
+    rows = Rows(
+        data,
+        np.array(features, np.int32),
+        np.array([0, len(features)], np.int64),
+        np.array([label], np.int32),
+        np.array([float(np.sum(data.astype(float) ** 2))]),
+    )
+    loss, pool, duals = _parts(dtype.name)
+    scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
+    loss.visit(
+        rows, np.arange(1), 0, 1, weights, n_classes, 1.0, 1.0, 0, duals.segment(0, 1), pool, scratch, tally
+    )
+
+
+@functools.cache
+def _parts(dtype_name: str):
+    dtype = np.dtype(dtype_name)
+    duals = DualLog(folder("growth-none") / "duals-0.bin", dtype, NO_IDS, 1, write=False)
+    return get_loss("ww"), make_pool(0, 0, dtype, NO_IDS), duals
+
+
+def seeds() -> list[bytes]:
+    grow, visit, commit = (lambda a, b: (0, a, b, 0)), (lambda k, a, b, c: (k, a, b, c)), (3, 0, 0, 0)
+    step_lists = [
+        [grow(3, 1), visit(1, 0, 0, 1), visit(2, 1, 1, 0), commit, grow(20, 9), visit(5, 19, 4, 8), commit],
+        [s for n in range(1, 40, 3) for s in (grow(n, n), visit(2 * n + 1 | 1, n, n, n + 3))],
+        [
+            grow(16, 3),
+            visit(9, 15, 1, 2),
+            commit,
+            visit(13, 3, 2, 1),
+            commit,
+            grow(99, 255),
+            commit,
+            grow(17, 2),
+        ],
+        [s for n in range(12) for s in (visit(2 + 4 * n, n, n, 1), grow(8 * n, 200 - n), commit)],
+    ]
+    return [
+        bytes([dtype]) + bytes(x for step in steps for x in step) for steps in step_lists for dtype in (0, 1)
+    ]
