@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -41,7 +42,7 @@ class Plan:
     """
 
     memory: int
-    fixed: int  # chunks being decoded, one row's scratch
+    fixed: int  # chunks being decoded, one row's scratch, what is shared
     pool_entries: int  # new duals held before they are appended to the log
     pool_bytes: int
     block_bytes: int  # bound of one block
@@ -76,7 +77,7 @@ def make_plan(
     pooled : bool
         Whether new duals are held, for the log or for inner passes.
     shared : int
-        Bytes that several threads share.
+        Bytes for all that a fit holds beside blocks and scratch: weights, lists, threads, commits.
     block_rows : int, optional
         Upper bound of the rows in a block, beside those that memory sets.
     """
@@ -124,7 +125,8 @@ def _too_small(store: Store, plan: Plan) -> str:
     need = -(-4 * need // 3)  # of which a quarter may go to weights that so large a budget keeps in memory
     return (
         f"{store.path}: a memory budget of {plan.memory:,} bytes cannot hold a row of {longest:,} non-zeros "
-        f"and its scratch; give at least {need:,} (--memory {-(-need // 2**20)}M)"
+        f"and the {plan.fixed:,} bytes for chunks, scratch and features; "
+        f"give at least {need:,} (--memory {-(-need // 2**20)}M)"
     )
 
 
@@ -304,6 +306,34 @@ class ReadAhead:
             return future.result()
         finally:
             self.waited += max(time.perf_counter() - begin, 0.0)
+
+
+def available_memory() -> int | None:
+    """Bytes that this process and the pages of its files could have: of the machine, and of its cgroups.
+
+    None where the system does not tell (it does on Linux).
+    """
+    try:
+        with open("/proc/meminfo") as file:
+            words = dict(line.split(":") for line in file)
+        found = [int(words["MemAvailable"].split()[0]) * 1024]
+        with open("/proc/self/cgroup") as file:
+            groups = [line.rstrip("\n").split(":", 2) for line in file]
+    except (OSError, KeyError, ValueError):
+        return None
+    for _, controllers, path in groups:
+        version1 = "memory" in controllers.split(",")
+        if not version1 and controllers:
+            continue
+        root = Path("/sys/fs/cgroup/memory" if version1 else "/sys/fs/cgroup")
+        name = "memory.limit_in_bytes" if version1 else "memory.max"
+        folder = root / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            with contextlib.suppress(OSError, ValueError):  # not there; "max"
+                found.append(int((group / name).read_text()) - private_memory())
+            if group == root:
+                break
+    return min(found)
 
 
 def private_memory() -> int:

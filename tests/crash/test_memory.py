@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.stream import available_memory
+
 MB = 2**20
 
 # What a process needs beside --memory: Python with numpy, scipy, numba's compiler, zarr and h5py loaded
@@ -104,6 +106,15 @@ def test_the_limit_bites(tmp_path) -> None:
         for size, succeeds in ((limit.size // 4, True), (2 * limit.size, False)):
             code = f"import numpy as np; np.ones({size}, np.uint8)"
             assert (limit.run("-c", code, cwd=tmp_path).returncode == 0) is succeeds
+
+
+def test_available_memory_is_that_of_the_group(tmp_path) -> None:
+    code = "from streamsvm.stream import available_memory; print(available_memory())"
+    with limited(INTERPRETER) as limit:
+        done = limit.run("-c", code, cwd=tmp_path)
+        if limit.group:
+            assert 0 < int(done.stdout) < limit.size
+    assert (available_memory() or 2 * INTERPRETER) > INTERPRETER  # of the machine
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -202,6 +213,27 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
     assert fitted["peak_memory_bytes"] <= sizes.memory + INTERPRETER
     # And without the generosity of the constant: what the data add stays within the budget.
     assert fitted["peak_memory_bytes"] - digits_run <= sizes.memory
+
+
+LISTS = "from streamsvm import train; train.MANY_CLASSES = 2; from streamsvm_cli.main import main; main()"
+
+
+def test_lists_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> None:
+    """800,000 features, of which a few thousand are in two rows and more: 26 MB to find their lists."""
+    sizes = Sizes(64 * MB, rows=60_000, copies=1, features=800_000, classes=50, ratio=0)
+    sizes.write_text(tmp_path / "text")
+    memory = ("--memory", sizes.memory, "--json")
+    with limited(INTERPRETER + sizes.memory) as limit:
+        for words in (
+            ("convert", "text", "--out", "s.zarr", *memory),
+            ("fit", "s.zarr", "--out", "run", "--passes", 2, "--C", 1e-9, *memory),
+        ):
+            done = limit.run("-c", LISTS, *words, cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (0, ""), done
+    peak = json.loads(done.stdout)["peak_memory_bytes"]
+    print(f"peak {peak / MB:.0f} MB, of which interpreter {digits_run / MB:.0f} MB")
+    assert (tmp_path / "run/rare-features.bin").stat().st_size >= 100_000
+    assert peak - digits_run <= sizes.memory
 
 
 @pytest.fixture(scope="module")
