@@ -93,8 +93,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
     )
     if plan["lists"]:
         console.say(
-            f"weights of rare features are lists, and take less; {format_size(plan['lists_bytes'])} of the "
-            "memory planned are for finding them"
+            f"rare features have lists of weights, found by {format_size(plan['lists_bytes'])} of the memory "
+            f"planned; faster is a matrix, from --memory {-(-plan['weights_bytes'] // 2**20)}M on, if it fits"
         )
     if not plan["weights_in_memory"]:
         console.say(f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes")

@@ -3,6 +3,7 @@
 Training marks, for each feature, which groups of columns it changed; a commit appends those to a log
 and no others, so its cost follows what changed and not what exists. When most of the weights changed,
 or the log has grown to twice of what it describes, a new log begins with everything that is not zero.
+Small weights in memory are not marked, which would take longer than it saves: each commit begins a new log.
 
 A log is a sequence of parts, each with at most `_PART_VALUES` values of each array. A part holds a
 header, features (int64), the groups of each (uint64, one bit a group), and the values of these groups
@@ -128,6 +129,14 @@ def _rare_parts(rare: Rare) -> Iterator[np.ndarray]:
             begin = end
 
 
+def with_marks(weights: Weights) -> Weights:
+    """Weights of which nothing is marked, with marks wherever they are not zero."""
+    marks = np.zeros((len(weights.now), 2), np.uint64)
+    mark_nonzero(weights.now, weights.shift, marks)
+    mark_nonzero(weights.lag, weights.shift, marks)
+    return weights._replace(marks=marks)
+
+
 def size_of_changes(weights: Weights) -> tuple[int, int]:
     """Bytes of values and entries that changed since the last commit, and of all that ever did."""
     columns, rare = weights.now.shape[1], weights.rare
@@ -183,7 +192,8 @@ def restore(path: Path, length: int, weights: Weights, features: RareFeatures | 
                     packed = payload[at : at + size].view(array.dtype)
                     unpack(array, numbers, groups, n, weights.shift, packed)
                     at += size
-                weights.marks[numbers, 1] |= groups
+                if len(weights.marks):
+                    weights.marks[numbers, 1] |= groups
         if not sound:
             raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
     return weights
@@ -261,6 +271,15 @@ def take_marks(marks, feature, columns, shift, capacity, features, groups):
             marks[feature, 0] = 0
         feature += 1
     return feature, n, size
+
+
+@kernel
+def mark_nonzero(array, shift, marks):
+    """Mark the groups of columns in which `array` is not zero."""
+    for f in range(len(array)):
+        for c in range(array.shape[1]):
+            if array[f, c] != 0:
+                marks[f, 0] |= np.uint64(1) << np.uint64(c >> shift)
 
 
 @kernel

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.changes import ChangeLog, check_changes, size_of_changes
+from streamsvm.changes import ChangeLog, check_changes, size_of_changes, with_marks
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.settings import OnlineSettings, Settings
@@ -196,6 +196,8 @@ def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool)
 
     A new log when most changed costs at most twice as much, and does not depend on the one before.
     """
+    if len(weights.marks) < len(weights.now):
+        weights, anew = with_marks(weights), True
     changed, known = size_of_changes(weights)
     anew |= position.changes_number == 0 or position.changes_length > 2 * known
     if anew or 2 * changed > known:

@@ -24,11 +24,11 @@ from streamsvm.rows import Rows
 from streamsvm.simd import LINE
 from streamsvm.stream import Blocks, ReadAhead
 
-# Classes from which on rare features get lists. Below, a row of the matrix is a few pages at most.
-MANY_CLASSES = 4096
-# A feature is rare if fewer than one row for so many classes has it: then its list, of some ten entries a
-# row, takes no longer to score than its row of the matrix.
-_CLASSES_PER_ROW = 32
+# Classes from which on rare features get lists. Below, a row of the matrix is less than a page.
+MANY_CLASSES = 1000
+# A feature is rare if fewer than one row for so many classes has it. With fewer classes a row, lists take
+# longer than the matrix by more, and no less memory (docs/engine.md has the measurements).
+CLASSES_PER_ROW = 256
 
 _HEADER = struct.Struct("<8sqI")  # magic, features, CRC of the store's fingerprint and the bits
 _MAGIC = b"SSVMFEAT"
@@ -190,7 +190,7 @@ def find_rare(path: Path, blocks: Blocks, step: Callable[[int], None]) -> np.nda
         for block, rows in enumerate(ReadAhead()(blocks.read, range(len(blocks)))):
             count_features(rows.indices, frequency)
             step(block)
-        rare = frequency < -(-store.n_classes // _CLASSES_PER_ROW)
+        rare = frequency < -(-store.n_classes // CLASSES_PER_ROW)
         bits = np.packbits(rare).tobytes()
         files.write_atomic(path, _HEADER.pack(_MAGIC, len(rare), _crc(store.fingerprint, bits)) + bits)
     return rare

@@ -61,6 +61,9 @@ from streamsvm.stream import (
 from streamsvm.teamwork import ABANDONED, Team, help_leader
 
 _LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
+# Bytes of weights in memory that commits write as a whole: to mark what changes in them would take a tenth
+# of the training where classes are few.
+_UNMARKED = 2**26
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
 
 Report = Callable[[dict[str, Any]], None]
@@ -346,8 +349,12 @@ def _are_resident(store: Store, settings: Settings) -> bool:
 
 
 def _has_lists(store: Store, settings: Settings) -> bool:
-    """Whether rare features have lists instead of rows of a matrix."""
-    return store.n_classes >= MANY_CLASSES and settings.threads == 1 and not _are_resident(store, settings)
+    """Whether rare features have lists instead of rows of a matrix: slower, but smaller."""
+    return (
+        store.n_classes >= MANY_CLASSES
+        and settings.threads == 1
+        and _weights_bytes(store, settings) > settings.memory
+    )
 
 
 def _lists_bytes(store: Store, settings: Settings) -> int:
@@ -396,8 +403,8 @@ def _warning(store: Store, settings: Settings, plan: Plan) -> str | None:
     if size <= room:
         return None
     helps = []
-    if settings.threads > 1 and store.n_classes >= MANY_CLASSES:
-        helps.append("--threads 1 (lists for rare features)")
+    if store.n_classes >= MANY_CLASSES:
+        helps.append(f"--threads 1 and --memory below {size // 2**20}M (lists for rare features)")
     if settings.dtype == "float64":
         helps.append("--dtype float32 (half)")
     if settings.average:
@@ -585,7 +592,8 @@ class _Training:
         lag = np.zeros((0, self.shape[1]), self.dtype)
         if self.settings.average:
             lag = map_array(lag_file, self.shape, self.dtype)
-        marks = map_array(marks_file, (self.shape[0], 2), np.dtype(np.uint64))
+        small = self.in_memory and now.nbytes + lag.nbytes <= _UNMARKED
+        marks = map_array(marks_file, (0 if small else self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
         if self.rare is not None:
             weights = self.rare.with_room(weights)

@@ -10,7 +10,7 @@ import pytest
 from streamsvm.changes import ChangeLog, check_changes, restore
 from streamsvm.checkpoint import Position, RunDir, commit, prune
 from streamsvm.errors import RunError
-from streamsvm.kernels import N_TALLIES, Weights
+from streamsvm.kernels import N_TALLIES, Weights, sum_of_squares
 from streamsvm.rare import RareFeatures
 
 HEADER = 32
@@ -141,3 +141,20 @@ def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
         commit(run, position, weights)
         assert position.changes_number == number
     assert sorted(path.name for path in tmp_path.glob("changes-*.bin")) == ["changes-2.bin", "changes-3.bin"]
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> None:
+    rng = np.random.default_rng(0)
+    marked, run = new_weights(50, 64, "float32", average), RunDir(tmp_path)
+    weights = marked._replace(marks=np.zeros((0, 2), np.uint64))
+    position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
+    for number in (1, 2, 3):
+        change(marked, rng, 7)  # the same arrays
+        commit(run, position, weights)
+        assert position.changes_number == number
+        found = new_weights(50, 64, "float32", average)._replace(marks=weights.marks)
+        restore(run.changes(number), position.changes_length, found)
+        np.testing.assert_array_equal(found.now, marked.now)
+        np.testing.assert_array_equal(found.lag, marked.lag)
+        assert sum_of_squares(found, 0.0) == pytest.approx((marked.now.astype(float) ** 2).sum())

@@ -17,7 +17,7 @@ from streamsvm.errors import Interrupted, PlanError, RunError
 from streamsvm.kernels import Weights
 from streamsvm.rare import RareFeatures
 from streamsvm.store import open_store
-from streamsvm.stream import Blocks
+from streamsvm.stream import Blocks, make_plan
 
 N, D, K = 240, 60, 40
 COUNTED = 4  # blocks of 70 rows, which are read before the first pass to count features
@@ -31,9 +31,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists for features of fewer than two rows in five, which is about half of the features."""
-    monkeypatch.setattr(train, "MANY_CLASSES", 2)
+    monkeypatch.setattr(train, "_has_lists", lambda store, settings: True)
     monkeypatch.setattr(train, "_are_resident", lambda store, settings: False)
-    monkeypatch.setattr(rare, "_CLASSES_PER_ROW", K / (0.4 * N))
+    monkeypatch.setattr(rare, "CLASSES_PER_ROW", K / (0.4 * N))
 
 
 @pytest.mark.parametrize("loss", ["ww", "cs"])
@@ -77,6 +77,23 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
         (tmp_path / "run" / name).write_bytes(b"noise")
     resume(tmp_path / "run", checkpoint_every="1")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("fewer", "threads", "expected"), [(1, 1, True), (0, 1, False), (1, 2, False)])
+def test_there_are_lists_where_weights_outgrow_the_budget(
+    store: Path, monkeypatch: pytest.MonkeyPatch, fewer: int, threads: int, expected: bool
+) -> None:
+    size = 2 * D * 48 * 4  # with the average, in whole lines
+    monkeypatch.setattr(train, "MANY_CLASSES", K)
+    # The budget itself would be too small for any plan.
+    monkeypatch.setattr(
+        train, "make_plan", lambda store, **asked: make_plan(store, **asked | {"memory": 2**31})
+    )
+    described = train.plan(store, memory=size - fewer, threads=threads)
+    assert described["weights_bytes"] == size
+    assert described["lists"] is expected
+    monkeypatch.setattr(train, "MANY_CLASSES", K + 1)
+    assert not train.plan(store, memory=size - fewer)["lists"]
 
 
 @pytest.mark.parametrize("what", ["whole", "missing", "empty", "cut", "flipped", "of another store"])

@@ -424,14 +424,15 @@ def test_a_plan_warns_of_weights_without_room(
     assert "float32" not in text
     assert "average" not in text
     assert "threads" not in text
-    monkeypatch.setattr("streamsvm.train.MANY_CLASSES", K)
-    text = warning(1, threads=2)
-    assert text is not None
-    assert "--threads 1" in text
-    assert warning(1) is None  # lists
     events: list[dict[str, Any]] = []
-    fit(store, tmp_path / "run", threads=2, passes=1, report=events.append)
+    fit(store, tmp_path / "run", passes=1, report=events.append)
     assert "tens of times" in events[0]["warning"]
+    monkeypatch.setattr("streamsvm.train.MANY_CLASSES", K)
+    text = warning(1)
+    assert text is not None
+    assert "--threads 1 and --memory below" in text
+    monkeypatch.setattr("streamsvm.train._has_lists", lambda store, settings: True)
+    assert warning(1) is None
 
 
 @pytest.mark.parametrize("average", [False, True])

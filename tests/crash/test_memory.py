@@ -132,6 +132,7 @@ class Sizes:
     ratio: int  # of all sizes to the budget, or with `whole` to the whole hard limit
     whole: bool = False
     nnz: int = 60  # a row
+    rare: float = 0.002  # of the non-zeros, with any feature
 
     def write_text(self, path: Path) -> None:
         """LIBSVM text; like words, most features are rare, and most non-zeros are of common ones."""
@@ -142,7 +143,7 @@ class Sizes:
             for start in range(0, self.rows, 10_000):
                 n = min(10_000, self.rows - start)
                 offsets = rng.integers(0, common, (n, self.nnz))
-                rare = rng.random((n, self.nnz)) < 0.002
+                rare = rng.random((n, self.nnz)) < self.rare
                 offsets[rare] = rng.integers(0, step, np.count_nonzero(rare))
                 indices = offsets + step * np.arange(self.nnz) + 1
                 lines = np.full((n, 4 + 11 * self.nnz + 1), ord(" "), np.uint8)
@@ -215,12 +216,18 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
     assert fitted["peak_memory_bytes"] - digits_run <= sizes.memory
 
 
-LISTS = "from streamsvm import train; train.MANY_CLASSES = 2; from streamsvm_cli.main import main; main()"
+LISTS = """
+from streamsvm import rare, train
+from streamsvm_cli.main import run
+
+train.MANY_CLASSES, rare.CLASSES_PER_ROW = 2, 1
+run()
+"""
 
 
 def test_lists_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> None:
-    """800,000 features, of which a few thousand are in two rows and more: 26 MB to find their lists."""
-    sizes = Sizes(64 * MB, rows=60_000, copies=1, features=800_000, classes=50, ratio=0)
+    """2.4 million features, nearly all of them rare or absent: 79 MB to find their lists."""
+    sizes = Sizes(128 * MB, rows=120_000, copies=1, features=2_400_000, classes=20, ratio=0, rare=0.05)
     sizes.write_text(tmp_path / "text")
     memory = ("--memory", sizes.memory, "--json")
     with limited(INTERPRETER + sizes.memory) as limit:
@@ -232,7 +239,8 @@ def test_lists_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> 
             assert (done.returncode, done.stderr) == (0, ""), done
     peak = json.loads(done.stdout)["peak_memory_bytes"]
     print(f"peak {peak / MB:.0f} MB, of which interpreter {digits_run / MB:.0f} MB")
-    assert (tmp_path / "run/rare-features.bin").stat().st_size >= 100_000
+    assert (tmp_path / "run/rare-features.bin").stat().st_size > sizes.features // 8
+    assert (tmp_path / "run/weights-rare.bin").stat().st_size > MB
     assert peak - digits_run <= sizes.memory
 
 
