@@ -91,6 +91,18 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         f"weights {format_size(plan['weights_bytes'])}, "
         + ("part of it" if plan["weights_in_memory"] else "memory-mapped")
     )
+    if plan["lists"]:
+        console.say(
+            f"weights of rare features are lists ({format_size(plan['lists_bytes'])} of the plan); a matrix, "
+            f"from --memory {-(-plan['weights_bytes'] // 2**20)}M on, is faster where there is room for it"
+        )
+    if not plan["weights_in_memory"]:
+        console.say(
+            f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"
+            + (", much less as lists" if plan["lists"] else "")
+        )
+    if plan["warning"]:
+        console.say(plan["warning"])
 
 
 class Reporter:

@@ -3,6 +3,7 @@
 Training marks, for each feature, which groups of columns it changed; a commit appends those to a log
 and no others, so its cost follows what changed and not what exists. When most of the weights changed,
 or the log has grown to twice of what it describes, a new log begins with everything that is not zero.
+Small weights in memory are not marked, which would take longer than it saves: each commit begins a new log.
 
 A log is a sequence of parts, each with at most `_PART_VALUES` values of each array. A part holds a
 header, features (int64), the groups of each (uint64, one bit a group), and the values of these groups
@@ -31,6 +32,7 @@ _MAGIC, _RARE_MAGIC = b"SSVMWGTS", b"SSVMRARE"
 _HEADER = struct.Struct("<8sqqII")  # magic, features, values of each array, CRC of payload, CRC of header
 _HEADER_CRC = struct.Struct("<I")
 _PART_VALUES = 2**18
+_PART_LISTS = 2**14
 
 
 class _Part(NamedTuple):
@@ -55,12 +57,19 @@ class ChangeLog:
         self.path = path
         self.length = length
 
+    @staticmethod
+    def size(n_features: int, columns: int, itemsize: int, *, average: bool, lists: bool) -> int:
+        """Bytes of memory that an append takes."""
+        capacity, arrays = _capacity(n_features, columns), 1 + average
+        values = capacity * (arrays + lists * (1 + arrays)) * itemsize
+        return values + 16 * _most_features(capacity, itemsize) + lists * 5 * 8 * _PART_LISTS
+
     def append(self, weights: Weights) -> None:
         """Write what is marked, durably, and clear the marks."""
         arrays = [array for array in (weights.now, weights.lag) if len(array)]
         columns = weights.now.shape[1]
-        capacity = max(columns, min(_PART_VALUES, weights.now.size))
-        n_features = capacity * weights.now.itemsize // LINE + 1  # a group is a line at least
+        capacity = _capacity(*weights.now.shape)
+        n_features = _most_features(capacity, weights.now.itemsize)
         features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
         values = [np.empty(capacity, array.dtype) for array in arrays]
         with self.path.open("r+b" if self.length else "wb") as file:
@@ -98,26 +107,47 @@ class ChangeLog:
         self.length += _HEADER.size + sum(piece.nbytes for piece in pieces)
 
 
+def _capacity(n_features: int, columns: int) -> int:
+    """Values of a part in each array, at most."""
+    return max(columns, min(_PART_VALUES, n_features * columns))
+
+
+def _most_features(capacity: int, itemsize: int) -> int:
+    """Features of a part, at most: a group is a line at least."""
+    return capacity * itemsize // LINE + 1
+
+
 def _rare_parts(rare: Rare) -> Iterator[np.ndarray]:
     """The lists that changed, some at a time."""
-    changed = np.flatnonzero(rare.changed)
-    ends = np.cumsum(rare.lists[changed, 1])
-    begin = 0
-    while begin < len(changed):
-        before = int(ends[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, before + _PART_VALUES, "right")))
-        end = min(end, begin + _PART_VALUES)
-        yield changed[begin:end]
-        begin = end
+    for first in range(0, len(rare.changed), _PART_LISTS):
+        changed = first + np.flatnonzero(rare.changed[first : first + _PART_LISTS])
+        ends = np.cumsum(rare.lists[changed, 1])
+        begin = 0
+        while begin < len(changed):
+            before = int(ends[begin - 1]) if begin else 0
+            end = max(begin + 1, int(np.searchsorted(ends, before + _PART_VALUES, "right")))
+            yield changed[begin:end]
+            begin = end
+
+
+def with_marks(weights: Weights) -> Weights:
+    """Weights of which nothing is marked, with marks wherever they are not zero."""
+    marks = np.zeros((len(weights.now), 2), np.uint64)
+    mark_nonzero(weights.now, weights.shift, marks)
+    mark_nonzero(weights.lag, weights.shift, marks)
+    return weights._replace(marks=marks)
 
 
 def size_of_changes(weights: Weights) -> tuple[int, int]:
-    """Values that changed since the last commit, and all that ever did, in each array."""
+    """Bytes of values and entries that changed since the last commit, and of all that ever did."""
     columns, rare = weights.now.shape[1], weights.rare
+    value = weights.now.itemsize * (2 if len(weights.lag) else 1)
+    entry = rare.entries.itemsize * rare.entries.shape[1]
     sizes = rare.lists[:, 1]
+    changed, known = (count_values(weights.marks[:, c], columns, weights.shift) for c in (0, 1))
     return (
-        count_values(weights.marks[:, 0], columns, weights.shift) + int(sizes[rare.changed != 0].sum()),
-        count_values(weights.marks[:, 1], columns, weights.shift) + int(sizes.sum()),
+        changed * value + int(sizes.sum(where=rare.changed.view(bool))) * entry,
+        known * value + int(sizes.sum()) * entry,
     )
 
 
@@ -163,7 +193,8 @@ def restore(path: Path, length: int, weights: Weights, features: RareFeatures | 
                     packed = payload[at : at + size].view(array.dtype)
                     unpack(array, numbers, groups, n, weights.shift, packed)
                     at += size
-                weights.marks[numbers, 1] |= groups
+                if len(weights.marks):
+                    weights.marks[numbers, 1] |= groups
         if not sound:
             raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
     return weights
@@ -241,6 +272,15 @@ def take_marks(marks, feature, columns, shift, capacity, features, groups):
             marks[feature, 0] = 0
         feature += 1
     return feature, n, size
+
+
+@kernel
+def mark_nonzero(array, shift, marks):
+    """Mark the groups of columns in which `array` is not zero."""
+    for f in range(len(array)):
+        for c in range(array.shape[1]):
+            if array[f, c] != 0:
+                marks[f, 0] |= np.uint64(1) << np.uint64(c >> shift)
 
 
 @kernel

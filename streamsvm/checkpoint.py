@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.changes import ChangeLog, check_changes, size_of_changes
+from streamsvm.changes import ChangeLog, check_changes, size_of_changes, with_marks
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.settings import OnlineSettings, Settings
@@ -26,6 +26,7 @@ from streamsvm.state import check_log
 from streamsvm.stream import Plan
 
 _KEPT = 2
+MOST_LOGS = 3.5  # times the weights, which the logs of two commits take at most (see `write_changes`)
 _COUNTS = ("n_features", "n_classes")
 _ASIDE = "aside"  # a commit being written, or deleted
 _MOST_FILLED = 2**24  # bytes of lost metrics: more is no length that we committed
@@ -80,6 +81,7 @@ class RunDir:
         self.lag = self.path / format.LAG
         self.marks = self.path / format.MARKS
         self.rare = self.path / format.RARE
+        self.rare_features = self.path / format.RARE_FEATURES
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
@@ -197,9 +199,10 @@ def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool)
 
     A new log when most changed costs at most twice as much, and does not depend on the one before.
     """
+    if len(weights.marks) < len(weights.now):
+        weights, anew = with_marks(weights), True
     changed, known = size_of_changes(weights)
-    size = weights.now.itemsize * (2 if len(weights.lag) else 1)
-    anew |= position.changes_number == 0 or position.changes_length > 2 * known * size
+    anew |= position.changes_number == 0 or position.changes_length > 2 * known
     if anew or 2 * changed > known:
         position.changes_number += 1
         position.changes_length = 0

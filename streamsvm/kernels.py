@@ -164,7 +164,7 @@ class Weights(NamedTuple):
     lag: np.ndarray  # the same shape, or (0, K) where no average is wanted
     horizon: float  # visits
     # (n_features, 2) uint64: groups of columns that changed, a bit each: since the last commit, and
-    # before it. Group c >> shift has column c.
+    # before it. Group c >> shift has column c. Or (0, 2), where nothing is marked.
     marks: np.ndarray
     shift: int
     rare: Rare
@@ -514,7 +514,7 @@ def sum_of_squares(weights, lagging):
     now, lag, marks = weights.now, weights.lag, weights.marks
     total = 0.0
     for f in range(now.shape[0]):
-        if marks[f, 0] | marks[f, 1] == 0:
+        if len(marks) > 0 and marks[f, 0] | marks[f, 1] == 0:
             continue
         part = 0.0
         if lagging == 0:
@@ -703,6 +703,8 @@ def set_duals(y, margin, threshold, upper, scratch, m, pool, at, in_place):
 def mark_lines(rows, i, weights, lines, n_lines):
     """Remember that the weights of row `i`'s features change, in the vectors at ``lines[:n_lines]``."""
     groups, marks = np.uint64(0), weights.marks
+    if len(marks) == 0:
+        return
     for q in range(n_lines):
         groups |= np.uint64(1) << np.uint64(lines[q] >> weights.shift)
     for p in range(rows.indptr[i], rows.indptr[i + 1]):

@@ -22,7 +22,7 @@ from streamsvm.settings import MOST_BITS
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-_PIECE = 2**24  # bytes of coefficients written or checked at a time
+_PIECE = 2**22  # bytes of coefficients written or checked at a time
 _HEADER = 2**14  # bytes that the header of an array cannot exceed
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels import CORRECT, LOSS_SUM, N_TALLIES, VISITED, Scratch, Weights
+from streamsvm.rare import SplitRows
 from streamsvm.rows import Rows
 from streamsvm.stream import Blocks, ReadAhead
 
@@ -28,7 +29,7 @@ def score_blocks(
     margin: float,
     n_classes: int,
     step: Callable[[int], None],
-    split: Callable[[Rows], tuple[Rows, Weights]] | None = None,
+    split: Callable[[Rows], SplitRows] | None = None,
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
@@ -36,13 +37,14 @@ def score_blocks(
     ``now - lagging * lag``. All are had from one reading.
 
     Rows of norm zero have no part in the loss, as in training: no weights could change theirs.
-    Calls ``step(block)`` after each block. With `split`, rows and weights are what it makes of a block.
+    Calls ``step(block)`` after each block. With `split`, rows are divided as they are read.
     """
+    read = blocks.read if split is None else lambda block: split(blocks.read(block))
     scratch = Scratch.create(weights.now.shape[1], weights.now.dtype)
     tallies = np.zeros((len(laggings), N_TALLIES))
-    for block, rows in enumerate(ReadAhead()(blocks.read, range(len(blocks)))):
-        if split is not None:
-            rows, weights = split(rows)
+    for block, rows in enumerate(ReadAhead()(read, range(len(blocks)))):
+        if isinstance(rows, SplitRows):
+            rows, weights = rows.enter(weights)
         for lagging, tally in zip(laggings, tallies, strict=True):
             loss.loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally)
         step(block)

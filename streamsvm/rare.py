@@ -10,20 +10,43 @@ grow (see `streamsvm.kernels.Rare`). docs/engine.md has the measurements.
 from __future__ import annotations
 
 import mmap
+import struct
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm import files
 from streamsvm.kernels import Rare, Weights, kernel, padded_classes
 from streamsvm.rows import Rows
 from streamsvm.simd import LINE
 from streamsvm.stream import Blocks, ReadAhead
 
-# Classes from which on rare features get lists. Below, a row of the matrix is a few pages at most.
-MANY_CLASSES = 4096
-# A feature is rare if fewer than one row for so many classes has it: then its list, of some ten entries a
-# row, takes no longer to score than its row of the matrix.
-_CLASSES_PER_ROW = 32
+# Classes from which on rare features get lists. Below, a row of the matrix is less than a page.
+MANY_CLASSES = 1000
+# A feature is rare if fewer than one row for so many classes has it. With fewer classes a row, lists take
+# longer than the matrix by more, and no less memory (docs/engine.md has the measurements).
+CLASSES_PER_ROW = 256
+
+_HEADER = struct.Struct("<8sqI")  # magic, features, CRC of the store's fingerprint and the bits
+_MAGIC = b"SSVMFEAT"
+
+
+class SplitRows(NamedTuple):
+    """Rows divided between the matrix of weights and the lists of rare features."""
+
+    features: RareFeatures
+    rows: Rows  # what meets the matrix
+    indptr: np.ndarray  # the rest, as in `streamsvm.kernels.Rare`
+    indices: np.ndarray
+    data: np.ndarray
+    longest: int  # rare features of a row
+
+    def enter(self, weights: Weights) -> tuple[Rows, Weights]:
+        """The rows, and weights that hold their other part and have room to train any row of them."""
+        return self.rows, self.features.with_rows(weights, self)
 
 
 class RareFeatures:
@@ -33,8 +56,8 @@ class RareFeatures:
     ----------
     path : Path
         File to make; like the weights it is never what a run resumes from.
-    frequency : ndarray of int64, shape (n_features,)
-        Rows that have each feature.
+    rare : ndarray of bool, shape (n_features,)
+        Which features are.
     n_classes : int
     dtype : dtype
         Of the weights.
@@ -51,19 +74,18 @@ class RareFeatures:
     """
 
     def __init__(
-        self, path: Path, frequency: np.ndarray, n_classes: int, dtype: np.dtype, *, average: bool
+        self, path: Path, rare: np.ndarray, n_classes: int, dtype: np.dtype, *, average: bool
     ) -> None:
-        rare = frequency * _CLASSES_PER_ROW < n_classes
-        self.n_frequent = int(np.count_nonzero(~rare))
         # Where a feature is: its row of the matrix, or below 0 the complement of its list.
-        self._place = np.where(rare, np.cumsum(rare) * -1, np.cumsum(~rare) - 1)
+        self._place = np.empty(len(rare), np.int64)
+        self.n_frequent = number_features(rare, self._place)
         self._path = path
         self.n_classes = n_classes
         self.width = 2 + average
         self._entries = np.zeros((0, self.width), dtype)
         path.unlink(missing_ok=True)
         self._longest = 0  # rare features of a row of the block
-        n_rare = len(frequency) - self.n_frequent
+        n_rare = len(rare) - self.n_frequent
         self._rare = Rare(
             np.zeros(1, np.int64),
             np.zeros(0, np.int64),
@@ -75,8 +97,17 @@ class RareFeatures:
             np.zeros(padded_classes(n_classes, dtype) * dtype.itemsize // LINE, np.int64),
         )
 
-    def split(self, rows: Rows, weights: Weights) -> tuple[Rows, Weights]:
-        """The part of the rows that meets the matrix, and weights that hold their other part."""
+    @staticmethod
+    def size(n_features: int) -> int:
+        """Bytes in memory at most, whichever features are rare: where each is, its list, and a mark.
+
+        While features are counted it is no more, and rows that are divided take no more than a plan
+        counts for reading them.
+        """
+        return n_features * (8 + 3 * 8 + 1)
+
+    def split(self, rows: Rows) -> SplitRows:
+        """Divide rows; changes nothing, so that the thread that reads them can do it."""
         n_rare = count_rare(rows.indices, self._place)
         n_frequent = len(rows.indices) - n_rare
         part = Rows(
@@ -86,14 +117,22 @@ class RareFeatures:
             rows.labels,
             rows.norm2,
         )
-        self._rare = self._rare._replace(
-            indptr=np.empty(len(rows.indptr), np.int64),
-            indices=np.empty(n_rare, np.int64),
-            data=np.empty(n_rare, rows.data.dtype),
-        )
-        split_rows(rows, self._place, part, self._rare)
-        self._longest = int(np.diff(self._rare.indptr).max(initial=0))
-        return part, self.with_room(weights)
+        indptr, indices = np.empty(len(rows.indptr), np.int64), np.empty(n_rare, np.int64)
+        data = np.empty(n_rare, rows.data.dtype)
+        longest = split_rows(rows, self._place, part, indptr, indices, data)
+        return SplitRows(self, part, indptr, indices, data, longest)
+
+    def with_rows(self, weights: Weights, rows: SplitRows) -> Weights:
+        """The weights, with the rare part of a block, and lists that can take any row of it."""
+        self._longest = rows.longest
+        self._rare = self._rare._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
+        return self.with_room(weights)
+
+    def without_rows(self, weights: Weights) -> Weights:
+        """The weights, holding no block in memory."""
+        none = Rare.none(self._rare.data.dtype)
+        self._rare = self._rare._replace(indptr=none.indptr, indices=none.indices, data=none.data)
+        return self.with_entries(weights, 0)
 
     def with_room(self, weights: Weights) -> Weights:
         """The weights, with lists that can take any row of the block."""
@@ -139,12 +178,38 @@ class Spread:
         return self._features.coefficients(self._array, self._column, begin, end)[:, key[1]]
 
 
-def feature_frequency(blocks: Blocks, n_features: int) -> np.ndarray:
-    """Rows that have each feature; reads the blocks once."""
-    frequency = np.zeros(n_features, np.int64)
-    for rows in ReadAhead()(blocks.read, range(len(blocks))):
-        count_features(rows.indices, frequency)
-    return frequency
+def find_rare(path: Path, blocks: Blocks, step: Callable[[int], None]) -> np.ndarray:
+    """Which features are rare, as bool: what `path` says, or else from one reading of all blocks.
+
+    Then `path` is written. Calls ``step(block)`` after each block.
+    """
+    store = blocks.store
+    rare = _read_rare(path, store.fingerprint, store.n_features)
+    if rare is None:
+        frequency = np.zeros(store.n_features, np.int64)
+        for block, rows in enumerate(ReadAhead()(blocks.read, range(len(blocks)))):
+            count_features(rows.indices, frequency)
+            step(block)
+        rare = frequency < -(-store.n_classes // CLASSES_PER_ROW)
+        bits = np.packbits(rare).tobytes()
+        files.write_atomic(path, _HEADER.pack(_MAGIC, len(rare), _crc(store.fingerprint, bits)) + bits)
+    return rare
+
+
+def _read_rare(path: Path, fingerprint: str, n_features: int) -> np.ndarray | None:
+    """What `find_rare` wrote for this store; None if it is not there or not whole: it can be counted anew."""
+    size = _HEADER.size + -(-n_features // 8)
+    if not path.exists() or path.stat().st_size != size:
+        return None
+    content = path.read_bytes()
+    bits = content[_HEADER.size :]
+    if content[: _HEADER.size] != _HEADER.pack(_MAGIC, n_features, _crc(fingerprint, bits)):
+        return None
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=n_features).view(bool)
+
+
+def _crc(fingerprint: str, bits: bytes) -> int:
+    return zlib.crc32(bits, zlib.crc32(fingerprint.encode()))
 
 
 @kernel
@@ -152,6 +217,20 @@ def count_features(indices, frequency):
     """Add to `frequency` how often each feature is among `indices`."""
     for f in indices:
         frequency[f] += 1
+
+
+@kernel
+def number_features(rare, place):
+    """Write to `place` where each feature is; return how many have a row of the matrix."""
+    n_frequent, n_rare = 0, 0
+    for f in range(len(rare)):
+        if rare[f]:
+            n_rare += 1
+            place[f] = -n_rare
+        else:
+            place[f] = n_frequent
+            n_frequent += 1
+    return n_frequent
 
 
 @kernel
@@ -164,10 +243,13 @@ def count_rare(indices, place):
 
 
 @kernel
-def split_rows(rows, place, part, rare):
-    """Divide rows between `part`, with rows of the matrix for features, and `rare`, with lists."""
-    n_frequent, n_rare = 0, 0
-    part.indptr[0] = rare.indptr[0] = 0
+def split_rows(rows, place, part, indptr, indices, data):
+    """Divide rows between `part`, with rows of the matrix for features, and the other arrays, with lists.
+
+    Returns the most rare features that a row has.
+    """
+    n_frequent, n_rare, longest = 0, 0, 0
+    part.indptr[0] = indptr[0] = 0
     for i in range(len(rows.labels)):
         for p in range(rows.indptr[i], rows.indptr[i + 1]):
             at = place[rows.indices[p]]
@@ -175,9 +257,11 @@ def split_rows(rows, place, part, rare):
                 part.indices[n_frequent], part.data[n_frequent] = at, rows.data[p]
                 n_frequent += 1
             else:
-                rare.indices[n_rare], rare.data[n_rare] = -1 - at, rows.data[p]
+                indices[n_rare], data[n_rare] = -1 - at, rows.data[p]
                 n_rare += 1
-        part.indptr[i + 1], rare.indptr[i + 1] = n_frequent, n_rare
+        part.indptr[i + 1], indptr[i + 1] = n_frequent, n_rare
+        longest = max(longest, n_rare - indptr[i])
+    return longest
 
 
 @kernel

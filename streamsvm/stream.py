@@ -18,6 +18,7 @@ import numpy as np
 from streamsvm.errors import PlanError, StoreError
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.rows import Rows
+from streamsvm.store.cache import room
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -41,7 +42,7 @@ class Plan:
     """
 
     memory: int
-    fixed: int  # chunks being decoded, one row's scratch
+    fixed: int  # chunks being decoded, one row's scratch, what is shared
     pool_entries: int  # new duals held before they are appended to the log
     pool_bytes: int
     block_bytes: int  # bound of one block
@@ -76,7 +77,7 @@ def make_plan(
     pooled : bool
         Whether new duals are held, for the log or for inner passes.
     shared : int
-        Bytes that several threads share.
+        Bytes for all that a fit holds beside blocks and scratch: weights, lists, threads, commits.
     block_rows : int, optional
         Upper bound of the rows in a block, beside those that memory sets.
     """
@@ -124,7 +125,8 @@ def _too_small(store: Store, plan: Plan) -> str:
     need = -(-4 * need // 3)  # of which a quarter may go to weights that so large a budget keeps in memory
     return (
         f"{store.path}: a memory budget of {plan.memory:,} bytes cannot hold a row of {longest:,} non-zeros "
-        f"and its scratch; give at least {need:,} (--memory {-(-need // 2**20)}M)"
+        f"and the {plan.fixed:,} bytes for chunks, scratch and features; "
+        f"give at least {need:,} (--memory {-(-need // 2**20)}M)"
     )
 
 
@@ -304,6 +306,15 @@ class ReadAhead:
             return future.result()
         finally:
             self.waited += max(time.perf_counter() - begin, 0.0)
+
+
+def available_memory() -> int:
+    """Bytes that this process and the pages of its files could have beside what it holds for itself."""
+    available = room() - private_memory()
+    with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
+        line = next(line for line in file if line.startswith("MemAvailable:"))
+        available = min(available, int(line.split()[1]) * 1024)
+    return available
 
 
 def private_memory() -> int:

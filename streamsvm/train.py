@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -17,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.changes import restore
-from streamsvm.checkpoint import Position, RunDir, commit, prune, recover
+from streamsvm.changes import ChangeLog, restore
+from streamsvm.checkpoint import MOST_LOGS, Position, RunDir, commit, prune, recover
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.inner import InnerPasses
 from streamsvm.kernels import (
@@ -42,7 +41,7 @@ from streamsvm.kernels import (
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
-from streamsvm.rare import MANY_CLASSES, RareFeatures, Spread, feature_frequency
+from streamsvm.rare import MANY_CLASSES, RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
 from streamsvm.state import DualLog, make_pool, map_array
@@ -51,6 +50,7 @@ from streamsvm.stream import (
     Blocks,
     Plan,
     ReadAhead,
+    available_memory,
     blocks_to_score,
     cut_blocks,
     dual_id_dtype,
@@ -61,6 +61,9 @@ from streamsvm.stream import (
 from streamsvm.teamwork import ABANDONED, Team, help_leader
 
 _LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
+# Bytes of weights in memory that commits write as a whole: to mark what changes in them would take a tenth
+# of the training where classes are few.
+_UNMARKED = 2**26
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
 
 Report = Callable[[dict[str, Any]], None]
@@ -227,8 +230,10 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        rows, features, classes, nnz, blocks, planned_bytes, weights_bytes, weights_in_memory, and the
-        settings.
+        rows, features, classes, nnz, blocks, planned_bytes; weights_bytes (as a matrix) and
+        weights_in_memory; lists, whether rare features have lists instead, and lists_bytes, what these
+        take of planned_bytes; log_bytes, which weights and their log of changes take on disk at most;
+        warning, None or what is slow about it; and the settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
@@ -329,7 +334,10 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         columns=padded_classes(store.n_classes, dtype),
         memory=settings.memory,
         pooled=settings.keep_duals or settings.inner_passes != 0,
-        shared=_team_bytes(store, settings) + _resident_bytes(store, settings),
+        shared=_team_bytes(store, settings)
+        + _resident_bytes(store, settings)
+        + _lists_bytes(store, settings)
+        + _commit_bytes(store, settings),
         block_rows=settings.block_rows,
     )
     return plan, cut_blocks(store, plan)
@@ -350,6 +358,27 @@ def _resident_bytes(store: Store, settings: Settings) -> int:
 def _are_resident(store: Store, settings: Settings) -> bool:
     """Whether the weights are in memory, and not memory-mapped files."""
     return _resident_bytes(store, settings) > 0
+
+
+def _has_lists(store: Store, settings: Settings) -> bool:
+    """Whether rare features have lists instead of rows of a matrix: slower, but smaller."""
+    return (
+        store.n_classes >= MANY_CLASSES
+        and settings.threads == 1
+        and _weights_bytes(store, settings) > settings.memory
+    )
+
+
+def _lists_bytes(store: Store, settings: Settings) -> int:
+    return RareFeatures.size(store.n_features) if _has_lists(store, settings) else 0
+
+
+def _commit_bytes(store: Store, settings: Settings) -> int:
+    dtype = np.dtype(settings.dtype)
+    return ChangeLog.size(
+        store.n_features, padded_classes(store.n_classes, dtype), dtype.itemsize,
+        average=settings.average, lists=_has_lists(store, settings),
+    )  # fmt: skip
 
 
 def _team_bytes(store: Store, settings: Settings) -> int:
@@ -377,7 +406,32 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_byt
     )
 
 
+def _warning(store: Store, settings: Settings, plan: Plan) -> str | None:
+    """What to say of mapped weights for which there is no room, and what would help."""
+    available, size = available_memory(), _weights_bytes(store, settings)
+    if _are_resident(store, settings) or _has_lists(store, settings):
+        return None
+    room = max(available - plan.total, 0)
+    if size <= room:
+        return None
+    helps = []
+    if store.n_classes >= MANY_CLASSES:
+        helps.append(f"--threads 1 and --memory below {size // 2**20}M (lists for rare features)")
+    if settings.dtype == "float64":
+        helps.append("--dtype float32 (half)")
+    if settings.average:
+        helps.append("--no-average (half)")
+    if plan.total > available // 8:
+        helps.append("a smaller --memory, which leaves more")
+    helps.append("a machine or a limit with more memory")
+    return (
+        f"the weights take {size / 1e9:,.1f} GB in files, and {room / 1e9:,.1f} GB of memory are left for "
+        f"them: a pass may take tens of times as long; what helps: {', '.join(helps)}"
+    )
+
+
 def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
+    in_memory, size = _are_resident(store, settings), _weights_bytes(store, settings)
     return {
         "event": "plan",
         "rows": store.n_rows,
@@ -386,8 +440,12 @@ def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) 
         "nnz": store.nnz,
         "blocks": len(starts) - 1,
         "planned_bytes": plan.total,
-        "weights_bytes": _weights_bytes(store, settings),
-        "weights_in_memory": _are_resident(store, settings),
+        "weights_bytes": size,
+        "weights_in_memory": in_memory,
+        "lists": _has_lists(store, settings),
+        "lists_bytes": _lists_bytes(store, settings),
+        "log_bytes": int(MOST_LOGS * size) + (0 if in_memory else size),
+        "warning": _warning(store, settings, plan),
         **dataclasses.asdict(settings),
     }
 
@@ -425,8 +483,8 @@ def claimed(run: RunDir, *, force: bool):
         raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]
     ours = re.compile(
-        r"run\.json(\.tmp)?|weights(-avg|-rare|-marks)?\.bin|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
-        r"|(duals|changes)-\d+\.bin"
+        r"(run\.json|rare-features\.bin)(\.tmp)?|weights(-avg|-rare|-marks)?\.bin|(duals|changes)-\d+\.bin"
+        r"|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
     )
     foreign = [name for name in names if not ours.fullmatch(name)]
     if foreign or (names and run.lock.name not in names):  # every run has its lock from the first moment
@@ -477,10 +535,15 @@ class _Training:
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         self.rare: RareFeatures | None = None
         self.in_memory = _are_resident(store, self.settings)
-        if self.settings.threads == 1 and store.n_classes >= MANY_CLASSES and not self.in_memory:
-            frequency = feature_frequency(self.blocks, store.n_features)
+        self.peak = private_memory()
+        self.report(_describe(store, self.settings, self.plan, starts))
+        if _has_lists(store, self.settings):
             self.rare = RareFeatures(
-                run.rare, frequency, store.n_classes, self.dtype, average=self.settings.average
+                run.rare,
+                find_rare(run.rare_features, self.blocks, self._counted),
+                store.n_classes,
+                self.dtype,
+                average=self.settings.average,
             )
             self.shape = (self.rare.n_frequent, self.shape[1])
         largest = int(np.diff(self.blocks.starts).max())
@@ -490,7 +553,6 @@ class _Training:
         if self.settings.threads > 1:
             self.team = Team.create(self.settings.threads, self.shape[1], self.dtype, store.n_features)
         self.inner = InnerPasses(self.loss, self.settings, self.pool, self.scratch)
-        self.peak = private_memory()
         self.bytes_before = store.bytes_read
         self.checkpoints = 0
         self.checkpoint_seconds = 0.0
@@ -513,7 +575,6 @@ class _Training:
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
 
     def run_to_end(self) -> FitResult:
-        self.report(_describe(self.store, self.settings, self.plan, self.blocks.starts))
         self.weights = self._map()
         self._compile()
         self.every.restart()
@@ -522,6 +583,13 @@ class _Training:
             self._end_pass()
         self._save_model()
         return self._result()
+
+    def _counted(self, block: int) -> None:
+        """Report a block whose features were counted; nothing is lost yet if the run stops here."""
+        self.peak = max(self.peak, private_memory())
+        self.progress("count", int(self.blocks.starts[block + 1]), self.store.n_rows)
+        if self.stop():
+            raise Interrupted(f"stopped before pass 1; `streamsvm resume {self.run.path}` begins it")
 
     def _save_model(self) -> None:
         now: Any = self.weights.now
@@ -539,7 +607,8 @@ class _Training:
         lag = np.zeros((0, self.shape[1]), self.dtype)
         if self.settings.average:
             lag = map_array(lag_file, self.shape, self.dtype)
-        marks = map_array(marks_file, (self.shape[0], 2), np.dtype(np.uint64))
+        small = self.in_memory and now.nbytes + lag.nbytes <= _UNMARKED
+        marks = map_array(marks_file, (0 if small else self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
         if self.rare is not None:
             weights = self.rare.with_room(weights)
@@ -584,6 +653,8 @@ class _Training:
         if not is_compiled(self.loss.visit if self.team is None else self.loss.visit_together):
             self.report({"event": "compile"})
         rows = self.blocks.empty()
+        if self.rare is not None:
+            rows, self.weights = self.rare.split(rows).enter(self.weights)
         old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
         order = np.zeros(0, np.int64)
         if self.team is not None:  # in this thread: a helper that failed would leave the leader waiting
@@ -642,7 +713,7 @@ class _Training:
         read_ahead = ReadAhead()
         todo = order[position.blocks_done :].tolist()
         try:
-            for block, rows in zip(todo, read_ahead(self.blocks.read_to_train, todo), strict=True):
+            for block, rows in zip(todo, read_ahead(self._read, todo), strict=True):
                 self._train_block(this_pass, block, rows, old, new, tally)
                 self.peak = max(self.peak, private_memory())
                 position.blocks_done += 1
@@ -662,17 +733,21 @@ class _Training:
                     log.close()
         self.waited = read_ahead.waited
 
+    def _read(self, block: int) -> Rows | SplitRows:
+        rows = self.blocks.read_to_train(block)
+        return rows if self.rare is None else self.rare.split(rows)
+
     def _train_block(
         self,
         this_pass: int,
         block: int,
-        rows: Rows,
+        rows: Rows | SplitRows,
         old: DualLog,
         new: DualLog | None,
         tally: np.ndarray,
     ) -> None:
-        if self.rare is not None:
-            rows, self.weights = self.rare.split(rows, self.weights)
+        if isinstance(rows, SplitRows):
+            rows, self.weights = rows.enter(self.weights)
         order = permutation(rows.n_rows, self.settings.seed, this_pass, block, 0)
         duals = old.segment(block, rows.n_rows)
         at = 0
@@ -697,6 +772,8 @@ class _Training:
 
     def _end_pass(self) -> None:
         """Measure, report and commit a pass whose blocks are all trained."""
+        if self.rare is not None:
+            self.weights = self.rare.without_rows(self.weights)
         position, settings = self.position, self.settings
         this_pass = position.passes_done + 1
         tally = np.array(position.tally)
@@ -759,7 +836,7 @@ class _Training:
 
         settings = self.settings
         laggings = [0.0, self._lagging()] if settings.average else [0.0]
-        split = None if self.rare is None else functools.partial(self.rare.split, weights=self.weights)
+        split = None if self.rare is None else self.rare.split
         return score_blocks(
             blocks, self.weights, laggings, self.loss, settings.margin, self.store.n_classes, step, split
         )

@@ -10,7 +10,8 @@ import pytest
 from streamsvm.changes import ChangeLog, check_changes, restore
 from streamsvm.checkpoint import Position, RunDir, commit, prune
 from streamsvm.errors import RunError
-from streamsvm.kernels import N_TALLIES, Weights
+from streamsvm.kernels import N_TALLIES, Weights, sum_of_squares
+from streamsvm.rare import RareFeatures
 
 HEADER = 32
 
@@ -106,6 +107,30 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
     assert run.changes(position.changes_number).exists()
 
 
+@pytest.mark.parametrize("average", [False, True])
+def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> None:
+    """An entry is more than its weight: a log of nothing but entries must not look full of old ones."""
+    n_lists, n_classes = 200, 40
+    features = RareFeatures(
+        tmp_path / "rare", np.ones(n_lists, bool), n_classes, np.dtype(np.float32), average=average
+    )
+    now = np.zeros((0, 48), np.float32)
+    weights = features.with_entries(Weights.create(now, now, 1.0), n_lists * n_classes)
+    rare = weights.rare
+    rare.lists[:] = [(f * n_classes, n_classes, n_classes) for f in range(n_lists)]
+    rare.used[0] = n_lists * n_classes
+    rare.entries[: rare.used[0], 0] = np.tile(np.arange(n_classes), n_lists)
+    rare.changed[:] = 1
+    run, position = RunDir(tmp_path), Position(0, 0, [0.0] * N_TALLIES, {}, [])
+    whole = commit(run, position, weights)
+    one = HEADER + 16 + n_classes * (2 + average) * 4
+    for number in range(100):
+        rare.changed[number] = 1
+        assert commit(run, position, weights) == one
+    assert position.changes_number == 1
+    assert position.changes_length == whole + 100 * one
+
+
 def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
     """So that two commits of a small model do not depend on each other."""
     rng = np.random.default_rng(0)
@@ -116,3 +141,20 @@ def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
         commit(run, position, weights)
         assert position.changes_number == number
     assert sorted(path.name for path in tmp_path.glob("changes-*.bin")) == ["changes-2.bin", "changes-3.bin"]
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> None:
+    rng = np.random.default_rng(0)
+    marked, run = new_weights(50, 64, "float32", average), RunDir(tmp_path)
+    weights = marked._replace(marks=np.zeros((0, 2), np.uint64))
+    position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
+    for number in (1, 2, 3):
+        change(marked, rng, 7)  # the same arrays
+        commit(run, position, weights)
+        assert position.changes_number == number
+        found = new_weights(50, 64, "float32", average)._replace(marks=weights.marks)
+        restore(run.changes(number), position.changes_length, found)
+        np.testing.assert_array_equal(found.now, marked.now)
+        np.testing.assert_array_equal(found.lag, marked.lag)
+        assert sum_of_squares(found, 0.0) == pytest.approx((marked.now.astype(float) ** 2).sum())

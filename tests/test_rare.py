@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from helpers import make_problem, make_store
 
-from streamsvm import fit, load_model, resume, train
+from streamsvm import fit, load_model, rare, resume, train
 from streamsvm.changes import ChangeLog, restore
-from streamsvm.errors import Interrupted, RunError
+from streamsvm.errors import Interrupted, PlanError, RunError
 from streamsvm.kernels import Weights
 from streamsvm.rare import RareFeatures
 from streamsvm.store import open_store
-from streamsvm.stream import Blocks
+from streamsvm.stream import Blocks, make_plan
 
 N, D, K = 240, 60, 40
+COUNTED = 4  # blocks of 70 rows, which are read before the first pass to count features
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +30,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists for features of fewer than half the rows that the commonest has."""
-    monkeypatch.setattr(train, "MANY_CLASSES", 2)
+    """Lists for features of fewer than two rows in five, which is about half of the features."""
+    monkeypatch.setattr(train, "_has_lists", lambda store, settings: True)
     monkeypatch.setattr(train, "_are_resident", lambda store, settings: False)
-    real = RareFeatures.__init__
-
-    def init(self: Any, path: Path, frequency: np.ndarray, *args: Any, **options: Any) -> None:
-        # As if the classes were so many that the median feature is rare.
-        scaled = np.where(frequency <= np.median(frequency), 0, 2**40)
-        real(self, path, scaled, *args, **options)
-
-    monkeypatch.setattr(RareFeatures, "__init__", init)
+    monkeypatch.setattr(rare, "CLASSES_PER_ROW", K / (0.4 * N))
 
 
 @pytest.mark.parametrize("loss", ["ww", "cs"])
@@ -55,7 +49,7 @@ def test_lists_give_the_model_of_the_matrix(
     expected = fit(store, tmp_path / "matrix", **options)
     request.getfixturevalue("lists")
     found = fit(store, tmp_path / "lists", **options)
-    assert 0 < (tmp_path / "lists/weights.bin").stat().st_size < D * K * 8
+    assert D * K * 2 < (tmp_path / "lists/weights.bin").stat().st_size < D * K * 6
     assert (tmp_path / "lists/weights-rare.bin").stat().st_size > 0
     np.testing.assert_allclose(
         load_model(tmp_path / "lists").coef_, load_model(tmp_path / "matrix").coef_, rtol=0, atol=1e-11
@@ -75,7 +69,7 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
     """From a log of changes whose lists grew, moved, and were written in part."""
     options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1"}
     fit(store, tmp_path / "whole", **options)
-    left = iter([False] * stop_at)
+    left = iter([False] * (COUNTED + stop_at))
     with pytest.raises(Interrupted):
         fit(store, tmp_path / "run", **options, stop=lambda: next(left, True))
     shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
@@ -85,8 +79,76 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("fewer", "threads", "expected"), [(1, 1, True), (0, 1, False), (1, 2, False)])
+def test_there_are_lists_where_weights_outgrow_the_budget(
+    store: Path, monkeypatch: pytest.MonkeyPatch, fewer: int, threads: int, expected: bool
+) -> None:
+    size = 2 * D * 48 * 4  # with the average, in whole lines
+    monkeypatch.setattr(train, "MANY_CLASSES", K)
+    # The budget itself would be too small for any plan.
+    monkeypatch.setattr(
+        train, "make_plan", lambda store, **asked: make_plan(store, **asked | {"memory": 2**31})
+    )
+    described = train.plan(store, memory=size - fewer, threads=threads)
+    assert described["weights_bytes"] == size
+    assert described["lists"] is expected
+    monkeypatch.setattr(train, "MANY_CLASSES", K + 1)
+    assert not train.plan(store, memory=size - fewer)["lists"]
+
+
+@pytest.mark.parametrize("what", ["whole", "missing", "empty", "cut", "flipped", "of another store"])
+def test_features_are_counted_once_or_if_the_count_is_lost(
+    tmp_path: Path, store: Path, lists: None, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    fit(store, tmp_path / "whole", block_rows=70)
+    left = iter([False] * (COUNTED + 2))
+    with pytest.raises(Interrupted):
+        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+    found = tmp_path / "run/rare-features.bin"
+    content = found.read_bytes()
+    X, labels = make_problem(N, D, K, seed=1)
+    if what == "missing":
+        found.unlink()
+    elif what == "of another store":
+        fit(make_store(tmp_path / "b.zarr", X, labels), tmp_path / "other", passes=1, block_rows=70)
+        shutil.copy(tmp_path / "other/rare-features.bin", found)
+        assert len(found.read_bytes()) == len(content)
+    elif what != "whole":
+        flipped = bytes([*content[:-2], content[-2] ^ 4, content[-1]])
+        found.write_bytes({"empty": b"", "cut": content[:-1], "flipped": flipped}[what])
+    counted, count = [], rare.count_features
+    monkeypatch.setattr(rare, "count_features", lambda *given: (counted.append(1), count(*given)))
+    resume(tmp_path / "run")
+    assert len(counted) == (0 if what == "whole" else COUNTED)
+    assert found.read_bytes() == content
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_a_run_stopped_while_features_are_counted_begins_anew(
+    tmp_path: Path, store: Path, lists: None
+) -> None:
+    fit(store, tmp_path / "whole", block_rows=70)
+    left = iter([False] * (COUNTED - 2))
+    with pytest.raises(Interrupted, match="before pass 1"):
+        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+    assert not (tmp_path / "run/rare-features.bin").exists()
+    resume(tmp_path / "run")
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_the_plan_counts_what_finds_lists(tmp_path: Path, store: Path, lists: None) -> None:
+    with pytest.raises(PlanError, match=r"at least [\d,]+ ") as refused:
+        fit(store, tmp_path / "run", memory=100)
+    memory = int(str(refused.value).split("at least ")[1].split(" ")[0].replace(",", ""))
+    described = train.plan(store, memory=memory)
+    assert described["lists"]
+    assert RareFeatures.size(D) == described["lists_bytes"] < described["planned_bytes"] <= memory
+    fit(store, tmp_path / "run", memory=memory)
+    assert load_model(tmp_path / "run").coef_.any()
+
+
 def test_a_flipped_byte_of_the_lists_is_noticed(tmp_path: Path, store: Path, lists: None) -> None:
-    left = iter([False] * 2)
+    left = iter([False] * (COUNTED + 2))
     with pytest.raises(Interrupted):
         fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
     (log,) = (tmp_path / "run").glob("changes-*.bin")
@@ -102,14 +164,16 @@ def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
     with open_store(store) as opened:
         rows = Blocks(opened, np.array([0, N]), np.dtype(np.float64)).read(0)
     frequency = np.bincount(rows.indices, minlength=D)
-    limit = int(np.median(frequency))
-    rare = frequency < limit
-    features = RareFeatures(tmp_path / "rare", frequency, 32 * limit, rows.data.dtype, average=True)
-    assert features.n_frequent == np.count_nonzero(~rare)
+    are_rare = frequency < np.median(frequency)
+    features = RareFeatures(tmp_path / "rare", are_rare, K, rows.data.dtype, average=True)
+    assert features.n_frequent == np.count_nonzero(~are_rare)
     now = np.zeros((features.n_frequent, 8))
-    part, weights = features.split(rows, Weights.create(now, now, 1.0))
+    split = features.split(rows)
+    part, weights = split.enter(Weights.create(now, now, 1.0))
     held = weights.rare
-    numbers, frequent = np.flatnonzero(rare), np.flatnonzero(~rare)
+    assert split.longest == np.diff(held.indptr).max()
+    assert len(held.entries) >= 2 * split.longest * K
+    numbers, frequent = np.flatnonzero(are_rare), np.flatnonzero(~are_rare)
     for i in range(N):
         at = slice(rows.indptr[i], rows.indptr[i + 1])
         expected = dict(zip(rows.indices[at].tolist(), rows.data[at].tolist(), strict=True))
@@ -128,7 +192,7 @@ def test_a_forged_list_is_refused(tmp_path: Path, classes: list[float], message:
 
     def fresh() -> tuple[RareFeatures, Weights]:
         options: dict[str, Any] = {"n_classes": K, "dtype": np.dtype(np.float32), "average": False}
-        features = RareFeatures(tmp_path / "rare", np.array([0, 10**9]), **options)
+        features = RareFeatures(tmp_path / "rare", np.array([True, False]), **options)
         now = np.zeros((1, 48), np.float32)
         return features, features.with_entries(Weights.create(now, now[:0], 1.0), 4)
 

@@ -410,6 +410,40 @@ def test_a_plan_says_what_a_fit_does(tmp_path: Path, store: Path) -> None:
     assert described["planned_bytes"] > described["weights_bytes"]
 
 
+def test_a_plan_warns_of_weights_without_room(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"passes": 1, "dtype": "float64", "average": True}
+    monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
+    described = plan(store, **options)
+    needed = described["planned_bytes"] + described["weights_bytes"]
+
+    def warning(available: int, **more: Any) -> str | None:
+        monkeypatch.setattr("streamsvm.train.available_memory", lambda: available)
+        return plan(store, **(options | more))["warning"]
+
+    assert warning(needed) is None
+    text = warning(needed - 1)
+    assert text is not None
+    assert all(word in text for word in ("float32", "--no-average", "--memory"))
+    assert warning(needed - 1, dtype="float32") is None  # what is advised is true
+    assert warning(needed - 1, average=False) is None
+    text = warning(1, dtype="float32", average=False)
+    assert text is not None
+    assert "float32" not in text
+    assert "average" not in text
+    assert "threads" not in text
+    events: list[dict[str, Any]] = []
+    fit(store, tmp_path / "run", passes=1, report=events.append)
+    assert "tens of times" in events[0]["warning"]
+    monkeypatch.setattr("streamsvm.train.MANY_CLASSES", K)
+    text = warning(1)
+    assert text is not None
+    assert "--threads 1 and --memory below" in text
+    monkeypatch.setattr("streamsvm.train._has_lists", lambda store, settings: True)
+    assert warning(1) is None
+
+
 @pytest.mark.parametrize("average", [False, True])
 def test_weights_in_files_are_those_in_memory(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, average: bool

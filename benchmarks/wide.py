@@ -1,0 +1,145 @@
+"""Weights of very many classes: lists of rare features against a matrix (see README.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import print_table, write_json
+from generate import Distribution, Generator, parse_size
+from measured import drop_caches, run, size_of
+
+from streamsvm import fit, rare, train
+from streamsvm.errors import Interrupted
+
+MB = 10**6
+IN_MEMORY = 2**40  # a budget of which a quarter holds any weights
+
+
+class Way(NamedTuple):
+    """How to keep the weights."""
+
+    lists: bool
+    resident: bool = False
+    limited: bool = False
+
+    def __str__(self) -> str:
+        where = "in memory" if self.resident else "in files, limited" if self.limited else "in files"
+        return f"{'lists' if self.lists else 'matrix'} {where}"
+
+
+WAYS = {
+    "memory": Way(lists=False, resident=True),
+    "files": Way(lists=False),
+    "lists": Way(lists=True),
+    "limited-files": Way(lists=False, limited=True),
+    "limited-lists": Way(lists=True, limited=True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--classes", type=int, nargs="+", default=[1000, 4096, 8192, 17000])
+    add("--features", type=int, default=77_000)
+    add("--rows", type=int, default=20_000)
+    add("--nnz", type=int, default=13, help="mean of a row")
+    add("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    add("--classes-per-row", type=int, nargs="+", default=[32], metavar="N",
+        help="a feature is rare if fewer than one row for so many classes has it")  # fmt: skip
+    add("--memory", type=parse_size, default=300 * MB, help="of weights in files")
+    add("--limit", type=parse_size, default=1000 * MB, help="hard limit on memory, of ways with one")
+    add("--passes", type=int, default=2)
+    add("--seconds", type=float, default=60, help="stop a fit that takes longer")
+    add("--folder", type=Path, help="for stores and runs; default: temporary")
+    add("--out", metavar="FILE", help="write the results as JSON, too")
+    add("--child", metavar="JSON", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(train_once(**json.loads(options.child))))
+        return
+    results = []
+    with tempfile.TemporaryDirectory(prefix="streamsvm-", dir=options.folder) as name:
+        folder = Path(name)
+        for k in options.classes:
+            of = Distribution(classes=k, features=options.features, nnz=options.nnz)
+            Generator(of, "train").write_store(folder / "s.zarr", options.rows)
+            for way in map(WAYS.__getitem__, options.ways):
+                for per_row in options.classes_per_row if way.lists else [0]:
+                    results.append(measure(folder, k, way, per_row, options))
+            shutil.rmtree(folder / "s.zarr")
+    write_json(options.out, {"options": vars(options), "results": results})
+    print_table(
+        f"{options.features:,} features, {options.rows:,} rows, no average, no inner passes; limit "
+        f"{options.limit // MB:,} MB. Seconds of each pass and, of the processor, seconds in all passes",
+        ["classes", "weights", "a row", "passes", "processor", "rows", "weights MB", "written MB"],
+        [
+            [r["classes"], r["way"], r["per_row"] or None, " + ".join(f"{s:.1f}" for s in r["seconds"]),
+             f"{r['processor']:.1f}", r["rows"], round(r["weights_bytes"] / MB), round(r["written"] / MB)]
+            for r in results
+        ],
+    )  # fmt: skip
+
+
+def measure(folder: Path, k: int, way: Way, per_row: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What one fit took, in a process of its own."""
+    asked = {
+        "folder": str(folder), "lists": way.lists, "per_row": per_row, "passes": options.passes,
+        "memory": IN_MEMORY if way.resident else options.memory, "seconds": options.seconds,
+    }  # fmt: skip
+    drop_caches(folder)
+    words = sys.executable, Path(__file__).resolve(), "--child", json.dumps(asked)
+    cost = run(words, cwd=folder, limit=options.limit if way.limited else None)
+    result = json.loads(cost.output)
+    print(f"{k} classes, {way}, {per_row}: {result}", file=sys.stderr, flush=True)
+    return {"classes": k, "way": str(way), "per_row": per_row, "written": cost.written_bytes, **result}
+
+
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def train_once(
+    folder: str, *, lists: bool, per_row: int, passes: int, memory: int, seconds: float
+) -> dict[str, Any]:
+    """Train, with or without lists whatever the number of classes; give up after so many seconds."""
+    train._has_lists = lambda store, settings: lists
+    rare.CLASSES_PER_ROW = per_row
+    out, begin = Path(folder) / "run", time.monotonic()
+    processor: list[float] = []
+    rows = [0]
+
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "ready":
+            processor.append(processor_seconds())
+        rows.append(event["rows"] if event["event"] == "rows" else 0)
+
+    try:
+        result = fit(
+            f"{folder}/s.zarr", out, passes=passes, memory=memory, average=False, inner_passes=0, gap="none",
+            block_rows=500, checkpoint_every="1h", report=report,
+            stop=lambda: time.monotonic() - begin > seconds,
+        )  # fmt: skip
+        taken = [record["seconds"] for record in result.history]
+    except Interrupted:
+        taken = []
+    processor.append(processor_seconds())
+    weights = sum(path.stat().st_blocks * 512 for path in out.glob("weights*.bin"))
+    log = sum(size_of(path) for path in out.glob("changes-*.bin"))
+    shutil.rmtree(out)
+    return {
+        "seconds": taken, "processor": processor[1] - processor[0], "rows": max(rows),
+        "weights_bytes": weights, "log_bytes": log,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
