@@ -157,7 +157,7 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     `RunError` if its sums are not finite, and leaves the commits as they are. With `anew` the weights
     are laid out anew since the last one.
     """
-    _check_finite(run, position)
+    check_finite(run, dataclasses.asdict(position))
     size = write_changes(run, position, weights, anew)
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
@@ -183,14 +183,14 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     return size
 
 
-def _check_finite(run: RunDir, position: Position) -> None:
-    """Raise `RunError` unless all numbers of a position can be written as JSON."""
+def check_finite(run: RunDir, numbers: Any) -> None:
+    """Raise `RunError` unless all numbers, in lists and dicts, can be written as JSON."""
     try:
-        format.json_digest(dataclasses.asdict(position))
+        json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
         raise RunError(
             f"{run.path}: the objective is no longer finite; scale the values of the data to about 1, or "
-            "lower C, and fit again"
+            "lower C, and begin anew with --force"
         ) from None
 
 
@@ -206,7 +206,8 @@ def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool)
     if anew or 2 * changed > known:
         position.changes_number += 1
         position.changes_length = 0
-        weights.marks[:, 0] |= weights.marks[:, 1]
+        known_features = np.flatnonzero(weights.marks[:, 1])  # to write the others would fill a file's holes
+        weights.marks[known_features, 0] |= weights.marks[known_features, 1]
         weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
     log = ChangeLog(run.changes(position.changes_number), position.changes_length)
     before = log.length

@@ -9,14 +9,14 @@ import numpy as np
 from streamsvm import files
 from streamsvm.errors import PlanError
 from streamsvm.kernels import Weights, padded_classes
+from streamsvm.model import check_room
 from streamsvm.simd import LINE
-from streamsvm.state import map_array
+from streamsvm.state import LARGEST_FILE, map_array
 
 # The unit of time of the average (see `Weights`): the length of a stream is not known, and need not
 # be. Visit t moves ``lag`` by (t / unit)⁴ Δw, whose factor float32 holds, and its inverse, to t = 2**45.
 HORIZON = 2.0**20
 
-_LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 _PIECE = 2**24  # bytes laid out anew at a time
 
 
@@ -52,7 +52,7 @@ class GrowingWeights:
         self._dtype = dtype
         self.n_features = shape[0]
         self.laid_out = False
-        self._check(*shape, shape[1])
+        self._check(*shape, 0)
         for path in paths:
             files.remove(path)
             path.touch()
@@ -65,30 +65,33 @@ class GrowingWeights:
         return weights._replace(now=weights.now[:n], lag=weights.lag[:n], marks=weights.marks[:n])
 
     def grow(self, n_features: int, n_classes: int) -> None:
-        """Make room for so many features and classes; raises `PlanError` if no file can hold them."""
+        """Make room for so many features and classes.
+
+        Raises `PlanError` if no file can hold them, or the disk their model.
+        """
         rows, columns = self.weights.now.shape
         n_features = max(self.n_features, n_features)
         needed = padded_classes(n_classes, self._dtype)
+        self._check(n_features, max(columns, needed), n_classes)
         if needed > columns:
-            self._check(n_features, needed, n_classes)
-            most = _LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
+            most = LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
             wider = padded_classes(max(needed, min(2 * columns, most)), self._dtype)
             self.n_features = n_features
             self._lay_out(wider if columns > LINE // self._dtype.itemsize else needed)
             rows, columns = self.weights.now.shape
         if n_features > rows:
-            self._check(n_features, columns, n_classes)
-            most = _LARGEST_FILE // (columns * self._dtype.itemsize)
+            most = LARGEST_FILE // (columns * self._dtype.itemsize)
             self._map((max(n_features, min(2 * rows, most)), columns))
         self.n_features = n_features
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize
-        if size > _LARGEST_FILE:
+        if size > LARGEST_FILE:
             raise PlanError(
                 f"the weights of {n_features:,} features and {n_classes:,} classes take {size:.1e} bytes, "
                 "more than a file can; hash the features with --hash-bits"
             )
+        check_room(self._paths[0].parent, n_features, n_classes, self._dtype.itemsize)
 
     def _map(self, shape: tuple[int, int]) -> None:
         """Map the files, extended to `shape` by zeros that take no disk."""

@@ -6,6 +6,7 @@ import io
 import json
 import mmap
 import os
+import shutil
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, PlanError
 from streamsvm.rows import Rows
 from streamsvm.settings import MOST_BITS
 
@@ -34,6 +35,7 @@ def save_model(
     lag: np.ndarray | None = None,
     lagging: float = 0.0,
     columns: np.ndarray | None = None,
+    marks: np.ndarray | None = None,
 ) -> None:
     """Write ``model.json`` and ``coef.npy`` into `folder`, replacing a model that is there.
 
@@ -45,6 +47,8 @@ def save_model(
         To subtract, `lagging` times.
     columns : ndarray of int64, optional
         The column of each class, where they do not stand in the order of ``record["classes"]``.
+    marks : ndarray, shape (n_features, 2), optional
+        Zero for features whose weights are zero, which are then not read: they may be holes of a file.
     record : dict
         What the model is; equal records and weights give equal bytes.
     """
@@ -61,10 +65,15 @@ def save_model(
         step = max(1, _PIECE // (n_classes * weights.itemsize))
         kept = slice(n_classes) if columns is None else columns
         for at in range(0, n_features, step):
-            piece = np.ascontiguousarray(weights[at : at + step, kept])
+            rows: Any = slice(at, min(at + step, n_features))
+            piece = np.zeros((rows.stop - at, n_classes), weights.dtype)
+            moved: Any = slice(None)
+            if marks is not None:
+                moved = np.flatnonzero(marks[rows].any(axis=1))
+                rows = at + moved
+            piece[moved] = weights[rows, :][:, kept]
             if lag is not None:
-                piece = piece - weights.dtype.type(lagging) * lag[at : at + step, kept]
-            piece = np.ascontiguousarray(piece)
+                piece[moved] -= weights.dtype.type(lagging) * lag[rows, :][:, kept]
             crc = zlib.crc32(piece.data, crc)
             file.write(piece.data)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, "coef_crc32": crc})
@@ -76,6 +85,17 @@ def save_model(
     os.rename(aside, folder)
     files.sync_dir(folder.parent)
     files.remove(old)
+
+
+def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
+    """Raise `PlanError` if the disk that `folder` is on cannot take such a model."""
+    size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
+    if size > free:
+        raise PlanError(
+            f"a model of {n_features:,} features and {n_classes:,} classes takes {size / 1e9:,.1f} GB, and "
+            f"{folder} has {free / 1e9:,.1f} GB of disk left; free some space, or hash the features to fewer "
+            "(`streamsvm online --hash-bits`)"
+        )
 
 
 def load_model(path: str | Path) -> Model:

@@ -60,5 +60,5 @@ def gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> dict
         "dual": dual,
         "primal": primal,
         "gap": gap,
-        "relative_gap": gap / primal if primal > 0 else 0.0,
+        "relative_gap": gap / primal if primal != 0 else 0.0,
     }

@@ -20,7 +20,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.changes import restore
-from streamsvm.checkpoint import Position, RunDir, commit, recover
+from streamsvm.checkpoint import Position, RunDir, check_finite, commit, recover
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StreamsvmError
 from streamsvm.growth import HORIZON, GrowingWeights
 from streamsvm.hashing import hash_rows
@@ -554,10 +554,12 @@ class _Learning:
         save_model(
             self.run.model, used.now, self._model_record(order),
             lag=used.lag, lagging=(HORIZON / clock) ** AVERAGE_POWER, columns=order,
+            marks=used.marks,
         )  # fmt: skip
 
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""
+        check_finite(self.run, [self.tally.tolist(), record])
         with self.run.metrics.open("ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             self.position.metrics_length = file.tell()

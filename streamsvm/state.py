@@ -51,6 +51,8 @@ def map_array(
 # padded to 8 bytes: a header, rows (int32, in visiting order), counts (int32, non-zeros of each),
 # ids (uint8, uint16 or uint32) and values (float32 or float64). Nothing is ever overwritten.
 
+LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
+
 _MAGIC = b"SSVMDUAL"
 _HEADER = struct.Struct("<8sqqqII")  # magic, block, n_rows, n_entries, CRC of payload, CRC of header
 _HEADER_CRC = struct.Struct("<I")

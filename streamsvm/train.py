@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.changes import ChangeLog, restore
-from streamsvm.checkpoint import MOST_LOGS, Position, RunDir, commit, prune, recover
+from streamsvm.checkpoint import MOST_LOGS, Position, RunDir, check_finite, commit, prune, recover
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.inner import InnerPasses
 from streamsvm.kernels import (
@@ -39,12 +39,12 @@ from streamsvm.kernels import (
     sum_of_squares,
 )
 from streamsvm.losses import get_loss
-from streamsvm.model import save_model
+from streamsvm.model import check_room, save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
 from streamsvm.rare import MANY_CLASSES, RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
-from streamsvm.state import DualLog, make_pool, map_array
+from streamsvm.state import LARGEST_FILE, DualLog, make_pool, map_array
 from streamsvm.store import Store, open_store
 from streamsvm.stream import (
     Blocks,
@@ -60,7 +60,6 @@ from streamsvm.stream import (
 )
 from streamsvm.teamwork import ABANDONED, Team, help_leader
 
-_LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Bytes of weights in memory that commits write as a whole: to mark what changes in them would take a tenth
 # of the training where classes are few.
 _UNMARKED = 2**26
@@ -212,6 +211,7 @@ def fit(
         }
         _check_valid(opened, asked)
         with claimed(run, force=force):
+            check_room(run.path, opened.n_features, opened.n_classes, np.dtype(asked.dtype).itemsize)
             run.write_settings(record)
             training = _Training(run, opened, record, starts, every, report, progress, stop)
             training.find_position()
@@ -323,7 +323,7 @@ def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
     dtype = np.dtype(settings.dtype)
     size = store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
-    if size > _LARGEST_FILE:
+    if size > LARGEST_FILE:
         raise PlanError(
             f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
             "bytes, more than a file can; number the features without gaps, and convert again"
@@ -597,7 +597,8 @@ class _Training:
         if self.rare is not None:
             now = Spread(self.rare, now, 1, self.store.n_features)
             lag = Spread(self.rare, lag, 2, self.store.n_features) if self.settings.average else None
-        save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging())
+        marks = self.weights.marks if self.rare is None and len(self.weights.marks) else None
+        save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks)
 
     def _map(self) -> Weights:
         """The weights as of the last commit, in memory or over new files."""
@@ -757,6 +758,7 @@ class _Training:
                 visited = int(tally[VISITED])
                 end = min(end, at + (1 << visited.bit_length()) - visited)
             reached = self._visit(rows, order, at, end, duals, tally)
+            check_finite(self.run, tally.tolist())
             full = reached < end
             if self.rare is not None:
                 full &= self.pool.used[0] + self.store.n_classes > len(self.pool.ids)
@@ -886,6 +888,7 @@ class _Training:
 
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""
+        check_finite(self.run, record)
         with self.run.metrics.open("ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             self.position.metrics_length = file.tell()

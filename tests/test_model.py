@@ -45,6 +45,19 @@ def test_it_comes_back(folder: Path, coef: np.ndarray) -> None:
     np.testing.assert_array_equal(load_model(folder.parent).coef_, model.coef_)  # by the run around it
 
 
+def test_features_without_marks_are_not_read(tmp_path: Path, folder: Path, coef: np.ndarray) -> None:
+    """Of those with marks, the bytes are the same."""
+    marks = np.zeros((D, 2), np.uint64)
+    marks[::3, 0] = marks[1::3, 1] = 1
+    lag = np.ones_like(coef)
+    save_model(tmp_path / "part", coef, record(), lag=lag, lagging=0.5, marks=marks)
+    expected = np.where(marks.any(axis=1)[:, None], coef - np.float32(0.5), 0)[:, :K]
+    np.testing.assert_array_equal(load_model(tmp_path / "part").coef_, expected)
+    save_model(tmp_path / "whole", coef, record(), marks=np.ones((D, 2), np.uint64))
+    for name in (format.COEF, format.MODEL_JSON):
+        assert (tmp_path / "whole" / name).read_bytes() == (folder / name).read_bytes()
+
+
 def test_numpy_alone_reads_the_coefficients(folder: Path, coef: np.ndarray) -> None:
     mapped = np.load(folder / "coef.npy", mmap_mode="r", allow_pickle=False)
     assert isinstance(mapped, np.memmap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,38 @@ def test_weights_too_large_for_a_file(tmp_path) -> None:
 
 
 # -- hashing ---------------------------------------------------------------------------------------
+
+
+def test_features_far_apart_take_little_disk_until_there_is_a_model(tmp_path) -> None:
+    X = sp.csr_array(([1.0, 2.0, 3.0], ([0, 1, 2], [1, 3_000_000, 5])), shape=(3, 3_000_001))
+    stream = Listed(X, ["a", "b", "c"])
+    result = online(stream, tmp_path / "run", checkpoint_every="1")
+    assert result.features == 3_000_001
+    kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != format.COEF]
+    assert sum(path.stat().st_blocks * 512 for path in kept) < 2**20
+    near = sp.csr_array(X.todense()[:, [1, 5, 3_000_000]])
+    online(Listed(near, ["a", "b", "c"]), tmp_path / "near")
+    coef = load_model(tmp_path / "run").coef_
+    np.testing.assert_array_equal(coef[[1, 5, 3_000_000]], load_model(tmp_path / "near").coef_)
+    assert np.count_nonzero(coef) == np.count_nonzero(coef[[1, 5, 3_000_000]]) > 0
+
+
+def test_a_model_that_the_disk_cannot_take_is_refused_before_it_is_learned(tmp_path, monkeypatch) -> None:
+    X = sp.csr_array(([1.0, 2.0], ([0, 1], [1, 999_999])), shape=(2, 10**6))
+    usage = shutil.disk_usage(tmp_path)._replace(free=8 * 10**6 - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    with pytest.raises(PlanError, match="row 2 has the feature 999,999: a model of 1,000,000 features and 2"):
+        online(Listed(X, ["a", "b"]), tmp_path / "run")
+    store = make_store(tmp_path / "s.zarr", X, np.arange(2), dtype="float32")
+    with pytest.raises(PlanError, match=r"0\.0 GB of disk left; free some"):
+        fit(store, tmp_path / "fit")
+
+
+def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path, problem) -> None:
+    X, labels = problem
+    with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
+        online(Listed(X * np.float32(1e-20), labels), tmp_path / "run", C=1e300)
+    assert "NaN" not in (tmp_path / "run/metrics.jsonl").read_text()
 
 
 def splitmix(state: int) -> int:

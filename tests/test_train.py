@@ -835,6 +835,7 @@ def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path: Path) -> None:
     store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
     with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
         fit(store, tmp_path / "run", C=1e300)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()  # no line of it would be true
 
 
 def test_defaults_are_what_they_stand_for() -> None:

@@ -24,7 +24,7 @@ SEAL, CRC, RESUME = 1, 2, 4  # flags: checksums of records, and of logs
 HERE = "@/"  # in the run's inputs, the folder of the files
 MAX_BYTES = 12_000
 TOKENS = (b"place", b"null", b"1e999", b"NaN", b"SSVMWGTS", b"[" * 60, b"L2 3:1\n", b"@/", b"-", b"resumable")
-growth._LARGEST_FILE = 2**20  # to write a model of more is not hostile, only long
+growth.LARGEST_FILE = 2**20  # to write a model of more is not hostile, only long
 
 mutate = bundle.mutate
 
