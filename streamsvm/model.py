@@ -183,9 +183,12 @@ class Model:
         self.n_features = coef.shape[0]
         self.record = record
 
-    def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
+    def batches(
+        self, store: Store, memory: int = 2**28, *, share: int = 1, labelled: bool = True
+    ) -> Iterator[Rows]:
         """The rows of a store in its order, some at a time within `memory` bytes, ready to score.
 
+        Or within one of `share` equal parts of `memory`; messages speak of the whole.
         Labels are in this model's codes, -1 where it does not know them. Raises `StoreError` if the
         store has features that the model lacks, or counts them differently, or, if `labelled`, none
         of its labels is known; `ModelError` if the model hashes features that the store does not number.
@@ -208,6 +211,7 @@ class Model:
             index_base=base,
             dtype=self.coef_.dtype,
             memory=memory,
+            share=share,
             labelled=labelled,
         )
         for rows in ReadAhead()(blocks.read, range(len(blocks))):

@@ -137,6 +137,16 @@ def test_predict_ranks_labels_with_scores_of_the_saved_coefficients(folder: Path
         np.testing.assert_allclose(np.array(fields[1::2], float), scores[best], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("data", ["long", "test.h5"])
+def test_a_memory_too_small_to_score_names_one_that_works(folder: Path, command: str, data: str) -> None:
+    (folder / "long").write_text("1 " + " ".join(f"{i}:1" for i in range(1, 1000)) + "\n")
+    message = fails(1, command, "run", data, "--memory", "64K", cwd=folder)
+    assert "65536" in message.replace(",", "")  # the budget that was given, not the part for rows
+    enough = re.search(r"--memory (\w+)", message)[1]
+    succeeds(command, "run", data, "--memory", enough, cwd=folder)
+
+
 def test_predict_reads_stdin_and_writes_a_file(folder: Path, tmp_path: Path) -> None:
     text = (folder / "digits.test").read_bytes()
     printed = succeeds("predict", folder / "run", "-", cwd=tmp_path, stdin=text)
