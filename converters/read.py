@@ -98,6 +98,7 @@ def read_rows(
         on_error=on_error,
         memory=memory,
         share=share,
+        options=False,  # predict and evaluate have none
     )
     widest = np.dtype(np.int64) if n_features is None else index_dtype(n_features)
     return TextRows(reader, index_base, widest)

@@ -71,6 +71,7 @@ class TextStream:
         if resumable is None:
             resumable = all(path != STDIN and _is_file(path) for path in self.inputs)
         self.resumable = resumable
+        self._begun = False
         self._options: dict[str, Any] = {
             "dtype": dtype, "unseen_label": unseen_label, "on_error": on_error, "memory": memory,
         }  # fmt: skip
@@ -85,7 +86,7 @@ class TextStream:
         """The stream that `record` is of; `InputError` if it is none."""
         try:
             stream = cls(**record)
-            sound = _is_sound(record)
+            stream._begun, sound = True, _is_sound(record)
         except (KeyError, TypeError, ValueError):
             sound = False
         if not sound:
@@ -114,7 +115,7 @@ class TextStream:
         last = None if self.n_features is None else self.n_features - 1 + self.index_base
         reader = LibsvmReader(
             self.inputs, lowest_index=self.index_base, last_index=last, classes=self.classes,
-            start=start, share=2, **self._options,
+            start=start, share=2, options=not self._begun, **self._options,
         )  # fmt: skip
         reader.counts, reader.sources = counts, sources
         if self.classes is None:

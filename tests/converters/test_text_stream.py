@@ -231,6 +231,16 @@ def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
         TextStream([tmp_path / "missing"])
 
 
+@pytest.mark.parametrize("text", ["c 1:1\n", "a 0:1\n", "a 2:1 1:1\n", "a 1:1 1:1\n", "a 1:1e39\n"])
+def test_only_a_stream_that_begins_offers_options(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a").write_text(text)
+    stream = TextStream([tmp_path / "a"], classes=["a", "b"], index_base=1)
+    for each, offers in ((stream, True), (TextStream.from_record(stream.record()), False)):
+        with pytest.raises(InputError) as caught:
+            draw(each, classes=["a", "b"])
+        assert ("--" in str(caught.value)) == offers
+
+
 def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
     with pytest.raises(PlanError, match="different labels so far"):
