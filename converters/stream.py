@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm_converters.inputs import STDIN
 
 from streamsvm.errors import InputError
+from streamsvm.files import reason
 from streamsvm.format import are_labels, index_dtype
 from streamsvm.rows import Rows
 
@@ -144,7 +145,7 @@ class TextStream:
                 with open(path, "rb") as file:
                     same = hashlib.file_digest(file, "sha256").hexdigest() == source["sha256"]
             except OSError as error:
-                raise InputError(f"{path} cannot be read: {error.strerror}") from None
+                raise InputError(f"{path} cannot be read: {reason(error)}") from None
             if not same:
                 raise InputError(
                     f"{path} has changed since it was learned from; bring the old one back, or begin anew"
@@ -211,4 +212,4 @@ def _is_file(path: str) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} cannot be read: {reason(error)}") from None

@@ -101,16 +101,18 @@ def load_model(path: str | Path) -> Model:
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
         coef = _map_coef(folder / format.COEF, record)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
             raise ModelError(f"{path} has no finished model yet: `streamsvm resume {path}`") from None
-        raise ModelError(f"{error.filename}: no model is there") from None
+        raise ModelError(
+            f"{error.filename}: no model is there; give a run directory or a model folder"
+        ) from None
     except (ValueError, RecursionError):
         raise ModelError(f"{header} is damaged: not JSON") from None
     except (KeyError, TypeError):  # sealed, but not by us
         raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
     except OSError as error:
-        raise ModelError(f"{folder} cannot be read: {error}") from None
+        raise ModelError(f"{folder} cannot be read: {files.reason(error)}") from None
     return Model(coef, record)
 
 
