@@ -112,7 +112,7 @@ def load_model(path: str | Path) -> Model:
     except (KeyError, TypeError):  # sealed, but not by us
         raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
     except OSError as error:
-        raise ModelError(f"{folder} cannot be read: {files.reason(error)}") from None
+        raise ModelError(f"{error.filename or folder} cannot be read: {files.reason(error)}") from None
     return Model(coef, record)
 
 

@@ -273,17 +273,17 @@ def blocks_to_score(
     if store.n_features > n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}; convert it "
-            "with --like and the store that the model was trained on"
+            "with --like and the model, or the store it was trained on"
         )
     if None not in (index_base, store.index_base) and index_base != store.index_base:
         raise StoreError(
             f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
-            "convert it with --like and the store that the model was trained on"
+            "convert it with --like and the model, or the store it was trained on"
         )
     if labelled and not set(classes) & set(store.classes):
         raise StoreError(
             f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
-            f"{tuple(classes[:1])}); convert it with --like and the store that the model was trained on"
+            f"{tuple(classes[:1])}); convert it with --like and the model, or the store it was trained on"
         )
     plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory // share, pooled=False)
     return Blocks(store, cut_blocks(store, plan, share), dtype, classes)
