@@ -138,5 +138,6 @@ def is_store(path: Path) -> bool:
             return file.read(8) == b"\x89HDF\r\n\x1a\n"
     except OSError as error:
         from streamsvm.errors import InputError
+        from streamsvm.files import reason
 
-        raise InputError(f"{path}: {error.strerror or error}; check the path") from None
+        raise InputError(f"{path}: {reason(error)}") from None

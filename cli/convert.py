@@ -37,7 +37,8 @@ def convert(
     ] = "fast",
     chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Non-zeros a chunk.")] = None,
     like: Annotated[
-        Path | None, typer.Option(help="Take classes, index base and width from this store (for test data).")
+        Path | None,
+        typer.Option(help="Take classes, index base and width from this store, run or model, for test data."),
     ] = None,
     unseen_label: Annotated[
         Literal["error", "keep"],

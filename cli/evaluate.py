@@ -31,7 +31,7 @@ def evaluate(
 
     loaded = load_model(model)
     with ExitStack() as stack:
-        rows = batches(loaded, data, memory // 2, label, stack, console)
+        rows = batches(loaded, data, memory, label, stack, console)
         result = measure(loaded, rows, top_k=(1, top_k), memory=memory // 2)
     console.say(f"{'rows':>12}  {result.n:,}")
     console.say(f"{'accuracy':>12}  {result.accuracy:.4f}")

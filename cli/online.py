@@ -143,29 +143,19 @@ def layout_of(
 
     Of one that does not hash, only the classes matter to `hash_bits`.
     """
-    from streamsvm import format, load_model, open_store
     from streamsvm.errors import InputError
+    from streamsvm.like import read_like
 
+    theirs = read_like(like)
     names = ("classes", "n_features", "index_base")
-    if (like / format.RUN_JSON).exists() or (like / format.MODEL_JSON).exists():
-        record = load_model(like).record
-        layout, hashed = {name: record[name] for name in names}, record.get("hash")
-    else:
-        with open_store(like) as store:
-            layout, hashed = {name: getattr(store, name) for name in names}, None
+    layout, hashed = {name: getattr(theirs, name) for name in names}, theirs.hash
     if hashed:
         for option, asked, its in (("hash-bits", hash_bits, hashed["bits"]), ("seed", seed, hashed["seed"])):
             if asked not in (None, its):
                 raise InputError(f"--{option} {asked} contradicts {like}, whose hash has {its}")
         return layout, hashed["bits"], hashed["seed"]
     if hash_bits is None:
-        if layout["index_base"] is None:
-            layout["index_base"] = index_base
-        base = layout["index_base"]
-        if base is None:
-            raise InputError(f"{like} does not record an index base; give --index-base 0 or 1")
-        if index_base not in (None, base):
-            raise InputError(f"--index-base {index_base} contradicts {like}, whose indices start at {base}")
+        layout["index_base"] = theirs.base(index_base)
     return layout, hash_bits, seed
 
 

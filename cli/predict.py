@@ -40,7 +40,7 @@ def predict(
     with ExitStack() as stack:
         stack.enter_context(terminate_as_interrupt())
         file = sys.stdout if out is None else stack.enter_context(replacing(out))
-        for rows in batches(loaded, data, memory // 2, label, stack, console, labelled=False):
+        for rows in batches(loaded, data, memory, label, stack, console, labelled=False):
             for _, piece in loaded.scores(rows, memory // 16):
                 n += len(piece)
                 file.writelines(lines(loaded.classes_, piece, top_k, scores))
@@ -84,12 +84,12 @@ def batches(
     *,
     labelled: bool = True,
 ) -> Iterator[Any]:
-    """Rows of a store or of LIBSVM text, for a model, in their order."""
+    """Rows of a store or of LIBSVM text, for a model, in their order; they take half of `memory`."""
     if str(data) != "-" and is_store(data):
         from streamsvm import open_store
 
         store = stack.enter_context(open_store(data, label=label))
-        yield from model.batches(store, memory, labelled=labelled)
+        yield from model.batches(store, memory, share=2, labelled=labelled)
         return
     from streamsvm_converters import read_rows
 
@@ -107,6 +107,7 @@ def batches(
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory,
+        share=2,
     )
     for rows, _ in text:
         yield model.hashed(rows)

@@ -109,7 +109,7 @@ def convert(
         ``.zarr``, ``.h5`` or ``.h5ad`` decides the container.
     index_base : {"auto", 0, 1}
         Index of the first feature. "auto" is 0 if any row kept has an index 0, else 1; explicit
-        zeros count. With `like`, that store's, and giving another is an error.
+        zeros count. With `like`, that of its data, and giving another is an error.
     n_features : int, optional
         Width of the store; by default up to the largest index met. Too small is an error.
     dtype : {"float32", "float64"}
@@ -126,8 +126,8 @@ def convert(
     chunk_nnz : int, optional
         Non-zeros a chunk of the store.
     like : path, optional
-        A store whose classes, index base and width to use, as for test data: features beyond its
-        width are dropped and counted.
+        A store, run or model whose classes, index base and width to use, as for test data: features
+        beyond its width are dropped and counted. Of a model that hashes features, the classes.
     unseen_label : {"error", "keep"}
         With `like`: refuse labels that are not among the classes, or keep the rows with label -1.
     on_error : {"raise", "skip", "fix"}
@@ -147,8 +147,10 @@ def convert(
     InputError
         For text that cannot be understood; the message has file, line, column and token.
     StoreError
-        If `out` exists, is being written by another process or cannot be written, or `like`
-        cannot be read.
+        If `out` exists, is being written by another process or cannot be written, or the store
+        `like` cannot be read.
+    ModelError
+        If `like` is a run or a model that cannot be read.
     PlanError
         If `memory` is too small; the message says what would do.
     """
@@ -159,6 +161,7 @@ def convert(
     from streamsvm_converters.spool import Spool
     from streamsvm_converters.workplace import publish, workplace
 
+    from streamsvm.like import read_like
     from streamsvm.rows import Rows
     from streamsvm.store import StoreWriter, store_kind
 
@@ -184,8 +187,14 @@ def convert(
     classes: Sequence[str] | None = None
     last_index = None
     if like is not None:
-        classes, index_base, n_features = _read_like(like, index_base, n_features)
-        last_index = n_features - 1 + index_base
+        theirs = read_like(like)
+        classes = theirs.classes
+        if not theirs.hash:
+            index_base = theirs.base(None if index_base == "auto" else int(index_base))
+            if n_features not in (None, theirs.n_features):
+                raise InputError(f"{n_features} features contradict {like}, which has {theirs.n_features}")
+            n_features = theirs.n_features
+            last_index = n_features - 1 + index_base
 
     with _writing(out), workplace(out, force) as work:
         reader = LibsvmReader(
@@ -215,7 +224,7 @@ def convert(
         if counts.rows == 0:
             first = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             raise InputError(f"the input has no rows{first}")
-        base, width = _frame(reader, index_base, n_features, like)
+        base, width = _frame(reader, index_base, n_features, last_index)
         codes = None
         if classes is None:
             texts = reader.labels.texts()
@@ -267,28 +276,11 @@ def convert(
     )
 
 
-def _read_like(
-    like: str | Path, index_base: str | int, n_features: int | None
-) -> tuple[Sequence[str], int, int]:
-    """Classes, index base and width of the store `like`, which the options must not contradict."""
-    from streamsvm.store import open_store
-
-    with open_store(like) as store:
-        base = index_base if store.index_base is None else store.index_base
-        if base == "auto":
-            raise InputError(f"{like} does not record an index base; give --index-base 0 or 1")
-        if index_base not in ("auto", base):
-            raise InputError(f"--index-base {index_base} contradicts {like}, whose indices start at {base}")
-        if n_features not in (None, store.n_features):
-            raise InputError(f"{n_features} features contradict {like}, which has {store.n_features}")
-        return store.classes, int(base), store.n_features
-
-
 def _frame(
-    reader: LibsvmReader, index_base: str | int, n_features: int | None, like: str | Path | None
+    reader: LibsvmReader, index_base: str | int, n_features: int | None, last_index: int | None
 ) -> tuple[int, int]:
     """Index base and width, from the options and all that was read."""
-    if like is not None and n_features is not None:  # features beyond were dropped
+    if last_index is not None and n_features is not None:  # features beyond were dropped
         return int(index_base), n_features
     base = int(index_base) if index_base != "auto" else 0 if reader.smallest == 0 else 1
     width = reader.largest - base + 1

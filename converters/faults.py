@@ -8,6 +8,12 @@ from streamsvm_converters import kernels
 
 _SHOWN = 40  # characters of an offending token that a message repeats
 _PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)
+_OPTIONS = {
+    kernels.INDEX_LOW: ", as --index-base or --like says",
+    kernels.UNSORTED: "; --on-error fix sorts such rows",
+    kernels.DUPLICATE: "; --on-error fix sums duplicates",
+    kernels.VALUE_LARGE: "; try --dtype float64",
+}
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -22,10 +28,12 @@ def show(token: bytes) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def explain(fault: int, line: bytes, at: int, dtype: str) -> str:
-    """What is wrong with the token at offset `at` of `line`, and what to do about it."""
+def explain(fault: int, line: bytes, at: int, dtype: str, options: bool) -> str:
+    """What is wrong with the token at offset `at` of `line`, and what to do about it: by `options` too."""
     token = token_at(line, at)
-    return f"{show(token)} {_words(fault, token, line, at, dtype)}"
+    hopeless = fault == kernels.VALUE_LARGE and dtype == "float64"
+    hint = _OPTIONS.get(fault, "") if options and not hopeless else ""
+    return f"{show(token)} {_words(fault, token, line, at, dtype)}{hint}"
 
 
 def _words(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
@@ -33,14 +41,13 @@ def _words(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
         case kernels.LABEL:
             return _label(token)
         case kernels.INDEX_LOW:
-            return "has index 0, but indices start at 1 here, as --index-base or --like says"
+            return "has index 0, but indices start at 1 here"
         case kernels.UNSORTED:
-            return "has a lower index than the one before it; --on-error fix sorts such rows"
+            return "has a lower index than the one before it"
         case kernels.DUPLICATE:
-            return "repeats the index before it; --on-error fix sums duplicates"
+            return "repeats the index before it"
         case kernels.VALUE_LARGE:
-            wider = "; try --dtype float64" if dtype == "float32" else ""
-            return f"is too large for {dtype}{wider}"
+            return f"is too large for {dtype}"
         case kernels.SUM_LARGE:
             return f"labels a row whose duplicates sum to more than {dtype} holds; scale the data"
         case kernels.NORM_LARGE:

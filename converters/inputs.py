@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.errors import InputError
+from streamsvm.files import reason
 
 STDIN = "-"
 
@@ -79,8 +80,10 @@ class Input:
                 self._file: Any = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
             else:
                 self._file = open(path, "rb", buffering=0)  # noqa: SIM115
-        except (OSError, ValueError) as error:
-            raise InputError(f"{self.name} cannot be read: {_reason(error)}") from None
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
+        except ValueError as error:  # of a standard input that was closed
+            raise InputError(f"{self.name} cannot be read: {error}") from None
         try:
             while len(self._held) < _MAGIC and (more := self._read(_MAGIC - len(self._held))):
                 self._held += more
@@ -159,7 +162,7 @@ class Input:
         try:
             count = self._file.readinto(space) or 0
         except OSError as error:
-            raise InputError(f"{self.name} cannot be read: {_reason(error)}") from None
+            raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
         if self._sha256 is not None:
             self._sha256.update(space[:count])
         self.size += count
@@ -175,7 +178,7 @@ def total_size(paths: list[str | Path]) -> int | None:
         try:
             status = os.stat(path)
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {_reason(error)}") from None
+            raise InputError(f"{path} cannot be read: {reason(error)}") from None
         if stat.S_ISDIR(status.st_mode):
             raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(status.st_mode):
@@ -193,7 +196,3 @@ def plain_size(paths: list[str | Path]) -> int | None:
                 if file.read(_MAGIC).startswith(tuple(_DECODERS)):
                     return None
     return total
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -192,6 +192,8 @@ class LibsvmReader:
         Bytes that reading may take, labels included.
     share : int, optional
         Reading takes one of so many equal parts of `memory`; messages speak of the whole.
+    options : bool
+        Whether messages offer options of the command line, such as ``--on-error skip``.
     threads : int
         Blocks of text parsed at a time, beside the thread that reads them and takes the rows.
     progress : callable, optional
@@ -228,6 +230,7 @@ class LibsvmReader:
         on_error: str,
         memory: int,
         share: int = 1,
+        options: bool = True,
         threads: int = 1,
         progress: Progress | None = None,
         start: Place | None = None,
@@ -252,6 +255,7 @@ class LibsvmReader:
         self._unseen_label = unseen_label
         self._on_error = on_error
         self._memory, self._share = memory, share
+        self._options = options
         self._progress = progress
         self._total = total_size(self._inputs)
         # The midpoint between the largest number and the next power of two already rounds to infinity.
@@ -462,7 +466,8 @@ class LibsvmReader:
         for row in np.flatnonzero(fault)[: _FIRST_ERRORS - len(counts.first_errors)].tolist():
             message = self._message(block, row)
             if self._on_error == "raise":
-                raise InputError(f"{message} (or skip such rows: --on-error skip)")
+                skip = " (or skip such rows: --on-error skip)" if self._options else ""
+                raise InputError(message + skip)
             counts.first_errors.append(message)
         kept = np.flatnonzero(fault == kernels.OK)
         counts.skipped += n_rows - len(kept)
@@ -475,7 +480,7 @@ class LibsvmReader:
         parsed, buffer = block.scratch.parsed, block.scratch.buffer
         start, at = int(parsed.line_at[row]), int(parsed.fault_at[row])
         content = bytes(buffer[start : buffer.find(b"\n", start)])
-        words = faults.explain(int(parsed.fault[row]), content, at - start, self._dtype.name)
+        words = faults.explain(int(parsed.fault[row]), content, at - start, self._dtype.name, self._options)
         return f"{self._where(block, row)}, column {at - start + 1}: {words}"
 
     def _code(self, block: _Block, n_rows: int) -> np.ndarray:
@@ -507,6 +512,8 @@ class LibsvmReader:
             f"it is written {faults.show(twin.encode())} there; spell labels alike"
             if twin is not None
             else "keep such rows as unknown with --unseen-label keep"
+            if self._options
+            else "correct it, or leave the row out"
         )
         return (
             f"{self._where(block, row)}, column {at - start + 1}: label {faults.show(token)} "

@@ -46,6 +46,7 @@ def read_rows(
     dtype: str = "float32",
     unseen_label: str = "keep",
     memory: int = 2**28,
+    share: int = 1,
     on_error: str = "raise",
 ) -> TextRows:
     """Stream LIBSVM text as batches of rows that fit a model.
@@ -66,6 +67,8 @@ def read_rows(
         Labels that are not among `classes` get -1, or end the reading.
     memory : int
         Bytes this may take.
+    share : int, optional
+        It takes one of so many equal parts of `memory`; messages speak of the whole.
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
 
@@ -94,6 +97,8 @@ def read_rows(
         unseen_label=unseen_label,
         on_error=on_error,
         memory=memory,
+        share=share,
+        options=False,  # predict and evaluate have none
     )
     widest = np.dtype(np.int64) if n_features is None else index_dtype(n_features)
     return TextRows(reader, index_base, widest)

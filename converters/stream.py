@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm_converters.inputs import STDIN
 
 from streamsvm.errors import InputError
+from streamsvm.files import reason
 from streamsvm.format import are_labels, index_dtype
 from streamsvm.rows import Rows
 
@@ -71,6 +72,7 @@ class TextStream:
         if resumable is None:
             resumable = all(path != STDIN and _is_file(path) for path in self.inputs)
         self.resumable = resumable
+        self._begun = False
         self._options: dict[str, Any] = {
             "dtype": dtype, "unseen_label": unseen_label, "on_error": on_error, "memory": memory,
         }  # fmt: skip
@@ -85,7 +87,7 @@ class TextStream:
         """The stream that `record` is of; `InputError` if it is none."""
         try:
             stream = cls(**record)
-            sound = _is_sound(record)
+            stream._begun, sound = True, _is_sound(record)
         except (KeyError, TypeError, ValueError):
             sound = False
         if not sound:
@@ -114,7 +116,7 @@ class TextStream:
         last = None if self.n_features is None else self.n_features - 1 + self.index_base
         reader = LibsvmReader(
             self.inputs, lowest_index=self.index_base, last_index=last, classes=self.classes,
-            start=start, share=2, **self._options,
+            start=start, share=2, options=not self._begun, **self._options,
         )  # fmt: skip
         reader.counts, reader.sources = counts, sources
         if self.classes is None:
@@ -143,7 +145,7 @@ class TextStream:
                 with open(path, "rb") as file:
                     same = hashlib.file_digest(file, "sha256").hexdigest() == source["sha256"]
             except OSError as error:
-                raise InputError(f"{path} cannot be read: {error.strerror}") from None
+                raise InputError(f"{path} cannot be read: {reason(error)}") from None
             if not same:
                 raise InputError(
                     f"{path} has changed since it was learned from; bring the old one back, or begin anew"
@@ -210,4 +212,4 @@ def _is_file(path: str) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise InputError(f"{path} cannot be read: {reason(error)}") from None

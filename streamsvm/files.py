@@ -13,6 +13,10 @@ from pathlib import Path
 from streamsvm.errors import StreamsvmError
 
 _REMEDIES = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "check the path",
+    errno.EEXIST: "use another place",
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
     errno.EFBIG: "use a file system that holds files of this size",

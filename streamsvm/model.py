@@ -121,16 +121,18 @@ def load_model(path: str | Path) -> Model:
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
         coef = _map_coef(folder / format.COEF, record)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
             raise ModelError(f"{path} has no finished model yet: `streamsvm resume {path}`") from None
-        raise ModelError(f"{error.filename}: no model is there") from None
+        raise ModelError(
+            f"{error.filename}: no model is there; give a run directory or a model folder"
+        ) from None
     except (ValueError, RecursionError):
         raise ModelError(f"{header} is damaged: not JSON") from None
     except (KeyError, TypeError):  # sealed, but not by us
         raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
     except OSError as error:
-        raise ModelError(f"{folder} cannot be read: {error}") from None
+        raise ModelError(f"{error.filename or folder} cannot be read: {files.reason(error)}") from None
     return Model(coef, record)
 
 
@@ -203,9 +205,12 @@ class Model:
         self.n_features = coef.shape[0]
         self.record = record
 
-    def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
+    def batches(
+        self, store: Store, memory: int = 2**28, *, share: int = 1, labelled: bool = True
+    ) -> Iterator[Rows]:
         """The rows of a store in its order, some at a time within `memory` bytes, ready to score.
 
+        Or within one of `share` equal parts of `memory`; messages speak of the whole.
         Labels are in this model's codes, -1 where it does not know them. Raises `StoreError` if the
         store has features that the model lacks, or counts them differently, or, if `labelled`, none
         of its labels is known; `ModelError` if the model hashes features that the store does not number.
@@ -228,6 +233,7 @@ class Model:
             index_base=base,
             dtype=self.coef_.dtype,
             memory=memory,
+            share=share,
             labelled=labelled,
         )
         for rows in ReadAhead()(blocks.read, range(len(blocks))):

@@ -114,7 +114,7 @@ def dual_id_dtype(n_classes: int) -> np.dtype:
     return np.min_scalar_type(max(n_classes - 1, 0))
 
 
-def _too_small(store: Store, plan: Plan) -> str:
+def _too_small(store: Store, plan: Plan, share: int) -> str:
     """Why the plan cannot work, and the budget that would do: for two of the longest row, and the rest."""
     longest = 0
     for begin in range(0, store.n_rows, _SCAN_ROWS):
@@ -123,18 +123,20 @@ def _too_small(store: Store, plan: Plan) -> str:
     entry = plan.pool_bytes // max(plan.pool_entries, 1)
     need = max(need + store.n_classes * entry, int(need / (1 - _POOL_SHARE))) + 8
     need = -(-4 * need // 3)  # of which a quarter may go to weights that so large a budget keeps in memory
+    part, need = "" if share == 1 else f"1/{share} of ", share * need
     return (
-        f"{store.path}: a memory budget of {plan.memory:,} bytes cannot hold a row of {longest:,} non-zeros "
-        f"and the {plan.fixed:,} bytes for chunks, scratch and features; "
+        f"{store.path}: {part}a memory budget of {share * plan.memory:,} bytes cannot hold a row of "
+        f"{longest:,} non-zeros and the {plan.fixed:,} bytes for chunks, scratch and features; "
         f"give at least {need:,} (--memory {-(-need // 2**20)}M)"
     )
 
 
-def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
+def cut_blocks(store: Store, plan: Plan, share: int = 1) -> np.ndarray:
     """First row of every block, and the number of rows at the end (int64).
 
     Rows are taken in the store's order for as long as they fit the plan, so the cut is a function
-    of store and plan alone. Reads the row offsets once, in pieces.
+    of store and plan alone. Reads the row offsets once, in pieces. Of a plan for one of `share` equal
+    parts of a budget, messages speak of the whole.
 
     Raises
     ------
@@ -156,7 +158,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
                 row = begin + at
                 if starts[-1] == row:  # nor a block of its own
                     if cost[at + 1] - cost[at] > plan.block_bytes:
-                        raise PlanError(_too_small(store, plan))
+                        raise PlanError(_too_small(store, plan, share))
                     end = at + 1  # longer than the preferred block, but it fits in memory
                 else:
                     starts.append(row)
@@ -254,11 +256,13 @@ def blocks_to_score(
     index_base: int | None,
     dtype: np.dtype,
     memory: int,
+    share: int = 1,
     labelled: bool = True,
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
-    Labels come in the model's codes, whatever the store's. Raises `StoreError` if the store's
+    Reading takes one of `share` equal parts of `memory`; messages speak of the whole. Labels come in
+    the model's codes, whatever the store's. Raises `StoreError` if the store's
     features are not the model's, or, if `labelled`, none of its classes is.
     """
     if not store.native and store.n_features != n_features:
@@ -269,20 +273,20 @@ def blocks_to_score(
     if store.n_features > n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}; convert it "
-            "with --like and the store that the model was trained on"
+            "with --like and the model, or the store it was trained on"
         )
     if None not in (index_base, store.index_base) and index_base != store.index_base:
         raise StoreError(
             f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
-            "convert it with --like and the store that the model was trained on"
+            "convert it with --like and the model, or the store it was trained on"
         )
     if labelled and not set(classes) & set(store.classes):
         raise StoreError(
             f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
-            f"{tuple(classes[:1])}); convert it with --like and the store that the model was trained on"
+            f"{tuple(classes[:1])}); convert it with --like and the model, or the store it was trained on"
         )
-    plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory, pooled=False)
-    return Blocks(store, cut_blocks(store, plan), dtype, classes)
+    plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory // share, pooled=False)
+    return Blocks(store, cut_blocks(store, plan, share), dtype, classes)
 
 
 class ReadAhead:

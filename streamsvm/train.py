@@ -289,6 +289,7 @@ def resume(
             raise RunError(f"{directory.path} learns from a stream; `streamsvm resume` continues it")
         settings = Settings(**record["settings"])
         path = record["store"]["path"] if store is None else os.path.abspath(store)
+        _check_there(path, "--store")
         with open_store(path, label=settings.label) as opened:
             if opened.fingerprint != record["store"]["fingerprint"]:
                 raise RunError(
@@ -307,6 +308,8 @@ def resume(
                 record["settings"]["tol"] = tol
             if valid is not None:
                 record["settings"]["valid"] = os.path.abspath(valid)
+            if record["settings"]["valid"] is not None:
+                _check_there(record["settings"]["valid"], "--valid")
             _check_valid(opened, Settings(**record["settings"]))
             record["store"]["path"] = path
             training = _Training(directory, opened, record, starts, every, report, progress, stop)
@@ -386,6 +389,11 @@ def _team_bytes(store: Store, settings: Settings) -> int:
         return 0
     dtype = np.dtype(settings.dtype)
     return Team.size(settings.threads, padded_classes(store.n_classes, dtype), dtype, store.n_features)
+
+
+def _check_there(path: str, option: str) -> None:
+    if not Path(path).exists():
+        raise StoreError(f"{path}: nothing is there; bring it back, or say where it is now with {option}")
 
 
 def _check_valid(store: Store, settings: Settings) -> None:

@@ -97,7 +97,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    allowed = {f"streamsvm.{name}" for name in ("store", "format", "rows", "errors", "files")}
+    allowed = {f"streamsvm.{name}" for name in ("store", "format", "rows", "errors", "files", "like")}
     for path in files_of("converters"):
         names = {name for name in imports_of(path) if within(name, {"streamsvm"})}
         assert not {name for name in names if not within(name, allowed)}, path

@@ -62,15 +62,15 @@ def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, bl
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=50), st.integers(1, 3000))
-def test_a_budget_too_small_is_refused_with_one_that_works(lengths, memory) -> None:
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=50), st.integers(1, 3000), st.integers(1, 2))
+def test_a_budget_too_small_is_refused_with_one_that_works(lengths, memory, share) -> None:
     store = store_of(lengths)
     try:
-        cut_blocks(store, plan_of(store, memory))
+        cut_blocks(store, plan_of(store, memory // share), share)
     except PlanError as error:
         named = int(str(error).split("at least ")[1].split(" ")[0].replace(",", ""))
         assert named > memory
-        cut_blocks(store, plan_of(store, named))
+        cut_blocks(store, plan_of(store, named // share))
 
 
 def test_a_row_beyond_the_preferred_length_of_a_block_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,16 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
         AnnData does not hold what training needs. The message says which, where, and what to do.
     """
     path = Path(path)
-    kind = layout.store_kind(path)
     if not path.exists():
-        raise StoreError(f"{path}: no such store; check the path, or make it with `streamsvm convert`")
+        raise StoreError(
+            f"{path}: nothing is there; check the path, or make a store with `streamsvm convert`"
+        )
+    if path.suffix.lower() not in layout.SUFFIXES:
+        raise StoreError(
+            f"{path} is no store, whose name ends in {', '.join(layout.SUFFIXES)}; make one with "
+            "`streamsvm convert`"
+        )
+    kind = layout.store_kind(path)
     if path.is_dir() != (kind == "zarr"):
         expected = "a folder, as Zarr stores are" if kind == "zarr" else "a file, as HDF5 stores are"
         raise StoreError(f"{path}: not {expected}; check the path and its suffix")

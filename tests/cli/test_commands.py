@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import re
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -137,6 +138,16 @@ def test_predict_ranks_labels_with_scores_of_the_saved_coefficients(folder: Path
         np.testing.assert_allclose(np.array(fields[1::2], float), scores[best], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("data", ["long", "test.h5"])
+def test_a_memory_too_small_to_score_names_one_that_works(folder: Path, command: str, data: str) -> None:
+    (folder / "long").write_text("1 " + " ".join(f"{i}:1" for i in range(1, 1000)) + "\n")
+    message = fails(1, command, "run", data, "--memory", "64K", cwd=folder)
+    assert "65536" in message.replace(",", "")  # the budget that was given, not the part for rows
+    enough = re.search(r"--memory (\w+)", message)[1]
+    succeeds(command, "run", data, "--memory", enough, cwd=folder)
+
+
 def test_predict_reads_stdin_and_writes_a_file(folder: Path, tmp_path: Path) -> None:
     text = (folder / "digits.test").read_bytes()
     printed = succeeds("predict", folder / "run", "-", cwd=tmp_path, stdin=text)
@@ -180,22 +191,25 @@ def test_info_tells_stores_runs_and_models_apart(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("fit", "absent.zarr", "--out", "r"), "absent.zarr"),
+        (("fit", "absent.zarr", "--out", "r"), "absent.zarr: nothing is there; check the path"),
         (("fit", "{}/train.zarr", "--out", "{}/run"), "resume"),
         (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
         (("fit", "{}/train.zarr", "--out", "r", "--C", "-1"), "C must be positive"),
         (("fit", "{}/train.zarr", "--out", "r", "--checkpoint-every", "soon"), "soon"),
         (("fit", "{}/train.zarr", "--out", "r", "--loss", "cs", "--solver", "newton"), "sorted"),
         (("fit", "{}/train.zarr", "--out", "r", "--passes", "2", "--no-keep-duals"), "duals"),
-        (("fit", "{}/digits.train", "--out", "r"), "digits.train"),
+        (("fit", "{}/digits.train", "--out", "r"), "make one with `streamsvm convert`"),
+        (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "File exists; use another place"),
         (("resume", "absent"), "not a run"),
         (("resume", "{}"), "not a run"),
         (("resume", "{}/run", "--passes", "1"), "shortened"),
-        (("predict", "absent", "{}/digits.test"), "no model"),
+        (("predict", "absent", "{}/digits.test"), "give a run directory or a model folder"),
+        (("predict", "{0}/digits.test", "{0}/digits.test"), "give a run directory or a model folder"),
         (("predict", "{}/run", "absent.svm"), "absent.svm"),
-        (("evaluate", "{}/run", "absent.svm"), "absent.svm"),
-        (("info", "absent"), "absent"),
-        (("convert", "absent.svm", "--out", "a.zarr"), "absent.svm"),
+        (("evaluate", "{}/run", "absent.svm"), "No such file or directory; check the path"),
+        (("online", "absent.svm", "--out", "r"), "No such file or directory; check the path"),
+        (("info", "absent"), "absent: nothing is there; check the path"),
+        (("convert", "absent.svm", "--out", "a.zarr"), "No such file or directory; check the path"),
         (("convert", "{}/digits.train", "--out", "a.txt"), ".zarr"),
         (("convert", "{}/digits.train", "--out", "{}/train.zarr"), "--force"),
     ],
@@ -267,13 +281,19 @@ def test_predict_needs_no_labels_and_says_what_it_drops(folder: Path, tmp_path: 
     assert "classes" in fails(1, "evaluate", folder / "run", "narrow.h5", cwd=tmp_path)
 
 
-def test_a_moved_validation_store_stops_a_resume_at_once(folder: Path, tmp_path: Path) -> None:
+def test_a_store_that_was_moved_stops_a_resume_at_once(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "train.zarr", tmp_path / "s.zarr")
     succeeds("convert", folder / "digits.test", "--like", folder / "train.zarr", "-o", "v.h5", cwd=tmp_path)
-    fit = ("fit", folder / "train.zarr", "--out", "r", "--passes", 2, "--valid", "v.h5")
+    fit = ("fit", "s.zarr", "--out", "r", "--passes", 2, "--valid", "v.h5")
     succeeds(*fit, cwd=tmp_path)
     (tmp_path / "v.h5").rename(tmp_path / "w.h5")
-    assert "v.h5" in fails(1, "resume", "r", "--passes", 3, cwd=tmp_path)
-    record = json.loads(succeeds("resume", "r", "--passes", 3, "--valid", "w.h5", "--json", cwd=tmp_path))
+    message = fails(1, "resume", "r", "--passes", 3, cwd=tmp_path)
+    assert "v.h5: nothing is there; bring it back, or say where it is now with --valid" in message
+    (tmp_path / "s.zarr").rename(tmp_path / "t.zarr")
+    message = fails(1, "resume", "r", "--passes", 3, "--valid", "w.h5", cwd=tmp_path)
+    assert "s.zarr: nothing is there; bring it back, or say where it is now with --store" in message
+    moved = ("--store", "t.zarr", "--valid", "w.h5")
+    record = json.loads(succeeds("resume", "r", "--passes", 3, *moved, "--json", cwd=tmp_path))
     assert record["passes"] == 3
 
 

@@ -261,6 +261,22 @@ def test_what_options_and_like_say_together(
     assert model["classes"] == [*map(str, range(10))]
 
 
+@pytest.mark.parametrize("like", ["run", "from-0/model", "hashed", "train.h5"])
+def test_text_converted_like_what_is_to_score_it_is_scored_as_the_text_is(
+    likes: Path, tmp_path: Path, like: str
+) -> None:
+    model = likes / ("run" if like == "train.h5" else like)
+    (tmp_path / "wider").write_bytes((likes / "test").read_bytes() + b"7 1:1 9999:3\n")
+    for out, options in (("alone.h5", ()), ("like.h5", ("--like", likes / like))):
+        succeeds("convert", "wider", "--out", out, "--no-shuffle", *options, cwd=tmp_path)
+    scores = succeeds("predict", model, "wider", "--scores", cwd=tmp_path)
+    assert succeeds("predict", model, "like.h5", "--scores", cwd=tmp_path) == scores
+    if like == "hashed":  # it takes any features
+        assert succeeds("predict", model, "alone.h5", "--scores", cwd=tmp_path) == scores
+    else:
+        assert "--like and the model" in fails(1, "predict", model, "alone.h5", cwd=tmp_path)
+
+
 def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> None:
     options = ("--hash-bits", 12, "--seed", 3, "--C", 0.01)
     succeeds("online", folder / "train", "--out", "run", *options, cwd=tmp_path)

@@ -175,6 +175,10 @@ def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
             draw(TextStream(paths, memory=SMALL), place, known)
     write(text, more + b"L0 1:1\n")  # what follows may change: it was not learned from
     assert draw(TextStream(paths, memory=SMALL), in_second, late)[-2][0][-1] == ("L0", [(1, 1.0)])
+    stream = TextStream(paths, memory=SMALL)
+    paths[0].unlink()
+    with pytest.raises(InputError, match="a cannot be read: No such file or directory; check the path"):
+        draw(stream, in_second, late)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -227,8 +231,18 @@ def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
     for place in ({}, {"place": {"source": 3}, "counts": {}, "sources": []}, {"place": 1, "counts": 1}):
         with pytest.raises(InputError, match="place in the input makes no sense"):
             draw(stream, place)
-    with pytest.raises(InputError, match="missing cannot be read"):
+    with pytest.raises(InputError, match="missing cannot be read: No such file or directory; check the path"):
         TextStream([tmp_path / "missing"])
+
+
+@pytest.mark.parametrize("text", ["c 1:1\n", "a 0:1\n", "a 2:1 1:1\n", "a 1:1 1:1\n", "a 1:1e39\n"])
+def test_only_a_stream_that_begins_offers_options(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a").write_text(text)
+    stream = TextStream([tmp_path / "a"], classes=["a", "b"], index_base=1)
+    for each, offers in ((stream, True), (TextStream.from_record(stream.record()), False)):
+        with pytest.raises(InputError) as caught:
+            draw(each, classes=["a", "b"])
+        assert ("--" in str(caught.value)) == offers
 
 
 def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:

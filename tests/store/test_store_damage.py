@@ -206,7 +206,7 @@ def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, eleme
 
 
 def test_nothing_there(suffix, tmp_path):
-    with pytest.raises(StoreError, match=r"no such store; check the path"):
+    with pytest.raises(StoreError, match=r"nothing is there; check the path"):
         open_store(tmp_path / f"a.{suffix}")
 
 
