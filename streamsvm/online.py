@@ -174,8 +174,10 @@ def online(
 
     Raises
     ------
+    SettingsError
+        If a setting is not valid.
     PlanError
-        If a setting is not valid, or the weights would be larger than a file can be.
+        If the weights would be larger than a file can be.
     InputError
         If the stream has no rows, or one class only, or raises it; what was learned before it is
         committed, and of a stream that cannot be drawn again, its model is written.

@@ -185,8 +185,10 @@ def fit(
 
     Raises
     ------
+    SettingsError
+        If a setting is not valid.
     PlanError
-        If a setting is not valid, or the memory budget cannot work (says which would).
+        If the memory budget cannot work (says which would).
     StoreError
         If the store cannot be read, is damaged, or is not fit to train on.
     RunError
@@ -277,7 +279,7 @@ def resume(
     RunError
         If there is no run, its format is another, the store has changed, every commit is damaged or
         one cannot be read, or passes cannot be added because the run kept no duals.
-    PlanError
+    SettingsError
         If a tolerance is given to a run that measures no gap after each pass.
     """
     every = Interval(checkpoint_every)

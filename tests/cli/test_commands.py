@@ -183,10 +183,6 @@ def test_info_tells_stores_runs_and_models_apart(folder: Path) -> None:
         (("fit", "absent.zarr", "--out", "r"), "absent.zarr"),
         (("fit", "{}/train.zarr", "--out", "{}/run"), "resume"),
         (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
-        (("fit", "{}/train.zarr", "--out", "r", "--C", "-1"), "C must be positive"),
-        (("fit", "{}/train.zarr", "--out", "r", "--checkpoint-every", "soon"), "soon"),
-        (("fit", "{}/train.zarr", "--out", "r", "--loss", "cs", "--solver", "newton"), "sorted"),
-        (("fit", "{}/train.zarr", "--out", "r", "--passes", "2", "--no-keep-duals"), "duals"),
         (("fit", "{}/digits.train", "--out", "r"), "digits.train"),
         (("resume", "absent"), "not a run"),
         (("resume", "{}"), "not a run"),
@@ -298,6 +294,27 @@ def test_features_without_end_are_refused_in_words(tmp_path: Path) -> None:
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, words: tuple[str, ...]) -> None:
     fails(2, *words, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--C -1", "C must be positive and finite, not -1.0"),
+        ("--C nan", "C must be positive"),
+        ("--checkpoint-every 0", "give a time (0.5s, 60s, 5m) or a number of blocks"),
+        ("--tol 0.1 --gap end", "gap must be pass, not end"),
+        ("--inner-passes -1", "inner passes must be auto or a number, 0 or more"),
+        ("--threads 300", "threads must be from 1 to 256"),
+        ("--loss cs --solver newton", "sorted"),
+        ("--loss cs --margin 0.5", "margin must be for cs"),
+        ("--no-keep-duals", "duals of the pass before, so they must be kept"),
+    ],
+)
+def test_a_wrong_setting_is_wrong_usage(folder: Path, tmp_path: Path, options: str, expected: str) -> None:
+    message = fails(2, "fit", folder / "train.zarr", "--out", "r", *options.split(), cwd=tmp_path)
+    assert expected in message
+    assert message.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == []
 
 
 def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
