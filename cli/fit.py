@@ -14,7 +14,9 @@ _MUCH = 0.5  # of the time
 
 def fit(
     store: Annotated[Path, typer.Argument(help="Store to train on.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run directory to create; required but for --dry-run.")
+    ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 3,
     C: Annotated[float, typer.Option("--C", help="Weight of the loss against the regulariser.")] = 1.0,
     loss: Annotated[Literal["ww", "cs"], typer.Option(help="Weston-Watkins or Crammer-Singer.")] = "ww",
@@ -73,6 +75,8 @@ def fit(
         print_plan(console, plan)
         console.result(plan)
         return
+    if out is None:
+        raise typer.BadParameter("--out is missing: name the run directory to create")
     with stop_on_signals() as stop:
         result = train.fit(
             store, out, **settings, checkpoint_every=checkpoint_every, force=force,
