@@ -55,6 +55,8 @@ def convert(
 
     The store is chunked, checksummed and shuffled; anndata opens it too.
     """
+    if like is None and unseen_label == "keep":
+        raise typer.BadParameter("--unseen-label keep is of the classes of --like; give it too")
     console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
 

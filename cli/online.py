@@ -76,6 +76,8 @@ def online(
         layout["classes"] = listed(classes)
     if like is not None:
         layout, hash_bits, seed = layout_of(like, base, hash_bits, seed)
+    if layout["classes"] is None and unseen_label == "keep":
+        raise typer.BadParameter("--unseen-label keep is of given classes; give --classes or --like too")
     if hash_bits is None and seed is not None:
         raise typer.BadParameter("--seed is of the hash; give --hash-bits too")
     if hash_bits is not None:

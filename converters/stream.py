@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from streamsvm_converters.inputs import STDIN
+from streamsvm_converters.inputs import STDIN, total_size
 
 from streamsvm.errors import InputError
 from streamsvm.format import are_labels, index_dtype
@@ -69,7 +68,7 @@ class TextStream:
         self.n_features = n_features
         self.index_base = index_base
         if resumable is None:
-            resumable = all(path != STDIN and _is_file(path) for path in self.inputs)
+            resumable = total_size(self.inputs) is not None  # of a pipe, nobody knows
         self.resumable = resumable
         self._options: dict[str, Any] = {
             "dtype": dtype, "unseen_label": unseen_label, "on_error": on_error, "memory": memory,
@@ -204,10 +203,3 @@ def _is_sound(record: dict[str, Any]) -> bool:
         and type(record["resumable"]) is bool
         and not (record["resumable"] and STDIN in inputs)
     )
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -481,6 +481,8 @@ def claimed(run: RunDir, *, force: bool):
     """Create the run directory and hold its lock; refuse one that is there unless `force`."""
     try:
         files.make_dir(run.path)
+    except FileNotFoundError:
+        raise RunError(f"{run.path}: the folder {run.path.parent} does not exist; create it first") from None
     except OSError as error:
         raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]

@@ -784,6 +784,9 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot create"):
         fit(store, tmp_path / "file/run")
+    with pytest.raises(RunError, match=r"the folder .*absent/too does not exist; create it first"):
+        fit(store, tmp_path / "absent/too/run")
+    assert not (tmp_path / "absent").exists()
 
 
 # -- what a fit refuses to be asked ----------------------------------------------------------------

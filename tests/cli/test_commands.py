@@ -290,6 +290,7 @@ def test_features_without_end_are_refused_in_words(tmp_path: Path) -> None:
         ("fit", "a.zarr", "--out", "r", "--loss", "hinge"),
         ("frobnicate",),
         ("predict", "run", "data", "--json"),
+        ("convert", "a", "--out", "a.zarr", "--unseen-label", "keep"),
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, words: tuple[str, ...]) -> None:

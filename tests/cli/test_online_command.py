@@ -222,6 +222,7 @@ def likes(folder: Path) -> Path:
         ("--hash-bits 8 --seed 5 --index-base 0", (256, 0, (8, 5))),
         ("--hash-bits 8 --index-base 1", (2, "leave it out")),
         ("--seed 5", (2, "give --hash-bits too")),
+        ("--unseen-label keep", (2, "give --classes or --like too")),
         ("--like train.h5", (64, 1, None)),
         ("--like train.h5 --index-base 1", (64, 1, None)),
         (
@@ -340,6 +341,10 @@ def test_input_that_makes_no_model(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("7 1:1\n7 2:1\n")
     assert "all 2 rows have the label 7" in fails(1, "online", "one", "--out", "run", cwd=tmp_path)
     assert "missing" in fails(1, "online", "missing", "--out", "x", cwd=tmp_path)
+    (tmp_path / "a.zarr").mkdir()
+    done = streamsvm("online", "a.zarr", "--out", "x", cwd=tmp_path)
+    assert (done.code, done.out) == (1, "")  # nothing of pipes
+    assert "a.zarr is a folder; give the files in it" in done.err
     (tmp_path / "cut.bz2").write_bytes(bz2.compress(b"1 1:1\n2 2:1\n" * 9)[:-4])
     assert "truncated" in fails(1, "online", "cut.bz2", "--out", "x", cwd=tmp_path)
     (tmp_path / "far").write_text(f"1 1:1\n2 {2**50}:1\n")
