@@ -68,6 +68,8 @@ def convert(
             like=like, unseen_label=unseen_label, on_error=on_error, force=force,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
+    for warning in report.warnings:
+        console.warn(warning)
     for line in report.first_errors:
         console.warn(f"skipped: {line}")
     console.say(

@@ -188,6 +188,13 @@ class TextStream:
 
         return class_order(classes)
 
+    @staticmethod
+    def warnings(classes: Sequence[str]) -> list[str]:
+        """What is odd about these classes, met in the text."""
+        from streamsvm_converters.labels import same_number
+
+        return same_number(classes)
+
 
 def _is_sound(record: dict[str, Any]) -> bool:
     """Whether the entries that others rely on could be those of a stream; `ValueError` too says that not."""

@@ -309,6 +309,28 @@ def test_bad_rows_by_policy(tmp_path: Path) -> None:
     succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [
+        ("+1 1 -1", "labels '+1' and '1' are the same number, and different classes; spell them alike"),
+        ("1.0 a 10e-1", "labels '1.0' and '10e-1' are"),
+        ("-0 0 0e99999999999999999999", "labels '-0' and '0' are"),
+        ("1 -1 2", ""),
+        ("9007199254740992 9007199254740993", ""),  # one float64
+        ("1e999 1e0999 +a a", ""),
+    ],
+)
+def test_labels_that_spell_one_number_are_told(tmp_path: Path, labels: str, warned: str) -> None:
+    (tmp_path / "a").write_text("".join(f"{label} 1:1\n" for label in 2 * labels.split()))
+    for command in (("convert", "a", "--out", "a.h5", "--json"), ("online", "a", "--out", "run", "--json")):
+        done = streamsvm(*command, cwd=tmp_path)
+        assert (done.code, done.err.count("\n")) == (0, int(bool(warned)))
+        record = json.loads(done.out)
+        assert record.get("n_classes", record.get("classes")) == len(labels.split())
+        assert warned in done.err
+        assert len(record["warnings"]) == int(bool(warned))
+
+
 def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
     line = "1 " + " ".join(f"{i}:1" for i in range(1, 30_000)) + "\n"
     (tmp_path / "a").write_text("1 1:1\n" + line + "2 2:1\n")
