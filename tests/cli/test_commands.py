@@ -161,10 +161,10 @@ def test_resume_extends_a_finished_run(folder: Path, tmp_path: Path) -> None:
 def test_resume_says_that_nothing_is_left(folder: Path, tmp_path: Path) -> None:
     fit = ("fit", folder / "train.zarr", "--C", 0.01, "--quiet")
     succeeds(*fit, "--out", "done", "--passes", 2, cwd=tmp_path)
-    assert "2 of 2 passes are made; to go on, give more --passes" in succeeds("resume", "done", cwd=tmp_path)
+    assert "2 of 2 passes made; to go on, give more --passes" in succeeds("resume", "done", cwd=tmp_path)
     succeeds(*fit, "--out", "tol", "--passes", 9, "--tol", 0.99, "--no-average", cwd=tmp_path)
     said = succeeds("resume", "tol", "--passes", 20, cwd=tmp_path)
-    assert "of 20 passes are made, the relative gap is at or below --tol 0.99; to go on, give a" in said
+    assert "of 20 passes made, the relative gap is at or below --tol 0.99; to go on, give a" in said
     record = json.loads(succeeds("resume", "tol", "--json", cwd=tmp_path))
     assert (record["status"], record["checkpoints"]) == ("converged", 0)
     more = succeeds("resume", "tol", "--tol", 0.95, cwd=tmp_path)
@@ -254,7 +254,7 @@ def test_predict_needs_no_labels_and_says_what_it_drops(folder: Path, tmp_path: 
     done = streamsvm("predict", folder / "run", text, cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.count(b"\n") == 2
-    assert b"dropped 1 values of features unknown" in done.stderr
+    assert b"dropped 1 value of features unknown" in done.stderr
     succeeds("convert", text, "--out", "plain.h5", cwd=tmp_path)
     (tmp_path / "plain").write_text("? 1:3\n? 5:1\n")
     succeeds("convert", text, "--out", "narrow.h5", cwd=tmp_path)

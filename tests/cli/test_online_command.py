@@ -331,6 +331,24 @@ def test_labels_that_spell_one_number_are_told(tmp_path: Path, labels: str, warn
         assert len(record["warnings"]) == int(bool(warned))
 
 
+def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1 qid:1 1:1 2:0\n2 2:1\n1 1:x\n3\n")
+    outs = [
+        succeeds(command, "a", "--out", out, "--on-error", "skip", cwd=tmp_path)
+        for command, out in (("convert", "a.h5"), ("online", "run"))
+    ]
+    for out in outs:
+        for line in ("  1 row skipped", "  1 explicit zero dropped", "  1 qid field ignored"):
+            assert line in out.splitlines()
+    assert "3 rows, 2 features, 3 classes, 2 non-zeros in" in outs[0]
+    assert "  1 row without a non-zero" in outs[0].splitlines()
+    assert "done: 3 rows in" in outs[1]
+    assert "1 checkpoint in" in outs[1]
+    fitted = succeeds("fit", "a.h5", "--out", "fitted", "--passes", 1, cwd=tmp_path)
+    for told in ("2 non-zeros; 1 block\n", "1 row of norm 0 took", "done: 1 pass in", "1 checkpoint of"):
+        assert told in fitted
+
+
 def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
     line = "1 " + " ".join(f"{i}:1" for i in range(1, 30_000)) + "\n"
     (tmp_path / "a").write_text("1 1:1\n" + line + "2 2:1\n")
