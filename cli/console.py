@@ -44,6 +44,16 @@ def format_size(n: float) -> str:
     return f"{n:.1f} TB"
 
 
+def count(n: int, noun: str) -> str:
+    """A number with its noun: 1 pass, 1,437 rows."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
+
+
+def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
+    numbers = {"row": rows, "feature": features, "class": classes, "non-zero": nnz}
+    return ", ".join(count(n, noun) for noun, n in numbers.items())
+
+
 class Console:
     """Prints for people, or for machines, or not at all."""
 
@@ -90,6 +100,56 @@ class Console:
         if self._bar is not None:
             self._bar.close()
             self._bar, self._stage = None, ""
+
+
+_MET = {  # in text: how many of what, and what became of them
+    "skipped": ("row", "skipped"),
+    "repaired": ("row", "repaired"),
+    "explicit_zeros": ("explicit zero", "dropped"),
+    "qids": ("qid field", "ignored"),
+    "unseen_features": ("value", "of unseen features dropped"),
+    "unseen_labels": ("row", "with unseen labels: kept, and wrong whatever is predicted"),
+}
+
+
+def tell_what_was_met(console: Console, met: dict[str, Any]) -> None:
+    """What a reading of text left out or changed."""
+    for line in met["first_errors"]:
+        console.warn(f"skipped: {line}")
+    for name, (noun, fate) in _MET.items():
+        if met[name]:
+            console.say(f"  {count(met[name], noun)} {fate}")
+
+
+class Table:
+    """Prints the events of a training as lines of a table; what else is told, a subclass says."""
+
+    COLUMNS: tuple[tuple[str, int, str, str], ...]  # heading, width, key, format
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._headed = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "compile":
+            self.console.say("compiling kernels; this happens once on a machine")
+        elif event["event"] == "ready" and event["seconds"] > 2:
+            self.console.say(f"kernels compiled in {event['seconds']:.0f} s")
+
+    def line(self, event: dict[str, Any]) -> None:
+        """One line of the table, below its heading."""
+        if not self._headed:
+            self.console.say("  ".join(f"{name:>{width}}" for name, width, *_ in self.COLUMNS))
+            self._headed = True
+        self.console.say(
+            "  ".join(self._cell(event.get(key), width, form) for _, width, key, form in self.COLUMNS)
+        )
+
+    @staticmethod
+    def _cell(value: Any, width: int, form: str) -> str:
+        if value is None:
+            return "-".rjust(width)
+        return (format_size(value) if form == "size" else format(value, form)).rjust(width)
 
 
 @contextmanager

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from streamsvm_cli.console import Console, Json, Memory, Quiet, terminate_as_interrupt
+from streamsvm_cli.console import (
+    Console,
+    Json,
+    Memory,
+    Quiet,
+    count,
+    size_of_data,
+    tell_what_was_met,
+    terminate_as_interrupt,
+)
 
 
 def convert(
@@ -56,6 +65,8 @@ def convert(
 
     The store is chunked, checksummed and shuffled; anndata opens it too.
     """
+    if like is None and unseen_label == "keep":
+        raise typer.BadParameter("--unseen-label keep is of the classes of --like; give it too")
     console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
 
@@ -67,27 +78,19 @@ def convert(
             like=like, unseen_label=unseen_label, on_error=on_error, force=force,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
-    for line in report.first_errors:
-        console.warn(f"skipped: {line}")
+    for warning in report.warnings:
+        console.warn(warning)
     console.say(
-        f"{report.n:,} rows, {report.d:,} features, {report.n_classes:,} classes, {report.nnz:,} non-zeros "
+        f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} "
         f"in {report.seconds:.1f} s; features counted from {report.index_base}"
     )
     if report.decompress_seconds > report.seconds / 2:
         console.say(
             f"  {report.decompress_seconds:.1f} s of it went into decompressing the text: that is the limit"
         )
-    notes = {
-        "rows skipped": report.skipped,
-        "rows repaired": report.repaired,
-        "rows without a non-zero": report.empty_rows,
-        "explicit zeros dropped": report.explicit_zeros,
-        "qid fields ignored": report.qids,
-        "values of unseen features dropped": report.unseen_features,
-        "rows with unseen labels kept": report.unseen_labels,
-    }
-    for what, count in notes.items():
-        if count:
-            console.say(f"  {count:,} {what}")
+    if report.empty_rows:
+        console.say(f"  {count(report.empty_rows, 'row')} without a non-zero")
+    record = dataclasses.asdict(report)
+    tell_what_was_met(console, record)
     console.say(f"store: {report.path}")
-    console.result({**dataclasses.asdict(report), "path": str(report.path)})
+    console.result({**record, "path": str(report.path)})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from streamsvm_cli.console import Console, Json, Quiet
+from streamsvm_cli.console import Console, Json, Quiet, count
 
 _MARK = ".streamsvm-demo"  # only a folder that holds it is ever replaced
 _ATTEMPTS = 10
@@ -105,7 +105,8 @@ class _Steps:
                 process.communicate()
             if process.returncode == -signal.SIGKILL:
                 passes, blocks = self._position("killed")
-                self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {blocks} blocks\n")
+                done = count(blocks, "block")
+                self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {done}\n")
                 return passes + 1
             self._console.say("  ... it ended before it could be killed; once more\n")
             shutil.rmtree(self._folder / "killed")

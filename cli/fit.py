@@ -7,14 +7,27 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from streamsvm_cli.console import Console, Every, Json, Memory, Quiet, format_size, stop_on_signals
+from streamsvm_cli.console import (
+    Console,
+    Every,
+    Json,
+    Memory,
+    Quiet,
+    Table,
+    count,
+    format_size,
+    size_of_data,
+    stop_on_signals,
+)
 
 _MUCH = 0.5  # of the time
 
 
 def fit(
     store: Annotated[Path, typer.Argument(help="Store to train on.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run directory to create; required but for --dry-run.")
+    ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 3,
     C: Annotated[float, typer.Option("--C", help="Weight of the loss against the regulariser.")] = 1.0,
     loss: Annotated[Literal["ww", "cs"], typer.Option(help="Weston-Watkins or Crammer-Singer.")] = "ww",
@@ -73,6 +86,8 @@ def fit(
         print_plan(console, plan)
         console.result(plan)
         return
+    if out is None:
+        raise typer.BadParameter("--out is missing: name the run directory to create")
     with stop_on_signals() as stop:
         result = train.fit(
             store, out, **settings, checkpoint_every=checkpoint_every, force=force,
@@ -83,8 +98,8 @@ def fit(
 
 def print_plan(console: Console, plan: dict[str, Any]) -> None:
     console.say(
-        f"{plan['rows']:,} rows, {plan['features']:,} features, {plan['classes']:,} classes, "
-        f"{plan['nnz']:,} non-zeros; {plan['blocks']:,} blocks"
+        size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"])
+        + f"; {count(plan['blocks'], 'block')}"
     )
     console.say(
         f"memory: {format_size(plan['planned_bytes'])} planned of {format_size(plan['memory'])}; "
@@ -105,8 +120,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         console.say(plan["warning"])
 
 
-class Reporter:
-    """Prints the events of a training as lines of a table."""
+class Reporter(Table):
+    """The lines of a fit."""
 
     COLUMNS = (  # heading, width, key, format
         ("pass", 4, "pass", "d"),
@@ -123,34 +138,16 @@ class Reporter:
         ("peak", 9, "peak_memory_bytes", "size"),
     )
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._headed = False
-
     def __call__(self, event: dict[str, Any]) -> None:
+        super().__call__(event)
         if event["event"] == "plan":
-            print_plan(self._console, event)
-        elif event["event"] == "compile":
-            self._console.say("compiling kernels; this happens once on a machine")
-        elif event["event"] == "ready" and event["seconds"] > 2:
-            self._console.say(f"kernels compiled in {event['seconds']:.0f} s")
+            print_plan(self.console, event)
         elif event["event"] == "rows" and event["rows"] >= 100:
-            self._console.say(
+            self.console.say(
                 f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"
             )
         elif event["event"] == "pass":
-            if not self._headed:
-                self._console.say("  ".join(f"{name:>{width}}" for name, width, *_ in self.COLUMNS))
-                self._headed = True
-            self._console.say(
-                "  ".join(self._cell(event.get(key), width, form) for _, width, key, form in self.COLUMNS)
-            )
-
-    @staticmethod
-    def _cell(value: Any, width: int, form: str) -> str:
-        if value is None:
-            return "-".rjust(width)
-        return (format_size(value) if form == "size" else format(value, form)).rjust(width)
+            self.line(event)
 
 
 def finish(console: Console, result: Any) -> None:
@@ -158,8 +155,8 @@ def finish(console: Console, result: Any) -> None:
     for warning in result.warnings:
         console.warn(warning)
     if result.empty_rows:
-        console.say(f"{result.empty_rows:,} rows of norm 0 took no part in training")
-    line = f"{result.status}: {result.passes} passes in {result.seconds:.2f} s of training"
+        console.say(f"{count(result.empty_rows, 'row')} of norm 0 took no part in training")
+    line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"
     if result.relative_gap is not None:
         line += f", relative gap {result.relative_gap:.2e}"
         if result.average is not None:
@@ -168,7 +165,7 @@ def finish(console: Console, result: Any) -> None:
         line += f", progressive accuracy {result.progressive_accuracy:.4f}"
     console.say(line)
     console.say(
-        f"{result.checkpoints} checkpoints of {format_size(result.checkpoint_bytes)} in all "
+        f"{count(result.checkpoints, 'checkpoint')} of {format_size(result.checkpoint_bytes)} in all "
         f"in {result.checkpoint_seconds:.2f} s, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )

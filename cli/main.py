@@ -55,7 +55,7 @@ def _give_memory_back() -> None:
 
 def run() -> None:
     """Run the command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    from streamsvm.errors import Interrupted, StreamsvmError
+    from streamsvm.errors import Interrupted, SettingsError, StreamsvmError
 
     _give_memory_back()
     bus_error.end_with_a_line()
@@ -63,7 +63,7 @@ def run() -> None:
         app()
     except StreamsvmError as error:
         print(f"streamsvm: {error}", file=sys.stderr)
-        sys.exit(130 if isinstance(error, Interrupted) else 1)
+        sys.exit(130 if isinstance(error, Interrupted) else 2 if isinstance(error, SettingsError) else 1)
     except SystemExit as ended:
         if ended.code == 130:  # Typer has turned KeyboardInterrupt into this, without a word
             print("streamsvm: interrupted", file=sys.stderr)

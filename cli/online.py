@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from streamsvm_cli.console import Console, Every, Json, Memory, Quiet, format_size, stop_on_signals
+from streamsvm_cli.console import (
+    Console,
+    Every,
+    Json,
+    Memory,
+    Quiet,
+    Table,
+    count,
+    format_size,
+    stop_on_signals,
+    tell_what_was_met,
+)
 
 
 def online(
@@ -76,6 +87,8 @@ def online(
         layout["classes"] = listed(classes)
     if like is not None:
         layout, hash_bits, seed = layout_of(like, base, hash_bits, seed)
+    if layout["classes"] is None and unseen_label == "keep":
+        raise typer.BadParameter("--unseen-label keep is of given classes; give --classes or --like too")
     if hash_bits is None and seed is not None:
         raise typer.BadParameter("--seed is of the hash; give --hash-bits too")
     if hash_bits is not None:
@@ -159,8 +172,8 @@ def layout_of(
     return layout, hash_bits, seed
 
 
-class Reporter:
-    """Prints the events of a pass as lines of a table."""
+class Reporter(Table):
+    """The lines of a pass over text."""
 
     COLUMNS = (  # heading, width, key, format
         ("rows", 13, "rows", ",d"),
@@ -171,50 +184,28 @@ class Reporter:
         ("rows/s", 10, "rows_per_second", ",.0f"),
     )
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._headed = False
-
     def __call__(self, event: dict[str, Any]) -> None:
-        say = self._console.say
+        super().__call__(event)
         if event["event"] == "plan" and not event["resumable"]:
-            say("standard input or a pipe cannot be read again: this run cannot be resumed")
-        elif event["event"] == "compile":
-            say("compiling kernels; this happens once on a machine")
-        elif event["event"] == "ready" and event["seconds"] > 2:
-            say(f"kernels compiled in {event['seconds']:.0f} s")
+            self.console.say("standard input or a pipe cannot be read again: this run cannot be resumed")
         elif event["event"] == "rows":
-            if not self._headed:
-                say("  ".join(f"{name:>{width}}" for name, width, *_ in self.COLUMNS))
-                self._headed = True
-            say("  ".join(format(event[key], form).rjust(width) for _, width, key, form in self.COLUMNS))
+            self.line(event)
 
 
 def finish(console: Console, result: Any) -> None:
     """Print how a pass ended."""
     for warning in result.warnings:
         console.warn(warning)
-    met = result.input
-    for line in met["first_errors"]:
-        console.warn(f"skipped: {line}")
-    notes = {
-        "rows skipped": met["skipped"],
-        "rows repaired": met["repaired"],
-        "explicit zeros dropped": met["explicit_zeros"],
-        "qid fields ignored": met["qids"],
-        "values of unseen features dropped": met["unseen_features"],
-        "rows with unseen labels, counted as wrong": met["unseen_labels"],
-        "rows of norm 0, or with an unseen label, took no part in training": result.empty_rows,
-    }
-    for what, count in notes.items():
-        if count:
-            console.say(f"  {count:,} {what}")
+    tell_what_was_met(console, result.input)
+    if result.empty_rows:
+        told = "of norm 0, or with an unseen label, took no part in training"
+        console.say(f"  {count(result.empty_rows, 'row')} {told}")
     console.say(
-        f"{result.status}: {result.rows:,} rows in {result.seconds:.2f} s, "
+        f"{result.status}: {count(result.rows, 'row')} in {result.seconds:.2f} s, "
         f"progressive accuracy {result.progressive_accuracy:.4f}"
     )
     console.say(
-        f"{result.checkpoints} checkpoints in {result.checkpoint_seconds:.2f} s, "
+        f"{count(result.checkpoints, 'checkpoint')} in {result.checkpoint_seconds:.2f} s, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
     console.say(f"model: {result.model}, the average of the iterates")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from streamsvm_cli.console import Console, Json, Memory, Quiet, is_store, terminate_as_interrupt
+from streamsvm_cli.console import Console, Json, Memory, Quiet, count, is_store, terminate_as_interrupt
 
 
 def predict(
@@ -45,7 +45,7 @@ def predict(
                 n += len(piece)
                 file.writelines(lines(loaded.classes_, piece, top_k, scores))
     if out:
-        console.say(f"{n:,} predictions: {out}")
+        console.say(f"{count(n, 'prediction')}: {out}")
     console.result({"n": n, "out": str(out)})
 
 
@@ -113,9 +113,10 @@ def batches(
         yield model.hashed(rows)
     counts = text.counts
     if counts.unseen_features:
-        console.warn(f"dropped {counts.unseen_features:,} values of features unknown to the model")
+        console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")
     if labelled and counts.unseen_labels:
-        console.warn(f"{counts.unseen_labels:,} rows have labels unknown to the model: counted as wrong")
+        n_rows = count(counts.unseen_labels, "row")
+        console.warn(f"{n_rows} with labels unknown to the model, counted as wrong")
 
 
 def lines(classes: Any, scores: Any, top_k: int, with_scores: bool) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from streamsvm_cli.console import Console, Every, Json, Quiet, stop_on_signals
+from streamsvm_cli.console import Console, Every, Json, Quiet, count, stop_on_signals
 from streamsvm_cli.fit import Reporter, finish
 from streamsvm_cli.online import continue_stream
 
@@ -44,7 +44,7 @@ def resume(
         )  # fmt: skip
     if result.checkpoints == 0:  # not even the one that ends a run
         settings = Settings(**RunDir(run).read_settings()["settings"])
-        told, remedies = f"{result.passes} of {settings.passes} passes are made", []
+        told, remedies = f"{result.passes} of {count(settings.passes, 'pass')} made", []
         if result.status == "converged":
             told += f", the relative gap is at or below --tol {settings.tol:g}"
             remedies.append("a smaller --tol")

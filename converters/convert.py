@@ -52,6 +52,8 @@ class ConvertReport:
         Rows of the store without a value.
     bytes_read : int
         Bytes of all inputs as stored.
+    warnings : tuple of str
+        What is odd about the labels.
     """
 
     path: Path
@@ -72,6 +74,7 @@ class ConvertReport:
     unseen_labels: int
     empty_rows: int
     bytes_read: int
+    warnings: tuple[str, ...]
 
 
 def convert(
@@ -156,7 +159,7 @@ def convert(
     """
     from streamsvm_converters.ahead import run_ahead
     from streamsvm_converters.inputs import plain_size
-    from streamsvm_converters.labels import class_order
+    from streamsvm_converters.labels import class_order, same_number
     from streamsvm_converters.libsvm import LibsvmReader
     from streamsvm_converters.spool import Spool
     from streamsvm_converters.workplace import publish, workplace
@@ -226,10 +229,12 @@ def convert(
             raise InputError(f"the input has no rows{first}")
         base, width = _frame(reader, index_base, n_features, last_index)
         codes = None
+        warnings: list[str] = []
         if classes is None:
             texts = reader.labels.texts()
             order = class_order(texts)
             classes = [texts[code] for code in order]
+            warnings = same_number(classes)
             codes = np.empty(len(order), dtype=LABEL_DTYPE)
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
 
@@ -273,6 +278,7 @@ def convert(
         unseen_labels=counts.unseen_labels,
         empty_rows=counts.empty_rows,
         bytes_read=counts.bytes_read,
+        warnings=tuple(warnings),
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 import numpy as np
-from streamsvm_converters import kernels
+from streamsvm_converters import faults, kernels
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -27,6 +28,18 @@ def class_order(texts: Sequence[str]) -> np.ndarray:
     numbers = [number(text) for text in texts]
     keys = list(texts) if None in numbers else list(zip(numbers, texts, strict=True))
     return np.array(sorted(range(len(texts)), key=keys.__getitem__), dtype=np.int64)
+
+
+def same_number(texts: Iterable[str]) -> list[str]:
+    """A warning of the first two labels that spell one number: they are two classes."""
+    seen: dict[Decimal, str] = {}
+    for text in texts:
+        if (value := number(text)) is not None:
+            twin = seen.setdefault(Decimal(text if value else 0), text)  # exact, as row numbers need it
+            if twin is not text:
+                pair = f"{faults.show(twin.encode())} and {faults.show(text.encode())}"
+                return [f"labels {pair} are the same number, and different classes; spell them alike"]
+    return []
 
 
 class LabelTable:

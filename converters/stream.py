@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from streamsvm_converters.inputs import STDIN
+from streamsvm_converters.inputs import STDIN, total_size
 
 from streamsvm.errors import InputError
 from streamsvm.files import reason
@@ -70,7 +69,7 @@ class TextStream:
         self.n_features = n_features
         self.index_base = index_base
         if resumable is None:
-            resumable = all(path != STDIN and _is_file(path) for path in self.inputs)
+            resumable = total_size(self.inputs) is not None  # of a pipe, nobody knows
         self.resumable = resumable
         self._begun = False
         self._options: dict[str, Any] = {
@@ -191,6 +190,13 @@ class TextStream:
 
         return class_order(classes)
 
+    @staticmethod
+    def warnings(classes: Sequence[str]) -> list[str]:
+        """What is odd about these classes, met in the text."""
+        from streamsvm_converters.labels import same_number
+
+        return same_number(classes)
+
 
 def _is_sound(record: dict[str, Any]) -> bool:
     """Whether the entries that others rely on could be those of a stream; `ValueError` too says that not."""
@@ -206,10 +212,3 @@ def _is_sound(record: dict[str, Any]) -> bool:
         and type(record["resumable"]) is bool
         and not (record["resumable"] and STDIN in inputs)
     )
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}") from None

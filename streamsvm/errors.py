@@ -19,6 +19,10 @@ class PlanError(StreamsvmError):
     """Settings that cannot work, such as a memory budget below one row's scratch."""
 
 
+class SettingsError(PlanError):
+    """A setting that no data could be trained with, such as a C below 0: the command was used wrongly."""
+
+
 class RunError(StreamsvmError):
     """A run directory that is missing, in use, damaged, or belongs to other data."""
 

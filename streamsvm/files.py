@@ -70,9 +70,8 @@ def sync_tree(path: Path) -> None:
 
 
 def make_dir(path: Path) -> None:
-    """Make the folder `path`, and those it lies in, durably; it may be there already."""
+    """Make the folder `path` durably; it may be there already."""
     if not path.is_dir():
-        make_dir(path.parent)
         path.mkdir(exist_ok=True)
         sync_dir(path.parent)
 

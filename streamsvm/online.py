@@ -89,6 +89,9 @@ class Stream(Protocol):
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         """The order in which a model lists `classes`."""
 
+    def warnings(self, classes: Sequence[str]) -> list[str]:
+        """What is odd about `classes` that appeared on the way."""
+
 
 @dataclasses.dataclass(frozen=True)
 class OnlineResult:
@@ -174,8 +177,10 @@ def online(
 
     Raises
     ------
+    SettingsError
+        If a setting is not valid.
     PlanError
-        If a setting is not valid, or the weights would be larger than a file can be.
+        If the weights would be larger than a file can be.
     InputError
         If the stream has no rows, or one class only, or raises it; what was learned before it is
         committed, and of a stream that cannot be drawn again, its model is written.
@@ -615,6 +620,7 @@ class _Learning:
         figures = self._figures()
         if self.history:  # the last line says it, of the time before the model was written too
             figures = {name: self.history[-1][name] for name in figures}
+        odd = self.stream.warnings(self.classes) if self.stream.classes is None else []
         return OnlineResult(
             status=status,
             **figures,
@@ -626,7 +632,7 @@ class _Learning:
             input=self.stream.summary(self.place),
             model=str(self.run.model),
             history=self.history,
-            warnings=self.warnings,
+            warnings=self.warnings + odd,
         )
 
 

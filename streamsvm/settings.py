@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, ClassVar
 
-from streamsvm.errors import PlanError
+from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
 
 _LARGEST = sys.float_info.max
@@ -64,7 +64,7 @@ class Settings:
 
     Raises
     ------
-    PlanError
+    SettingsError
         If a setting is not valid: says which, and what is.
     """
 
@@ -100,7 +100,7 @@ class Settings:
         self._require(self.gap in ("pass", "end", "none"), "gap", "pass, end or none")
         inner = self.inner_passes
         sound = inner == "auto" or _is_whole(inner, 0)
-        self._require(sound, "inner_passes", '"auto" or a number, 0 or more')
+        self._require(sound, "inner_passes", "auto or a number, 0 or more")
         self._require(_is_whole(self.passes, 1), "passes", "at least 1")
         self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "positive and finite")
         for name in ("C", "margin"):  # compiled code is made for float
@@ -114,11 +114,11 @@ class Settings:
         self._require(type(self.keep_duals) is bool, "keep_duals", "on or off")
         self._require(self.label is None or isinstance(self.label, str), "label", "the name of a column")
         if self.threads > 1 and not hasattr(loss, "visit_together"):
-            raise PlanError(f"the loss {self.loss} has no kernel for several threads: threads must be 1")
+            raise SettingsError(f"the loss {self.loss} has no kernel for several threads: threads must be 1")
         if self.passes > 1 and not self.keep_duals:
-            raise PlanError("more than one pass needs the duals of the pass before: keep_duals must be on")
+            raise SettingsError("more than one pass needs the duals of the pass before, so they must be kept")
         if self.tol is not None and self.gap != "pass":
-            raise PlanError('tol needs the exact gap after each pass: gap must be "pass"')
+            raise SettingsError(f"tol needs the exact gap after each pass: gap must be pass, not {self.gap}")
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:
@@ -126,7 +126,7 @@ class Settings:
 
     def _require(self, good: bool, name: str, wanted: str) -> None:
         if not good:
-            raise PlanError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
+            raise SettingsError(f"{name.replace('_', ' ')} must be {wanted}, not {getattr(self, name)!r}")
 
 
 def _is_whole(value: Any, least: int) -> bool:
@@ -153,7 +153,7 @@ class OnlineSettings:
 
     Raises
     ------
-    PlanError
+    SettingsError
         If a setting is not valid: says which, and what is.
     """
 
@@ -172,7 +172,7 @@ class OnlineSettings:
             object.__setattr__(self, name, getattr(checked, name))
         bits = self.hash_bits
         if bits is not None and not (type(bits) is int and 1 <= bits <= MOST_BITS):
-            raise PlanError(f"hash_bits must be from 1 to {MOST_BITS}, not {bits!r}")
+            raise SettingsError(f"hash bits must be from 1 to {MOST_BITS}, not {bits!r}")
 
 
 class Interval:
@@ -187,7 +187,7 @@ class Interval:
         self.seconds = float(time_match[1]) * self._UNITS[time_match[2]] if time_match else None
         self.blocks = int(text) if time_match is None and str(text).strip().isdecimal() else None
         if not (self.seconds or self.blocks):
-            raise PlanError(
+            raise SettingsError(
                 f"cannot checkpoint every {text!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
             )
         self.restart()

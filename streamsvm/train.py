@@ -184,8 +184,10 @@ def fit(
 
     Raises
     ------
+    SettingsError
+        If a setting is not valid.
     PlanError
-        If a setting is not valid, or the memory budget cannot work (says which would).
+        If the memory budget cannot work (says which would).
     StoreError
         If the store cannot be read, is damaged, or is not fit to train on.
     RunError
@@ -277,7 +279,7 @@ def resume(
     RunError
         If there is no run, its format is another, the store has changed, every commit is damaged or
         one cannot be read, or passes cannot be added because the run kept no duals.
-    PlanError
+    SettingsError
         If a tolerance is given to a run that measures no gap after each pass.
     """
     every = Interval(checkpoint_every)
@@ -487,6 +489,8 @@ def claimed(run: RunDir, *, force: bool):
     """Create the run directory and hold its lock; refuse one that is there unless `force`."""
     try:
         files.make_dir(run.path)
+    except FileNotFoundError:
+        raise RunError(f"{run.path}: the folder {run.path.parent} does not exist; create it first") from None
     except OSError as error:
         raise RunError(f"cannot create {run.path}: {files.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]

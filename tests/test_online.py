@@ -17,7 +17,7 @@ from helpers import as_rows, make_problem, make_store
 
 from streamsvm import fit, format, load_model, open_store
 from streamsvm.changes import restore
-from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError
+from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.growth import HORIZON, GrowingWeights
 from streamsvm.hashing import hash_rows
 from streamsvm.kernels import Weights, permutation
@@ -67,6 +67,10 @@ class Listed:
     @staticmethod
     def in_order(classes):
         return np.argsort(classes)
+
+    @staticmethod
+    def warnings(classes):
+        return []
 
 
 class Replay:
@@ -521,7 +525,7 @@ def test_nothing_to_learn_from_leaves_no_run(tmp_path, problem) -> None:
     ],
 )
 def test_settings_that_cannot_work(tmp_path, problem, setting, message) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(SettingsError, match=message):
         online(Listed(*problem), tmp_path / "run", **setting)
     assert not (tmp_path / "run").exists()
 

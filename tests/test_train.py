@@ -16,7 +16,7 @@ import reference
 from helpers import make_problem, make_store
 
 from streamsvm import fit, format, load_model, open_store, resume
-from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.errors import Interrupted, PlanError, RunError, SettingsError, StoreError
 from streamsvm.inspection import inspect
 from streamsvm.kernels import permutation
 from streamsvm.settings import Interval, Settings
@@ -784,6 +784,9 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot create"):
         fit(store, tmp_path / "file/run")
+    with pytest.raises(RunError, match=r"the folder .*absent/too does not exist; create it first"):
+        fit(store, tmp_path / "absent/too/run")
+    assert not (tmp_path / "absent").exists()
 
 
 # -- what a fit refuses to be asked ----------------------------------------------------------------
@@ -797,6 +800,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
         ({"loss": "cs", "margin": 0.5}, "margin must be for cs"),
         ({"solver": "magic"}, r"solver must be .*'newton', 'sorted'.*, not 'magic'"),
         ({"loss": "cs", "solver": "newton"}, "solver must be for cs"),
+        ({"inner_passes": -1}, "inner passes must be auto or a number, 0 or more, not -1"),
         ({"threads": 0}, "threads must be from 1 to 256"),
         ({"threads": 2, "loss": "cs"}, "threads must be 1"),
         ({"dtype": "float16"}, "dtype must be float32 or float64, not 'float16'"),
@@ -811,21 +815,21 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
         ({"memory": 0}, "memory must be positive"),
         ({"tol": -1e-3}, "tol must be 0 or more"),
         ({"tol": float("nan")}, "tol must be 0 or more"),
-        ({"tol": 0.1, "gap": "end"}, "tol needs the exact gap"),
-        ({"block_rows": 0}, "block_rows must be at least 1"),
-        ({"passes": 2, "keep_duals": False}, "keep_duals must be on"),
+        ({"tol": 0.1, "gap": "end"}, "tol needs the exact gap after each pass: gap must be pass, not end"),
+        ({"block_rows": 0}, "block rows must be at least 1"),
+        ({"passes": 2, "keep_duals": False}, "so they must be kept"),
         ({"passes": 2.0}, "passes must be at least 1, not 2.0"),
         ({"memory": 10**400}, "memory must be positive"),
         ({"C": 10**400}, "C must be positive and finite"),
         ({"C": "1"}, "C must be positive and finite"),
         ({"threads": True}, "threads must be from 1 to 256"),
         ({"average": "yes"}, "average must be on or off"),
-        ({"keep_duals": 1}, "keep_duals must be on or off"),
+        ({"keep_duals": 1}, "keep duals must be on or off"),
         ({"label": 5}, "label must be the name of a column"),
     ],
 )
 def test_settings_that_cannot_work(tmp_path: Path, store: Path, asked: dict, message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(SettingsError, match=message):
         fit(store, tmp_path / "run", **asked)
     assert not (tmp_path / "run").exists()
 
@@ -848,7 +852,7 @@ def test_defaults_are_what_they_stand_for() -> None:
     "text", ["", "0", "0s", "-1s", "5x", "s", "1e3s", "nan", "inf", "1 2", 0.0, float("nan")]
 )
 def test_intervals_that_mean_nothing(text: Any) -> None:
-    with pytest.raises(PlanError, match="cannot checkpoint every"):
+    with pytest.raises(SettingsError, match="cannot checkpoint every"):
         Interval(text)
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from streamsvm.errors import PlanError
+from streamsvm.errors import SettingsError
 
 MODULES = {
     "ww": "streamsvm.losses.weston_watkins",
@@ -37,7 +37,7 @@ MODULES = {
 
 
 def get_loss(name: str) -> ModuleType:
-    """The module of the loss `name`; raises `PlanError` for an unknown one."""
+    """The module of the loss `name`; raises `SettingsError` for an unknown one."""
     if name not in MODULES:
-        raise PlanError(f"unknown loss {name!r}; choose one of {', '.join(MODULES)}")
+        raise SettingsError(f"unknown loss {name!r}; choose one of {', '.join(MODULES)}")
     return importlib.import_module(MODULES[name])

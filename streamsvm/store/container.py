@@ -17,7 +17,7 @@ from streamsvm.errors import StoreError
 from streamsvm.store.cache import room
 from streamsvm.store.layout import ArraySpec
 
-REMEDY = "damaged: convert again, or run `streamsvm info --verify` for the extent"
+REMEDY = "damaged: convert again"
 
 # No codec of ours, or of anndata's, packs constant bytes tighter than this (zstd: about 2^15).
 MAX_RATIO = 2**17

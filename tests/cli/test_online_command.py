@@ -222,6 +222,7 @@ def likes(folder: Path) -> Path:
         ("--hash-bits 8 --seed 5 --index-base 0", (256, 0, (8, 5))),
         ("--hash-bits 8 --index-base 1", (2, "leave it out")),
         ("--seed 5", (2, "give --hash-bits too")),
+        ("--unseen-label keep", (2, "give --classes or --like too")),
         ("--like train.h5", (64, 1, None)),
         ("--like train.h5 --index-base 1", (64, 1, None)),
         (
@@ -324,6 +325,46 @@ def test_bad_rows_by_policy(tmp_path: Path) -> None:
     succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [
+        ("+1 1 -1", "labels '+1' and '1' are the same number, and different classes; spell them alike"),
+        ("1.0 a 10e-1", "labels '1.0' and '10e-1' are"),
+        ("-0 0 0e99999999999999999999", "labels '-0' and '0' are"),
+        ("1 -1 2", ""),
+        ("9007199254740992 9007199254740993", ""),  # one float64
+        ("1e999 1e0999 +a a", ""),
+    ],
+)
+def test_labels_that_spell_one_number_are_told(tmp_path: Path, labels: str, warned: str) -> None:
+    (tmp_path / "a").write_text("".join(f"{label} 1:1\n" for label in 2 * labels.split()))
+    for command in (("convert", "a", "--out", "a.h5", "--json"), ("online", "a", "--out", "run", "--json")):
+        done = streamsvm(*command, cwd=tmp_path)
+        assert (done.code, done.err.count("\n")) == (0, int(bool(warned)))
+        record = json.loads(done.out)
+        assert record.get("n_classes", record.get("classes")) == len(labels.split())
+        assert warned in done.err
+        assert len(record["warnings"]) == int(bool(warned))
+
+
+def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1 qid:1 1:1 2:0\n2 2:1\n1 1:x\n3\n")
+    outs = [
+        succeeds(command, "a", "--out", out, "--on-error", "skip", cwd=tmp_path)
+        for command, out in (("convert", "a.h5"), ("online", "run"))
+    ]
+    for out in outs:
+        for line in ("  1 row skipped", "  1 explicit zero dropped", "  1 qid field ignored"):
+            assert line in out.splitlines()
+    assert "3 rows, 2 features, 3 classes, 2 non-zeros in" in outs[0]
+    assert "  1 row without a non-zero" in outs[0].splitlines()
+    assert "done: 3 rows in" in outs[1]
+    assert "1 checkpoint in" in outs[1]
+    fitted = succeeds("fit", "a.h5", "--out", "fitted", "--passes", 1, cwd=tmp_path)
+    for told in ("2 non-zeros; 1 block\n", "1 row of norm 0 took", "done: 1 pass in", "1 checkpoint of"):
+        assert told in fitted
+
+
 def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
     line = "1 " + " ".join(f"{i}:1" for i in range(1, 30_000)) + "\n"
     (tmp_path / "a").write_text("1 1:1\n" + line + "2 2:1\n")
@@ -356,6 +397,10 @@ def test_input_that_makes_no_model(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("7 1:1\n7 2:1\n")
     assert "all 2 rows have the label 7" in fails(1, "online", "one", "--out", "run", cwd=tmp_path)
     assert "missing" in fails(1, "online", "missing", "--out", "x", cwd=tmp_path)
+    (tmp_path / "a.zarr").mkdir()
+    done = streamsvm("online", "a.zarr", "--out", "x", cwd=tmp_path)
+    assert (done.code, done.out) == (1, "")  # nothing of pipes
+    assert "a.zarr is a folder; give the files in it" in done.err
     (tmp_path / "cut.bz2").write_bytes(bz2.compress(b"1 1:1\n2 2:1\n" * 9)[:-4])
     assert "truncated" in fails(1, "online", "cut.bz2", "--out", "x", cwd=tmp_path)
     (tmp_path / "far").write_text(f"1 1:1\n2 {2**50}:1\n")
