@@ -196,7 +196,7 @@ def test_rows_in_a_pipe_do_not_wait_for_others(tmp_path: Path, packed: bool) -> 
             for n, piece in enumerate(pieces):
                 pipe.write(piece)
                 if n != 1:  # of which no line can be made
-                    drawn[n].wait(10)
+                    drawn[n].wait(60)
 
     writer = threading.Thread(target=write)
     writer.start()
