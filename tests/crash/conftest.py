@@ -20,6 +20,10 @@ import pytest
 import syscalls
 from tracer import Plan
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell has what it starts in the background ignore Ctrl-C, and the commands would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
