@@ -275,6 +275,14 @@ def take_marks(marks, feature, columns, shift, capacity, features, groups):
 
 
 @kernel
+def mark_known(marks):
+    """Mark what ever changed as changed now; the rest is not written, for it may be holes of a file."""
+    for f in range(len(marks)):
+        if marks[f, 1] != 0:
+            marks[f, 0] |= marks[f, 1]
+
+
+@kernel
 def mark_nonzero(array, shift, marks):
     """Mark the groups of columns in which `array` is not zero."""
     for f in range(len(array)):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.changes import ChangeLog, check_changes, size_of_changes, with_marks
+from streamsvm.changes import ChangeLog, check_changes, mark_known, size_of_changes, with_marks
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.settings import OnlineSettings, Settings
@@ -206,8 +206,7 @@ def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool)
     if anew or 2 * changed > known:
         position.changes_number += 1
         position.changes_length = 0
-        known_features = np.flatnonzero(weights.marks[:, 1])  # to write the others would fill a file's holes
-        weights.marks[known_features, 0] |= weights.marks[known_features, 1]
+        mark_known(weights.marks)
         weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
     log = ChangeLog(run.changes(position.changes_number), position.changes_length)
     before = log.length

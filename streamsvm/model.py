@@ -23,7 +23,7 @@ from streamsvm.settings import MOST_BITS
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-_PIECE = 2**22  # bytes of coefficients written or checked at a time
+_PIECE = 2**22  # bytes of weights or coefficients that are written or checked at a time
 _HEADER = 2**14  # bytes that the header of an array cannot exceed
 
 
@@ -62,7 +62,7 @@ def save_model(
             file,
             {"descr": weights.dtype.str, "fortran_order": False, "shape": (n_features, n_classes)},
         )
-        step = max(1, _PIECE // (n_classes * weights.itemsize))
+        step = max(1, _PIECE // (weights.shape[1] * weights.itemsize))
         kept = slice(n_classes) if columns is None else columns
         for at in range(0, n_features, step):
             rows: Any = slice(at, min(at + step, n_features))

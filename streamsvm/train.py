@@ -582,7 +582,7 @@ class _Training:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
             files.remove(self.run.metrics)
-        if position is not None:
+        else:
             self._check(position)
         self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
 
