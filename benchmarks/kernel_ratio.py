@@ -23,9 +23,9 @@ from streamsvm.kernels import (
     score_row,
 )
 from streamsvm.losses import get_loss
+from streamsvm.memory_plan import dual_id_dtype
 from streamsvm.rows import Rows
 from streamsvm.state import make_pool
-from streamsvm.stream import dual_id_dtype
 
 POOL = 2**24  # new duals that the kernel has room for in one call
 STEADY = 3  # the first pass to be timed: until then most rows still move many classes

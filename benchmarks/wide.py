@@ -16,7 +16,7 @@ from common import print_table, write_json
 from generate import Distribution, Generator, parse_size
 from measured import drop_caches, run, size_of
 
-from streamsvm import fit, rare, train
+from streamsvm import fit, fit_plan, rare
 from streamsvm.errors import Interrupted
 
 MB = 10**6
@@ -111,7 +111,7 @@ def train_once(
     folder: str, *, lists: bool, per_row: int, passes: int, memory: int, seconds: float
 ) -> dict[str, Any]:
     """Train, with or without lists whatever the number of classes; give up after so many seconds."""
-    train._has_lists = lambda store, settings: lists
+    fit_plan.MANY_CLASSES = 2 if lists else 2**31
     rare.CLASSES_PER_ROW = per_row
     out, begin = Path(folder) / "run", time.monotonic()
     processor: list[float] = []

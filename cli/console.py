@@ -36,6 +36,25 @@ Every = Annotated[
 ]
 
 
+def parse_c(text: str) -> float | str:
+    """The weight of the loss: a number, or "auto"."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number nor auto") from None
+
+
+C = Annotated[
+    float,
+    typer.Option(
+        "--C",
+        parser=parse_c,
+        metavar="NUMBER|auto",
+        help="Weight of the loss against the regulariser; auto: one over the mean squared norm of the rows.",
+    ),
+]
+
+
 def format_size(n: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if n < 1000:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import (
+    C,
     Console,
     Every,
     Json,
@@ -29,7 +30,7 @@ def fit(
         Path | None, typer.Option("--out", "-o", help="Run directory to create; required but for --dry-run.")
     ] = None,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 3,
-    C: Annotated[float, typer.Option("--C", help="Weight of the loss against the regulariser.")] = 1.0,
+    C: C = "auto",  # type: ignore[assignment,valid-type]
     loss: Annotated[Literal["ww", "cs"], typer.Option(help="Weston-Watkins or Crammer-Singer.")] = "ww",
     margin: Annotated[float | None, typer.Option(help="Margin scale of Weston-Watkins: 1 or 0.5.")] = None,
     solver: Annotated[
@@ -44,15 +45,18 @@ def fit(
         str, typer.Option(help="Revisits of a block's rows while they are in memory: a number, or auto.")
     ] = "auto",
     average: Annotated[
-        bool | None, typer.Option(help="Average the weights; default for at most 5 passes.")
-    ] = None,
+        bool, typer.Option(help="Make the model the average of the last half pass, or the last iterate.")
+    ] = True,
     threads: Annotated[int, typer.Option(min=1, help="Threads that score rows; for very many classes.")] = 1,
     memory: Memory = "2G",  # type: ignore[assignment]
     tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
     gap: Annotated[
-        Literal["pass", "end", "none"],
-        typer.Option(help="When to measure the exact gap: one more reading of the data."),
-    ] = "pass",
+        Literal["pass", "end", "none"] | None,
+        typer.Option(
+            help="When to measure the exact gap, by one more reading of the data: after each pass "
+            "(default with --tol), at the end (default without), or never."
+        ),
+    ] = None,
     valid: Annotated[Path | None, typer.Option(help="Store to measure accuracy on after each pass.")] = None,
     label: Annotated[
         str | None, typer.Option(help="Label column of obs, for AnnData not written by convert.")
@@ -69,7 +73,7 @@ def fit(
 ) -> None:
     """Train a linear multi-class SVM on a store.
 
-    Each pass reads the store once, and the exact duality gap after it once more (see --gap).
+    Each pass reads the store once, and the exact duality gap after the last one once more (see --gap).
     """
     console = Console(quiet=quiet, json=json)
     settings: dict[str, Any] = {
@@ -102,22 +106,35 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         + f"; {count(plan['blocks'], 'block')}"
     )
     console.say(
-        f"memory: {format_size(plan['planned_bytes'])} planned of {format_size(plan['memory'])}; "
-        f"weights {format_size(plan['weights_bytes'])}, "
-        + ("part of it" if plan["weights_in_memory"] else "memory-mapped")
+        f"memory: {format_size(plan['planned_bytes'])} planned of {format_size(plan['budget'])}; "
+        f"weights {format_size(plan['weights_bytes'])}, {_place(plan)}"
     )
+    if plan["budget"] < plan["memory"]:
+        console.say(
+            f"this process may have less than the {format_size(plan['memory'])} of --memory: its limit, less "
+            "what the program itself takes, is the budget"
+        )
     if plan["lists"]:
         console.say(
             f"weights of rare features are lists ({format_size(plan['lists_bytes'])} of the plan); a matrix, "
             f"from --memory {-(-plan['weights_bytes'] // 2**20)}M on, is faster where there is room for it"
         )
-    if not plan["weights_in_memory"]:
+    if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"
             + (", much less as lists" if plan["lists"] else "")
         )
     if plan["warning"]:
         console.say(plan["warning"])
+
+
+def _place(plan: dict[str, Any]) -> str:
+    """Where the weights are."""
+    if not plan["mapped_bytes"]:
+        return "part of it"
+    if plan["weights_in_memory"]:
+        return f"of which the average, {format_size(plan['mapped_bytes'])}, is memory-mapped"
+    return "memory-mapped"
 
 
 class Reporter(Table):
@@ -128,6 +145,7 @@ class Reporter(Table):
         ("dual", 13, "dual", ".6g"),
         ("primal", 13, "primal", ".6g"),
         ("rel. gap", 9, "relative_gap", ".2e"),
+        ("estimate", 9, "relative_gap_estimate", ".2e"),
         ("accuracy", 8, "accuracy", ".4f"),
         ("averaged", 8, "average_accuracy", ".4f"),
         ("valid", 6, "valid_accuracy", ".4f"),
@@ -142,6 +160,7 @@ class Reporter(Table):
         super().__call__(event)
         if event["event"] == "plan":
             print_plan(self.console, event)
+            self.console.say(f"C {event['C']:.6g}" + ", chosen from the data" * event["C_auto"])
         elif event["event"] == "rows" and event["rows"] >= 100:
             self.console.say(
                 f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"

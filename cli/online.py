@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import (
+    C,
     Console,
     Every,
     Json,
@@ -28,7 +29,7 @@ def online(
         list[str], typer.Argument(help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for stdin.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
-    C: Annotated[float, typer.Option("--C", help="Weight of the loss against the regulariser.")] = 1.0,
+    C: C = "auto",  # type: ignore[assignment,valid-type]
     loss: Annotated[Literal["ww", "cs"], typer.Option(help="Weston-Watkins or Crammer-Singer.")] = "ww",
     margin: Annotated[float | None, typer.Option(help="Margin scale of Weston-Watkins: 1 or 0.5.")] = None,
     solver: Annotated[
@@ -202,7 +203,7 @@ def finish(console: Console, result: Any) -> None:
         console.say(f"  {count(result.empty_rows, 'row')} {told}")
     console.say(
         f"{result.status}: {count(result.rows, 'row')} in {result.seconds:.2f} s, "
-        f"progressive accuracy {result.progressive_accuracy:.4f}"
+        f"C {result.C:.6g}, progressive accuracy {result.progressive_accuracy:.4f}"
     )
     console.say(
         f"{count(result.checkpoints, 'checkpoint')} in {result.checkpoint_seconds:.2f} s, "

@@ -21,9 +21,9 @@ from streamsvm import files, format
 from streamsvm.changes import ChangeLog, check_changes, mark_known, size_of_changes, with_marks
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
+from streamsvm.memory_plan import Plan
 from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.state import check_log
-from streamsvm.stream import Plan
 
 _KEPT = 2
 MOST_LOGS = 3.5  # times the weights, which the logs of two commits take at most (see `write_changes`)

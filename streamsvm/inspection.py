@@ -78,9 +78,9 @@ def _store(
 def _run(path: Path, verify: bool) -> dict[str, Any]:
     from streamsvm.checkpoint import RunDir, metrics_size, read_commit
     from streamsvm.kernels import VISITED
+    from streamsvm.memory_plan import dual_id_dtype
     from streamsvm.model import load_model
     from streamsvm.settings import OnlineSettings, Settings
-    from streamsvm.stream import dual_id_dtype
 
     run = RunDir(path)
     record = run.read_settings()

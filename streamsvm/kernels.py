@@ -157,12 +157,13 @@ class Weights(NamedTuple):
     """The weights in use and, for their average, how far it lags behind.
 
     The average of the iterates w_0..w_{T-1}, of which w_s weighs (s + 1)^p - s^p, is
-    w_T - Σ_t (t/T)^p Δw_t. With time counted in units of `horizon`, ``lag`` is that sum.
+    w_T - Σ_t (t/T)^p Δw_t. With time counted in units of `horizon`, ``lag`` is that sum. Visits are
+    counted from where the average begins.
     """
 
     now: np.ndarray  # (n_features, K)
-    lag: np.ndarray  # the same shape, or (0, K) where no average is wanted
-    horizon: float  # visits
+    lag: np.ndarray  # the same shape, or (0, K) where nothing is averaged
+    horizon: float  # visits; infinite where nothing is averaged
     # (n_features, 2) uint64: groups of columns that changed, a bit each: since the last commit, and
     # before it. Group c >> shift has column c. Or (0, 2), where nothing is marked.
     marks: np.ndarray
@@ -182,7 +183,7 @@ class Weights(NamedTuple):
         return cls(now, lag, horizon, marks, shift, Rare.none(now.dtype))
 
 
-AVERAGE_POWER = 4  # p: iterate t weighs about t³, for rare features are learned late
+AVERAGE_POWER = 2  # p: iterate t weighs 2t + 1, for rare features are learned late
 
 
 def padded_classes(n_classes: int, dtype: np.dtype) -> int:
@@ -482,20 +483,33 @@ def is_idle(rows, i, tally):
 
 
 @inlined
-def score_average(rows, i, weights, lagging, scratch):
-    """Write row `i`'s scores by the weights ``now - lagging * lag`` into ``scratch.scores``."""
+def score_last(rows, i, weights, scratch):
+    """Write row `i`'s scores by the last iterate into ``scratch.scores``."""
+    score_row(scratch.scores, rows, i, weights.now)
+    add_rare_scores(scratch.scores, i, weights.rare, 1)
+
+
+@inlined
+def turn_to_average(rows, i, weights, lagging, scratch):
+    """Turn row `i`'s scores by the last iterate into those by the weights ``now - lagging * lag``."""
     scores, delta = scratch.scores, scratch.delta
-    score_row(scores, rows, i, weights.now)
-    add_rare_scores(scores, i, weights.rare, 1)
-    if lagging != 0:
-        score_row(delta, rows, i, weights.lag)
-        add_rare_scores(delta, i, weights.rare, 2)
-        factor, zero = splat(delta.dtype.type(-lagging)), splat(delta.dtype.type(0))
-        c = 0
-        while c < len(scores):
-            store(scores, c, multiply_add(factor, load(delta, c), load(scores, c)))
-            store(delta, c, zero)
-            c += lanes(scores)
+    score_row(delta, rows, i, weights.lag)
+    add_rare_scores(delta, i, weights.rare, 2)
+    factor, zero = splat(delta.dtype.type(-lagging)), splat(delta.dtype.type(0))
+    c = 0
+    while c < len(scores):
+        store(scores, c, multiply_add(factor, load(delta, c), load(scores, c)))
+        store(delta, c, zero)
+        c += lanes(scores)
+
+
+@kernel
+def clear_lag_of_lists(rare):
+    """Let the average of listed weights begin anew."""
+    for f in range(len(rare.lists)):
+        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
+            rare.entries[e, 2] = 0
+        rare.changed[f] = rare.lists[f, 1] > 0
 
 
 @kernel

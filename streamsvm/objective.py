@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Scoring(NamedTuple):
 def score_blocks(
     blocks: Blocks,
     weights: Weights,
-    laggings: Sequence[float],
+    lagging: float | None,
     loss: ModuleType,
     margin: float,
     n_classes: int,
@@ -33,20 +33,19 @@ def score_blocks(
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
-    One result for each of `laggings`: 0 stands for the last iterate, another value for the weights
-    ``now - lagging * lag``. All are had from one reading.
+    One result for the last iterate and, unless `lagging` is None, one for the weights
+    ``now - lagging * lag``, from the same scores.
 
     Rows of norm zero have no part in the loss, as in training: no weights could change theirs.
     Calls ``step(block)`` after each block. With `split`, rows are divided as they are read.
     """
     read = blocks.read if split is None else lambda block: split(blocks.read(block))
     scratch = Scratch.create(weights.now.shape[1], weights.now.dtype)
-    tallies = np.zeros((len(laggings), N_TALLIES))
+    tallies = np.zeros((1 if lagging is None else 2, N_TALLIES))
     for block, rows in enumerate(ReadAhead()(read, range(len(blocks)))):
         if isinstance(rows, SplitRows):
             rows, weights = rows.enter(weights)
-        for lagging, tally in zip(laggings, tallies, strict=True):
-            loss.loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally)
+        loss.loss_rows(rows, weights, lagging or 0.0, n_classes, margin, scratch, tallies)
         step(block)
     return [Scoring(float(t[LOSS_SUM]), float(t[CORRECT] / max(t[VISITED], 1.0))) for t in tallies]
 

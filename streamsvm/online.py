@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamsvm import files, format
+from streamsvm.auto_c import c_for
 from streamsvm.changes import restore
 from streamsvm.checkpoint import Position, RunDir, check_finite, commit, recover
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StreamsvmError
@@ -37,14 +38,15 @@ from streamsvm.kernels import (
     padded_classes,
 )
 from streamsvm.losses import get_loss
+from streamsvm.memory_plan import private_memory
 from streamsvm.model import save_model
 from streamsvm.rows import Rows
-from streamsvm.settings import Interval, OnlineSettings
+from streamsvm.settings import AUTO, Interval, OnlineSettings
 from streamsvm.state import DualLog, make_pool
-from streamsvm.stream import private_memory
 from streamsvm.train import Progress, Report, claimed, locked
 
 _NO_IDS = np.dtype(np.uint8)  # of the class ids of duals, of which there are none
+_C_ROWS = 1000  # from whose norms C is chosen
 _PATIENCE = 0.2  # seconds to wait for rows before asking whether to stop
 
 
@@ -102,6 +104,8 @@ class OnlineResult:
     status : {"done", "stopped"}
         Whether the stream ended, or could not be drawn any further; then the model is that of the
         rows before.
+    C : float
+        That trained the rows, from the first 1,000 of them on.
     rows, classes, features : int
     progressive_accuracy : float
         Of the rows, each predicted by the weights before it; the first row of a class counts as wrong.
@@ -122,6 +126,7 @@ class OnlineResult:
     """
 
     status: str
+    C: float
     rows: int
     classes: int
     features: int
@@ -154,8 +159,7 @@ def online(
 ) -> OnlineResult:
     """Learn from each row of a stream once, in its order, after predicting it.
 
-    The model is the average of the iterates, that after t rows weighted by t³, as in a `fit` of one
-    pass.
+    The model is the average of the iterates, that after t rows weighted by t.
 
     Parameters
     ----------
@@ -168,7 +172,7 @@ def online(
     force, report, progress, stop
         As for `fit`; the total of `progress` is None.
     **settings
-        ``C=1.0, loss="ww", dtype="float32", hash_bits=None, ...``: the fields of
+        ``C="auto", loss="ww", dtype="float32", hash_bits=None, ...``: the fields of
         `streamsvm.settings.OnlineSettings`, which explains them all.
 
     Returns
@@ -305,6 +309,7 @@ class _Learning:
             self.position = Position(0, 0, [0.0] * N_TALLIES, {}, [], stream=None)
             self.classes = list(self.stream.classes or ())
             self.place: dict[str, Any] | None = None
+            self.norms: list[Any] = [0.0, 0]  # sum and number of the first rows' squared norms
             self.marked = [0, 0]  # rows and correct ones at the last line of the report
             self.ended = False
             shape = 0, 0
@@ -349,6 +354,7 @@ class _Learning:
         shape: Any = state.get("shape")
         classes: Any = state.get("classes")
         marked: Any = state.get("marked")
+        norms: Any = state.get("norms")
         bits = self.settings.hash_bits
         width = self.stream.n_features if bits is None else 2**bits
         sound = (
@@ -362,12 +368,14 @@ class _Learning:
             and isinstance(marked, list)
             and len(marked) == 2
             and all(type(n) is int for n in marked)
+            and isinstance(norms, list)
+            and [type(n) for n in norms] == [float, int]
             and isinstance(state.get("place"), dict)
             and all(0 <= position.tally[each] < 2**53 for each in (VISITED, CORRECT, CLOCK))
         )
         if not sound:
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; begin anew")
-        self.position, self.classes, self.marked = position, classes, marked
+        self.position, self.classes, self.marked, self.norms = position, classes, marked, norms
         self.place, self.ended = state["place"], bool(state.get("ended"))
         return shape[0], shape[1]
 
@@ -457,6 +465,9 @@ class _Learning:
         at = 0
         while at < rows.n_rows:
             end = min(rows.n_rows, at + (1 << self.visited.bit_length()) - self.visited)
+            if self.settings.C == AUTO and self.visited < _C_ROWS:
+                end = at + 1  # C is of the rows so far, this one included
+                self.norms = [self.norms[0] + float(rows.norm2[at]), self.norms[1] + int(rows.norm2[at] > 0)]
             if firsts and firsts[0] == at:
                 end = at + 1
                 self.classes.append(new[len(new) - len(firsts)])
@@ -490,7 +501,7 @@ class _Learning:
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> None:
         settings = self.settings
         self.loss.visit(
-            rows, order, begin, end, self.weights.weights, len(self.classes), settings.C,
+            rows, order, begin, end, self.weights.weights, len(self.classes), self.C,
             settings.margin, self.solver, old, self.no_pool, self.scratch, self.tally,
         )  # fmt: skip
 
@@ -523,6 +534,7 @@ class _Learning:
             "classes": self.classes,
             "shape": list(used.now.shape),
             "marked": self.marked,
+            "norms": self.norms,
             "ended": self.ended,
         }
         if self.run.metrics.exists():
@@ -577,6 +589,11 @@ class _Learning:
     def visited(self) -> int:
         return int(self.tally[VISITED])
 
+    @property
+    def C(self) -> float:
+        """The C that was asked for, or that of the first rows."""
+        return c_for(*self.norms) if self.settings.C == AUTO else self.settings.C
+
     def _mark(self) -> None:
         """Report how it goes."""
         record = {"event": "rows", **self._figures()}
@@ -609,6 +626,8 @@ class _Learning:
             "n_features": self.weights.n_features,
             "index_base": self.stream.index_base,
             **settings,
+            "C": self.C,
+            "C_auto": self.settings.C == AUTO,
             **({} if bits is None else hashed),
             "average": True,
             "passes": 1,
@@ -623,6 +642,7 @@ class _Learning:
         odd = self.stream.warnings(self.classes) if self.stream.classes is None else []
         return OnlineResult(
             status=status,
+            C=self.C,
             **figures,
             waited_fraction=self.waited / max(time.perf_counter() - self.begin, 1e-9),
             peak_memory_bytes=self.peak,

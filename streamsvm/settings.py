@@ -14,7 +14,7 @@ from streamsvm.losses import get_loss
 
 _LARGEST = sys.float_info.max
 MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
-_FEW_PASSES = 5  # so many at most, and the average beats the last iterate on unseen rows
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Settings:
     ----------
     passes : int
         Passes over the data at most.
-    C : float
-        Weight of the loss against ½‖w‖².
+    C : float or "auto"
+        Weight of the loss against ½‖w‖². By default one over the mean of the rows' ‖x‖².
     loss : {"ww", "cs"}
         Weston-Watkins or Crammer-Singer (see `streamsvm.losses`).
     margin : float, optional
@@ -46,13 +46,14 @@ class Settings:
         How often to revisit the rows of a block with the classes of their duals alone, before going
         on to the next: buys convergence without reading. By default as often as pays.
     average : bool, optional
-        Average the weights over the run, the iterate after t visits weighted by t³, and make the
-        average the model; by default if `passes` is at most 5.
+        Make the model the average of the iterates in the second half of the last pass, the t-th of
+        them weighted by t. On by default.
     threads : int
         Threads that score rows together, for very many classes. Between one thread and several
         rounding differs, and the cut into blocks where memory decides it.
-    gap : {"pass", "end", "none"}
-        When to measure the exact gap, which costs one more reading of the data.
+    gap : {"pass", "end", "none"}, optional
+        When to measure the exact gap, which costs one more reading of the data: after each pass, by
+        default if there is a `tol`; after the last one, by default if there is none; or never.
     valid : path, optional
         A store to measure the accuracy on after each pass.
     label : str, optional
@@ -69,7 +70,7 @@ class Settings:
     """
 
     passes: int = 3
-    C: float = 1.0
+    C: float = AUTO  # type: ignore[assignment]  # a number once data is at hand
     loss: str = "ww"
     margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
     solver: str = None  # type: ignore[assignment]
@@ -80,7 +81,7 @@ class Settings:
     inner_passes: int | str = "auto"
     average: bool = None  # type: ignore[assignment]
     threads: int = 1
-    gap: str = "pass"
+    gap: str = None  # type: ignore[assignment]
     valid: str | os.PathLike | None = None
     label: str | None = None
     keep_duals: bool = None  # type: ignore[assignment]
@@ -91,7 +92,8 @@ class Settings:
         self._default("margin", loss.MARGINS[0])
         self._default("solver", loss.SOLVERS[0])
         self._default("keep_duals", self.passes > 1)
-        self._default("average", self.passes <= _FEW_PASSES)
+        self._default("average", True)
+        self._default("gap", "end" if self.tol is None else "pass")
         if self.valid is not None:
             object.__setattr__(self, "valid", os.path.abspath(self.valid))
         self._require(self.margin in loss.MARGINS, "margin", f"for {self.loss} one of {loss.MARGINS}")
@@ -102,9 +104,10 @@ class Settings:
         sound = inner == "auto" or _is_whole(inner, 0)
         self._require(sound, "inner_passes", "auto or a number, 0 or more")
         self._require(_is_whole(self.passes, 1), "passes", "at least 1")
-        self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "positive and finite")
-        for name in ("C", "margin"):  # compiled code is made for float
-            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.C != AUTO:
+            self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "auto, or positive and finite")
+            object.__setattr__(self, "C", float(self.C))  # compiled code is made for float
+        object.__setattr__(self, "margin", float(self.margin))
         self._require(_is_whole(self.seed, 0), "seed", "in [0, 2**63)")
         self._require(_is_whole(self.memory, 1), "memory", "positive")
         self._require(self.tol is None or (_is_number(self.tol) and self.tol >= 0), "tol", "0 or more")
@@ -144,7 +147,10 @@ class OnlineSettings:
 
     Attributes
     ----------
-    C, loss, margin, solver, dtype
+    C : float or "auto"
+        Weight of the loss against ½‖w‖². By default one over the mean of ‖x‖² of the first rows, 1,000
+        of them if the stream has so many.
+    loss, margin, solver, dtype
         As in `Settings`.
     hash_bits : int, optional
         Hash the features to 2**hash_bits columns (see `streamsvm.hashing`).
@@ -157,7 +163,7 @@ class OnlineSettings:
         If a setting is not valid: says which, and what is.
     """
 
-    C: float = 1.0
+    C: float = AUTO  # type: ignore[assignment]  # a number once data is at hand
     loss: str = "ww"
     margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
     solver: str = None  # type: ignore[assignment]

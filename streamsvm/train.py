@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm import files, format
-from streamsvm.changes import ChangeLog, restore
-from streamsvm.checkpoint import MOST_LOGS, Position, RunDir, check_finite, commit, prune, recover
+from streamsvm.auto_c import choose_c
+from streamsvm.changes import mark_known, restore
+from streamsvm.checkpoint import Position, RunDir, check_finite, commit, prune, recover
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.fit_plan import describe_fit, plan_fit
 from streamsvm.inner import InnerPasses
 from streamsvm.kernels import (
     AVERAGE_POWER,
@@ -33,36 +35,28 @@ from streamsvm.kernels import (
     OldDuals,
     Scratch,
     Weights,
+    clear_lag_of_lists,
     is_compiled,
     padded_classes,
     permutation,
     sum_of_squares,
 )
 from streamsvm.losses import get_loss
+from streamsvm.memory_plan import Plan, dual_id_dtype, private_memory
 from streamsvm.model import check_room, save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
-from streamsvm.rare import MANY_CLASSES, RareFeatures, SplitRows, Spread, find_rare
+from streamsvm.rare import RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
-from streamsvm.state import LARGEST_FILE, DualLog, make_pool, map_array
+from streamsvm.state import DualLog, make_pool, map_array
 from streamsvm.store import Store, open_store
-from streamsvm.stream import (
-    Blocks,
-    Plan,
-    ReadAhead,
-    available_memory,
-    blocks_to_score,
-    cut_blocks,
-    dual_id_dtype,
-    make_plan,
-    open_like,
-    private_memory,
-)
+from streamsvm.stream import Blocks, ReadAhead, blocks_to_score, open_like
 from streamsvm.teamwork import ABANDONED, Team, help_leader
 
 # Bytes of weights in memory that commits write as a whole: to mark what changes in them would take a tenth
 # of the training where classes are few.
 _UNMARKED = 2**26
+_TINY = np.finfo(float).tiny
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
 
 Report = Callable[[dict[str, Any]], None]
@@ -79,6 +73,8 @@ class FitResult:
         Whether all passes were made, or the relative gap reached ``tol`` before.
     passes : int
         Passes over the data.
+    C : float
+        That was asked for, or chosen from the data.
     dual, primal, gap, relative_gap : float or None
         Exact, after the last pass; None if ``gap="none"``. The gap bounds how far the primal is
         from its minimum, up to the rounding of the weights' dtype.
@@ -117,6 +113,7 @@ class FitResult:
 
     status: str
     passes: int
+    C: float
     dual: float | None
     primal: float | None
     gap: float | None
@@ -175,7 +172,7 @@ def fit(
     stop : callable, optional
         Asked after each block; if true, the run commits and raises `Interrupted`.
     **settings
-        ``passes=3, C=1.0, loss="ww", dtype="float32", seed=0, memory=2**31, tol=None, gap="pass",
+        ``passes=3, C="auto", loss="ww", dtype="float32", seed=0, memory=2**31, tol=None,
         valid=None, ...``: the fields of `streamsvm.Settings`, which explains them all.
 
     Returns
@@ -199,7 +196,8 @@ def fit(
     every = Interval(checkpoint_every)
     run = RunDir(out)
     with open_store(store, label=asked.label) as opened:
-        plan, starts = _plan(opened, asked)
+        asked, chosen = choose_c(opened, asked)
+        plan, starts = plan_fit(opened, asked)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(asked),
@@ -210,6 +208,7 @@ def fit(
                 "n_classes": opened.n_classes,
             },
             "plan": dataclasses.asdict(plan),
+            "C_auto": chosen,
         }
         _check_valid(opened, asked)
         with claimed(run, force=force):
@@ -232,14 +231,16 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        rows, features, classes, nnz, blocks, planned_bytes; weights_bytes (as a matrix) and
-        weights_in_memory; lists, whether rare features have lists instead, and lists_bytes, what these
+        rows, features, classes, nnz, blocks; budget, which is ``memory`` or what the process may have,
+        if that is less, and planned_bytes; weights_bytes (as a matrix, with the average), of them
+        mapped_bytes in files, and weights_in_memory; lists, whether rare features have lists instead, and lists_bytes, what these
         take of planned_bytes; log_bytes, which weights and their log of changes take on disk at most;
         warning, None or what is slow about it; and the settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
-        return _describe(opened, asked, *_plan(opened, asked))
+        asked, chosen = choose_c(opened, asked)
+        return {**describe_fit(opened, asked, *plan_fit(opened, asked)), "C_auto": chosen}
 
 
 def resume(
@@ -298,7 +299,7 @@ def resume(
                     f"the store {path} has changed since {directory.path} was begun (its content "
                     "fingerprint differs); bring the old store back, or fit again"
                 )
-            plan, starts = _plan(opened, settings)
+            plan, starts = plan_fit(opened, settings, record["plan"]["memory"])
             if dataclasses.asdict(plan) != record["plan"]:
                 raise RunError(
                     f"{directory.settings} holds another memory plan than this program makes; "
@@ -318,79 +319,6 @@ def resume(
             training.find_position()
             directory.write_settings(record)
             return training.run_to_end()
-
-
-def _plan(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
-    """The memory plan of a fit and its blocks; `StoreError` if the store cannot be trained on."""
-    if store.n_rows == 0:
-        raise StoreError(f"{store.path} has no rows to train on")
-    if store.n_classes < 2:
-        raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
-    dtype = np.dtype(settings.dtype)
-    size = store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
-    if size > LARGEST_FILE:
-        raise PlanError(
-            f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
-            "bytes, more than a file can; number the features without gaps, and convert again"
-        )
-    plan = make_plan(
-        store,
-        dtype=dtype,
-        columns=padded_classes(store.n_classes, dtype),
-        memory=settings.memory,
-        pooled=settings.keep_duals or settings.inner_passes != 0,
-        shared=_team_bytes(store, settings)
-        + _resident_bytes(store, settings)
-        + _lists_bytes(store, settings)
-        + _commit_bytes(store, settings),
-        block_rows=settings.block_rows,
-    )
-    return plan, cut_blocks(store, plan)
-
-
-def _weights_bytes(store: Store, settings: Settings) -> int:
-    """Size of the weights and of their average."""
-    dtype = np.dtype(settings.dtype)
-    return (1 + settings.average) * store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
-
-
-def _resident_bytes(store: Store, settings: Settings) -> int:
-    """What weights take of the budget: all, with their marks, up to a quarter of it; more are files."""
-    size = _weights_bytes(store, settings) + 16 * store.n_features
-    return size if size <= settings.memory // 4 else 0
-
-
-def _are_resident(store: Store, settings: Settings) -> bool:
-    """Whether the weights are in memory, and not memory-mapped files."""
-    return _resident_bytes(store, settings) > 0
-
-
-def _has_lists(store: Store, settings: Settings) -> bool:
-    """Whether rare features have lists instead of rows of a matrix: slower, but smaller."""
-    return (
-        store.n_classes >= MANY_CLASSES
-        and settings.threads == 1
-        and _weights_bytes(store, settings) > settings.memory
-    )
-
-
-def _lists_bytes(store: Store, settings: Settings) -> int:
-    return RareFeatures.size(store.n_features) if _has_lists(store, settings) else 0
-
-
-def _commit_bytes(store: Store, settings: Settings) -> int:
-    dtype = np.dtype(settings.dtype)
-    return ChangeLog.size(
-        store.n_features, padded_classes(store.n_classes, dtype), dtype.itemsize,
-        average=settings.average, lists=_has_lists(store, settings),
-    )  # fmt: skip
-
-
-def _team_bytes(store: Store, settings: Settings) -> int:
-    if settings.threads == 1:
-        return 0
-    dtype = np.dtype(settings.dtype)
-    return Team.size(settings.threads, padded_classes(store.n_classes, dtype), dtype, store.n_features)
 
 
 def _check_there(path: str, option: str) -> None:
@@ -414,50 +342,6 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_byt
         dtype=np.dtype(settings.dtype),
         memory=settings.memory - held_bytes,
     )
-
-
-def _warning(store: Store, settings: Settings, plan: Plan) -> str | None:
-    """What to say of mapped weights for which there is no room, and what would help."""
-    available, size = available_memory(), _weights_bytes(store, settings)
-    if _are_resident(store, settings) or _has_lists(store, settings):
-        return None
-    room = max(available - plan.total, 0)
-    if size <= room:
-        return None
-    helps = []
-    if store.n_classes >= MANY_CLASSES:
-        helps.append(f"--threads 1 and --memory below {size // 2**20}M (lists for rare features)")
-    if settings.dtype == "float64":
-        helps.append("--dtype float32 (half)")
-    if settings.average:
-        helps.append("--no-average (half)")
-    if plan.total > available // 8:
-        helps.append("a smaller --memory, which leaves more")
-    helps.append("a machine or a limit with more memory")
-    return (
-        f"the weights take {size / 1e9:,.1f} GB in files, and {room / 1e9:,.1f} GB of memory are left for "
-        f"them: a pass may take tens of times as long; what helps: {', '.join(helps)}"
-    )
-
-
-def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
-    in_memory, size = _are_resident(store, settings), _weights_bytes(store, settings)
-    return {
-        "event": "plan",
-        "rows": store.n_rows,
-        "features": store.n_features,
-        "classes": store.n_classes,
-        "nnz": store.nnz,
-        "blocks": len(starts) - 1,
-        "planned_bytes": plan.total,
-        "weights_bytes": size,
-        "weights_in_memory": in_memory,
-        "lists": _has_lists(store, settings),
-        "lists_bytes": _lists_bytes(store, settings),
-        "log_bytes": int(MOST_LOGS * size) + (0 if in_memory else size),
-        "warning": _warning(store, settings, plan),
-        **dataclasses.asdict(settings),
-    }
 
 
 def _extended(run: RunDir, record: dict[str, Any], passes: int) -> dict[str, Any]:
@@ -535,6 +419,7 @@ class _Training:
         self.store = store
         self.settings = Settings(**record["settings"])
         self.plan = Plan(**record["plan"])
+        self.C_auto = bool(record["C_auto"])
         self.every = every
         self.report = report or (lambda event: None)
         self.progress = progress or (lambda stage, done, total: None)
@@ -546,10 +431,9 @@ class _Training:
         self.blocks = Blocks(store, starts, self.dtype)
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         self.rare: RareFeatures | None = None
-        self.in_memory = _are_resident(store, self.settings)
         self.peak = private_memory()
-        self.report(_describe(store, self.settings, self.plan, starts))
-        if _has_lists(store, self.settings):
+        self.report({**describe_fit(store, self.settings, self.plan, starts), "C_auto": self.C_auto})
+        if self.plan.lists:
             self.rare = RareFeatures(
                 run.rare,
                 find_rare(run.rare_features, self.blocks, self._counted),
@@ -614,13 +498,11 @@ class _Training:
 
     def _map(self) -> Weights:
         """The weights as of the last commit, in memory or over new files."""
-        files_of = (self.run.weights, self.run.lag, self.run.marks)
-        weights_file, lag_file, marks_file = (None if self.in_memory else path for path in files_of)
-        now = map_array(weights_file, self.shape, self.dtype)
-        lag = np.zeros((0, self.shape[1]), self.dtype)
-        if self.settings.average:
-            lag = map_array(lag_file, self.shape, self.dtype)
-        small = self.in_memory and now.nbytes + lag.nbytes <= _UNMARKED
+        in_memory = self.plan.weights_in_memory
+        now = map_array(None if in_memory else self.run.weights, self.shape, self.dtype)
+        lag = self._map_lag() if self.settings.average else np.zeros((0, self.shape[1]), self.dtype)
+        small = in_memory and now.nbytes + lag.nbytes <= _UNMARKED
+        marks_file = None if in_memory else self.run.marks
         marks = map_array(marks_file, (0 if small else self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
         if self.rare is not None:
@@ -631,9 +513,30 @@ class _Training:
             weights = restore(log, position.changes_length, weights, self.rare)
         return weights
 
+    def _map_lag(self) -> np.ndarray:
+        """What the average lags behind, which is nothing yet."""
+        return map_array(None if self.plan.average_in_memory else self.run.lag, self.shape, self.dtype)
+
     def _lagging(self) -> float:
         """The multiple of ``lag`` by which the average is behind, at this point of the run."""
         return (self.weights.horizon / max(self.position.tally[CLOCK], 1.0)) ** AVERAGE_POWER
+
+    def _has_average(self, this_pass: int) -> bool:
+        """Whether the average of a pass is wanted, as the model or to be measured.
+
+        An average is of the second half of its pass alone, so the next one does not depend on it.
+        """
+        settings = self.settings
+        measured = settings.gap == "pass" or settings.valid is not None
+        return settings.average and (measured or this_pass == settings.passes)
+
+    def _begin_average(self, tally: np.ndarray) -> None:
+        """Let the average begin here: it lags behind by nothing, after no visit."""
+        tally[CLOCK] = tally[DUAL_LAG] = 0.0
+        self.weights = self.weights._replace(lag=self._map_lag())
+        mark_known(self.weights.marks)  # for the log holds the lag of an earlier pass
+        if self.rare is not None:
+            clear_lag_of_lists(self.weights.rare)
 
     def _check(self, position: Position) -> None:
         """Raise `RunError` unless a position is one of this run, with the duals that it needs."""
@@ -674,8 +577,8 @@ class _Training:
             self.team.shared[ABANDONED] = 1
             help_leader(1, rows, old.segment(0, 0), order, self.weights, self.team)
             self.team.shared[:] = 0
-        self._visit(rows, order, 0, 0, old.segment(0, 0), np.zeros(N_TALLIES))
-        self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros(N_TALLIES))
+        self._visit(rows, order, 0, 0, old.segment(0, 0), np.zeros(N_TALLIES), self.weights)
+        self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros((1, N_TALLIES)))
         self.inner.compile(rows, self.weights, np.zeros(N_TALLIES))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})
 
@@ -687,16 +590,17 @@ class _Training:
         end: int,
         old: OldDuals,
         tally: np.ndarray,
+        weights: Weights,
     ) -> int:
         settings = self.settings
         arguments = (
-            rows, order, begin, end, self.weights, self.store.n_classes, settings.C,
+            rows, order, begin, end, weights, self.store.n_classes, settings.C,
             settings.margin, self.solver, old, self.pool, self.scratch, tally,
         )  # fmt: skip
         if self.team is None:
             return self.loss.visit(*arguments)
         helpers = [
-            threading.Thread(target=help_leader, args=(number, rows, old, order, self.weights, self.team))
+            threading.Thread(target=help_leader, args=(number, rows, old, order, weights, self.team))
             for number in range(1, settings.threads)
         ]
         for number, helper in enumerate(helpers):
@@ -746,6 +650,12 @@ class _Training:
                     log.close()
         self.waited = read_ahead.waited
 
+    def _moved(self, averaged: bool) -> Weights:
+        """The weights as a visit shall move them: with their average, or alone."""
+        if averaged:
+            return self.weights
+        return self.weights._replace(lag=self.weights.lag[:0], horizon=np.inf)
+
     def _read(self, block: int) -> Rows | SplitRows:
         rows = self.blocks.read_to_train(block)
         return rows if self.rare is None else self.rare.split(rows)
@@ -763,20 +673,25 @@ class _Training:
             rows, self.weights = rows.enter(self.weights)
         order = permutation(rows.n_rows, self.settings.seed, this_pass, block, 0)
         duals = old.segment(block, rows.n_rows)
+        half = self.store.n_rows // 2
         at = 0
         while at < rows.n_rows:
-            end = rows.n_rows
+            end, visited = rows.n_rows, int(tally[VISITED])
             if this_pass == 1:  # pause where the number of rows doubles, to report
-                visited = int(tally[VISITED])
                 end = min(end, at + (1 << visited.bit_length()) - visited)
-            reached = self._visit(rows, order, at, end, duals, tally)
+            averaged = self._has_average(this_pass) and visited >= half
+            if averaged and visited == half:
+                self._begin_average(tally)
+            elif not averaged and visited < half:
+                end = min(end, at + half - visited)
+            reached = self._visit(rows, order, at, end, duals, tally, self._moved(averaged))
             check_finite(self.run, tally.tolist())
             full = reached < end
             if self.rare is not None:
                 full &= self.pool.used[0] + self.store.n_classes > len(self.pool.ids)
                 self.weights = self.rare.with_room(self.weights)  # for want of which the visit may have ended
             if full or reached == rows.n_rows:
-                self.inner(rows, self.weights, (this_pass, block), tally)
+                self.inner(rows, self._moved(averaged), (this_pass, block), tally)
                 if new is not None:
                     new.append(block, self.pool)
                 self.pool.used[:] = 0
@@ -799,6 +714,7 @@ class _Training:
         record["rows"] = self.store.n_rows
         record["dual"] = float(tally[DUAL_SUM]) - 0.5 * norm2
         record["primal_estimate"] = 0.5 * norm2 + settings.C * float(tally[LOSS_SUM])
+        record["relative_gap_estimate"] = 1.0 - record["dual"] / max(record["primal_estimate"], _TINY)
         if settings.gap == "pass" or (settings.gap == "end" and last):
             scoring, *average = self._score(self.blocks, f"gap {this_pass}")
             record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings.C)
@@ -849,10 +765,10 @@ class _Training:
                 self._interrupt()
 
         settings = self.settings
-        laggings = [0.0, self._lagging()] if settings.average else [0.0]
+        lagging = self._lagging() if self._has_average(self.position.passes_done + 1) else None
         split = None if self.rare is None else self.rare.split
         return score_blocks(
-            blocks, self.weights, laggings, self.loss, settings.margin, self.store.n_classes, step, split
+            blocks, self.weights, lagging, self.loss, settings.margin, self.store.n_classes, step, split
         )
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
@@ -927,6 +843,7 @@ class _Training:
             "n_features": self.store.n_features,
             "index_base": self.store.index_base,
             **{name: getattr(self.settings, name) for name in names},
+            "C_auto": self.C_auto,
             "passes": self.position.passes_done,
             "store_fingerprint": self.store.fingerprint,
         }
@@ -943,6 +860,7 @@ class _Training:
         return FitResult(
             status="converged" if self._converged() else "done",
             passes=self.position.passes_done,
+            C=self.settings.C,
             **{
                 name: last.get(name) if name in exact else None
                 for name in ("dual", "primal", "gap", "relative_gap")

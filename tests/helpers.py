@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from streamsvm import fit_plan
+from streamsvm.memory_plan import Plan
 from streamsvm.rows import Rows
 from streamsvm.store import StoreWriter
+
+
+def only_plans(keep: Callable[[Plan], bool]) -> Callable[..., Iterator[Plan]]:
+    """What takes the place of `fit_plan.choices`, for a fit to hold its weights in one way alone."""
+    choices = fit_plan.choices
+    return lambda *asked: (plan for plan in choices(*asked) if keep(plan))
+
+
+def in_files(plan: Plan) -> bool:
+    """Whether a plan has all weights in files."""
+    return not plan.weights_in_memory
 
 
 def make_problem(

@@ -151,9 +151,9 @@ rows = Rows(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]), np.zeros(1, np.
 now = np.zeros((1, 8))
 now[0, :2] = 2.0, 0.5
 weights = kernels.Weights.create(now, now[:0], 1.0)
-tally = np.zeros(kernels.N_TALLIES)
+tally = np.zeros((1, kernels.N_TALLIES))
 weston_watkins.loss_rows(rows, weights, 0.0, 2, 1.0, kernels.Scratch.create(8, now.dtype), tally)
-print(weston_watkins.__file__, tally[kernels.LOSS_SUM])
+print(weston_watkins.__file__, tally[0, kernels.LOSS_SUM])
 """
 
 

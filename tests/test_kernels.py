@@ -25,8 +25,8 @@ from streamsvm.kernels import (
     sum_of_squares,
 )
 from streamsvm.losses import MODULES, get_loss
+from streamsvm.memory_plan import dual_id_dtype
 from streamsvm.state import DualLog, make_pool
-from streamsvm.stream import dual_id_dtype
 
 
 def plain(weights: np.ndarray) -> Weights:
@@ -168,14 +168,16 @@ def test_loss_rows_equal_plain_numpy(loss: str) -> None:
     k = 5
     X, labels = make_problem(60, 10, k)
     labels[4] = -1
-    weights = np.zeros((10, padded_classes(k, np.dtype(float))))
-    weights[:, :k] = np.random.default_rng(5).normal(size=(10, k))
-    tally = np.zeros(N_TALLIES)
-    scratch = Scratch.create(weights.shape[1], weights.dtype)
-    get_loss(loss).loss_rows(as_rows(X, labels), plain(weights), 0.0, k, 1.0, scratch, tally)
+    now, lag = np.zeros((2, 10, padded_classes(k, np.dtype(float))))
+    now[:, :k], lag[:, :k] = np.random.default_rng(5).normal(size=(2, 10, k))
+    tallies = np.zeros((2, N_TALLIES))
+    scratch = Scratch.create(now.shape[1], now.dtype)
+    weights = plain(now)._replace(lag=lag)
+    get_loss(loss).loss_rows(as_rows(X, labels), weights, 0.7, k, 1.0, scratch, tallies)
     dense, known = X.toarray().astype(float), labels >= 0
-    scores = dense @ weights[:, :k]
-    assert tally[VISITED] == 60
-    assert tally[CORRECT] == (scores.argmax(axis=1) == labels).sum()
-    expected = reference.primal(weights[:, :k], dense[known], labels[known], 1.0, loss)
-    assert tally[LOSS_SUM] == pytest.approx(expected - 0.5 * (weights**2).sum())
+    for tally, scored in zip(tallies, (now, now - 0.7 * lag), strict=True):
+        scores = dense @ scored[:, :k]
+        assert tally[VISITED] == 60
+        assert tally[CORRECT] == (scores.argmax(axis=1) == labels).sum()
+        expected = reference.primal(scored[:, :k], dense[known], labels[known], 1.0, loss)
+        assert tally[LOSS_SUM] == pytest.approx(expected - 0.5 * (scored**2).sum())

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_problem, make_store
+from helpers import in_files, make_problem, make_store, only_plans
 
-from streamsvm import fit, load_model, rare, resume, train
+from streamsvm import fit, fit_plan, load_model, rare, resume, train
 from streamsvm.changes import ChangeLog, restore
 from streamsvm.errors import Interrupted, PlanError, RunError
 from streamsvm.kernels import Weights
 from streamsvm.rare import RareFeatures
 from streamsvm.store import open_store
-from streamsvm.stream import Blocks, make_plan
+from streamsvm.stream import Blocks
 
 N, D, K = 240, 60, 40
 COUNTED = 4  # blocks of 70 rows, which are read before the first pass to count features
@@ -31,8 +31,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists for features of fewer than two rows in five, which is about half of the features."""
-    monkeypatch.setattr(train, "_has_lists", lambda store, settings: True)
-    monkeypatch.setattr(train, "_are_resident", lambda store, settings: False)
+    monkeypatch.setattr(fit_plan, "MANY_CLASSES", K)
+    monkeypatch.setattr(fit_plan, "choices", only_plans(in_files))
     monkeypatch.setattr(rare, "CLASSES_PER_ROW", K / (0.4 * N))
 
 
@@ -83,17 +83,29 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
 def test_there_are_lists_where_weights_outgrow_the_budget(
     store: Path, monkeypatch: pytest.MonkeyPatch, fewer: int, threads: int, expected: bool
 ) -> None:
-    size = 2 * D * 48 * 4  # with the average, in whole lines
-    monkeypatch.setattr(train, "MANY_CLASSES", K)
-    # The budget itself would be too small for any plan.
-    monkeypatch.setattr(
-        train, "make_plan", lambda store, **asked: make_plan(store, **asked | {"memory": 2**31})
-    )
-    described = train.plan(store, memory=size - fewer, threads=threads)
-    assert described["weights_bytes"] == size
+    """The budget that just holds the weights and the rows beside them, and one byte less."""
+    monkeypatch.setattr(fit_plan, "MANY_CLASSES", K)
+    monkeypatch.setattr("streamsvm.changes._PART_LISTS", 1)  # else commits outgrow the matrix
+    asked: dict[str, Any] = {"threads": threads, "average": False}
+    least = min_budget(store, asked)
+    described = train.plan(store, memory=least - fewer, **asked)
     assert described["lists"] is expected
-    monkeypatch.setattr(train, "MANY_CLASSES", K + 1)
-    assert not train.plan(store, memory=size - fewer)["lists"]
+    assert described["weights_in_memory"] is (fewer == 0)
+    monkeypatch.setattr(fit_plan, "MANY_CLASSES", K + 1)
+    assert not train.plan(store, memory=least - fewer, **asked)["lists"]
+
+
+def min_budget(store: Path, asked: dict[str, Any]) -> int:
+    """The least budget with which the weights are in memory, by bisection."""
+    low, high = 2**14, 2**24
+    while low + 1 < high:
+        middle = (low + high) // 2
+        try:
+            fits = train.plan(store, memory=middle, **asked)["weights_in_memory"]
+        except PlanError:
+            fits = False
+        low, high = (low, middle) if fits else (middle, high)
+    return high
 
 
 @pytest.mark.parametrize("what", ["whole", "missing", "empty", "cut", "flipped", "of another store"])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import RunError
+from streamsvm.memory_plan import dual_id_dtype
 from streamsvm.state import DualLog, check_log, make_pool, map_array, scan_log
-from streamsvm.stream import dual_id_dtype
 
 K = 300
 VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)

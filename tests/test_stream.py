@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import PlanError, StoreError
+from streamsvm.memory_plan import cut_blocks, make_plan
 from streamsvm.store import open_store
-from streamsvm.stream import Blocks, ReadAhead, blocks_to_score, cut_blocks, make_plan
+from streamsvm.stream import Blocks, ReadAhead, blocks_to_score
 
 
 def store_of(lengths: list[int], *, shuffled: bool = True, n_classes: int = 3) -> SimpleNamespace:
@@ -74,7 +75,7 @@ def test_a_budget_too_small_is_refused_with_one_that_works(lengths, memory, shar
 
 
 def test_a_row_beyond_the_preferred_length_of_a_block_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.stream.SHUFFLED_BLOCK_WORK", 4 * 100)
+    monkeypatch.setattr("streamsvm.memory_plan.SHUFFLED_BLOCK_WORK", 4 * 100)
     store = store_of([60, 60, 300, 10, 10])
     assert cut_blocks(store, plan_of(store, 10**6)).tolist() == [0, 1, 2, 3, 5]
 

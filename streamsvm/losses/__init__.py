@@ -18,9 +18,9 @@ weights w_j = -margin Σ_i b_ij x_i, w_y = +margin Σ_i Σ_j b_ij x_i and the du
 ``revisit(rows, order, starts, weights, C, margin, pool, scratch, tally)``
     kernel: one block step for each of the pool's rows ``order``, over the classes of their duals
     alone; row r's duals begin at ``starts[r]`` in the pool and are replaced there.
-``loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally)``
-    kernel: add each row's loss (without C) by the weights ``now - lagging * lag``, and whether it is
-    classified correctly, to `tally`.
+``loss_rows(rows, weights, lagging, n_classes, margin, scratch, tallies)``
+    kernel: add each row's loss (without C), and whether it is classified correctly, to the rows of
+    `tallies`, shape (1 or 2, N_TALLIES): by the last iterate, and by the weights ``now - lagging * lag``.
 """
 
 from __future__ import annotations

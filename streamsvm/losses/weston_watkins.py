@@ -40,10 +40,11 @@ from streamsvm.kernels import (
     list_class,
     load_duals,
     move_weights,
-    score_average,
+    score_last,
     score_lines,
     score_row,
     set_duals,
+    turn_to_average,
     unlist,
 )
 from streamsvm.simd import (
@@ -314,17 +315,22 @@ def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
 
 
 @kernel
-def loss_rows(rows, weights, lagging, n_classes, margin, scratch, tally):
-    """Add to `tally` the rows' losses by the weights ``now - lagging * lag``, and those right."""
+def loss_rows(rows, weights, lagging, n_classes, margin, scratch, tallies):
+    """Add the rows' losses, and those right, to `tallies`: by the last iterate, and by the average."""
     for i in range(len(rows.labels)):
-        if is_idle(rows, i, tally):
-            continue
         y = np.int64(rows.labels[i])
-        score_average(rows, i, weights, lagging, scratch)
-        n_lines = list_class(y, scratch, 0)
-        limit = scratch.scores[y] - 1.0 / margin
-        m, n_lines = list_above(limit, n_classes, scratch, 0, n_lines)
-        loss, beaten = _add_terms(y, 1.0, margin, 0.0, scratch, 0, m)
-        tally[LOSS_SUM] += loss
-        tally[CORRECT] += not beaten
-        unlist(scratch, n_lines)
+        for kind in range(len(tallies)):
+            tally = tallies[kind]
+            if is_idle(rows, i, tally):
+                continue
+            if kind == 0:
+                score_last(rows, i, weights, scratch)
+            else:
+                turn_to_average(rows, i, weights, lagging, scratch)
+            n_lines = list_class(y, scratch, 0)
+            limit = scratch.scores[y] - 1.0 / margin
+            m, n_lines = list_above(limit, n_classes, scratch, 0, n_lines)
+            loss, beaten = _add_terms(y, 1.0, margin, 0.0, scratch, 0, m)
+            tally[LOSS_SUM] += loss
+            tally[CORRECT] += not beaten
+            unlist(scratch, n_lines)

@@ -112,6 +112,9 @@ class ForeignStore(Store):
             )
         return codes
 
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self.rows(start, stop).norm2
+
     def names(self, start: int, stop: int) -> np.ndarray:
         self._check_range(start, stop)
         return self._names.read(start, stop)

@@ -203,6 +203,16 @@ class Store:
             raise self._arrays[layout.CODES].fault(start + at, f"label code {codes[at]} is out of range")
         return codes.astype(format.LABEL_DTYPE, copy=False)
 
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        """Squared norms of the rows ``start:stop``, float64; AnnData of others is read for them."""
+        self._check_range(start, stop)
+        norms = self._read(layout.NORM2, start, stop)
+        good = np.isfinite(norms) & (norms >= 0)
+        if not good.all():
+            at = start + int(np.argmin(good))
+            raise self._arrays[layout.NORM2].fault(at, "a norm is not finite, or below 0")
+        return norms
+
     def names(self, start: int, stop: int) -> np.ndarray:
         """What the rows ``start:stop`` are called: their numbers in the original input, int64.
 
@@ -277,12 +287,7 @@ class Store:
         return self._arrays[f"X/{fault.array}"].fault(lo + fault.element, fault.reason)
 
     def _norms(self, start: int, stop: int, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        norms = self._read(layout.NORM2, start, stop)
-        good = np.isfinite(norms) & (norms >= 0)
-        if not good.all():
-            at = start + int(np.argmin(good))
-            raise self._arrays[layout.NORM2].fault(at, "a norm is not finite, or below 0")
-        return norms
+        return self.norms(start, stop)
 
     def _read(self, name: str, start: int, stop: int) -> np.ndarray:
         values = self._arrays[name].read(start, stop)

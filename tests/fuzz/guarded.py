@@ -95,8 +95,8 @@ def check_engine(side: str, everything: bool = False) -> None:
         score_rows,
     )
     from streamsvm.losses import MODULES, get_loss
+    from streamsvm.memory_plan import dual_id_dtype
     from streamsvm.rows import Rows
-    from streamsvm.stream import dual_id_dtype
 
     def guard(named: Any) -> Any:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
@@ -142,7 +142,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                     begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
                     loss.revisit(rows, active, begins, weights, 1.0, 1.0, pool, scratch, tally)
                     drop_zeros(pool)
-                    loss.loss_rows(rows, weights, 0.5, k, 1.0, scratch, tally)
+                    loss.loss_rows(rows, weights, 0.5, k, 1.0, scratch, np.zeros((2, N_TALLIES)))
                 weights.now[...] = rng.normal(size=(d, K))
 
 

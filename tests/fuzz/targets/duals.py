@@ -14,8 +14,8 @@ from fuzz.workplace import allowed, folder
 
 from streamsvm.errors import RunError
 from streamsvm.kernels import Pool
+from streamsvm.memory_plan import dual_id_dtype
 from streamsvm.state import DualLog, check_log
-from streamsvm.stream import dual_id_dtype
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
 N_ROWS, N_BLOCKS = 6, 3

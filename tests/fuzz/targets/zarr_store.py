@@ -18,8 +18,8 @@ from helpers import make_problem, make_store
 
 from streamsvm import format
 from streamsvm.errors import PlanError, StoreError
+from streamsvm.memory_plan import cut_blocks, make_plan
 from streamsvm.store import Store, layout, open_store
-from streamsvm.stream import cut_blocks, make_plan
 
 # Flags: the record fits the metadata, and its checksum; chunks have theirs; a label column is asked for.
 SEAL, CRC, LABEL = 1, 2, 4

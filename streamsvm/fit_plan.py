@@ -1,0 +1,183 @@
+"""What a fit holds, and where: weights first, then the blocks in what they leave of the budget."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from streamsvm.changes import ChangeLog
+from streamsvm.checkpoint import MOST_LOGS
+from streamsvm.errors import PlanError, StoreError
+from streamsvm.kernels import padded_classes
+from streamsvm.memory_plan import (
+    INTERPRETER,
+    SMALL_BLOCK,
+    Plan,
+    available_memory,
+    cut_blocks,
+    make_plan,
+)
+from streamsvm.rare import MANY_CLASSES, RareFeatures
+from streamsvm.settings import Settings
+from streamsvm.state import LARGEST_FILE
+from streamsvm.store import Store
+from streamsvm.store.cache import room
+from streamsvm.teamwork import Team
+
+_MARK = 16  # bytes of a feature's marks
+
+
+def plan_fit(store: Store, settings: Settings, budget: int | None = None) -> tuple[Plan, np.ndarray]:
+    """The memory plan of a fit, and the first row of each of its blocks.
+
+    Weights are read and written at random, rows in sequence. So weights, their marks and their average
+    are in memory where they leave room for small blocks; else the average, then the weights too are
+    memory-mapped files, and the blocks are small, that the system may keep as many of the files' pages
+    as it can.
+
+    Parameters
+    ----------
+    budget : int, optional
+        Bytes, as an earlier plan had them; by default `find_budget` of the settings.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be trained on.
+    PlanError
+        If the weights would be larger than a file can be, or no budget of this size can work.
+    """
+    if store.n_rows == 0:
+        raise StoreError(f"{store.path} has no rows to train on")
+    if store.n_classes < 2:
+        raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
+    size = array_bytes(store, settings)
+    if size > LARGEST_FILE:
+        raise PlanError(
+            f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
+            "bytes, more than a file can; number the features without gaps, and convert again"
+        )
+    budget = find_budget(settings) if budget is None else budget
+    *better, last = choices(store, settings, budget, size)
+    for plan in better:
+        if plan.total <= budget and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
+            with contextlib.suppress(PlanError):  # a row is longer than its blocks
+                return plan, cut_blocks(store, plan)
+    return last, cut_blocks(store, last)
+
+
+def choices(store: Store, settings: Settings, budget: int, size: int) -> Iterator[Plan]:
+    """Plans for weights of `size` bytes: the fastest first, the one that needs the least budget last."""
+    marks = _MARK * store.n_features
+    if settings.average:
+        yield _plan(store, settings, budget, 2 * size + marks, weights=True, average=True)
+    yield _plan(store, settings, budget, size + marks, weights=True)
+    if store.n_classes >= MANY_CLASSES and settings.threads == 1:
+        yield _plan(store, settings, budget, RareFeatures.size(store.n_features), lists=True)
+        return
+    yield _plan(store, settings, budget, 0, most_block_bytes=max(SMALL_BLOCK, budget // 8))
+    yield _plan(store, settings, budget, 0)
+
+
+def find_budget(settings: Settings) -> int:
+    """The bytes that a plan may use: `settings.memory`, or what the process may have, if that is less."""
+    limit = room()
+    return min(settings.memory, max(limit - INTERPRETER, limit // 4))
+
+
+def array_bytes(store: Store, settings: Settings) -> int:
+    """Size of the weights as a matrix; of their average, as much again."""
+    dtype = np.dtype(settings.dtype)
+    return store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
+
+
+def _plan(
+    store: Store,
+    settings: Settings,
+    budget: int,
+    held: int,
+    *,
+    weights: bool = False,
+    average: bool = False,
+    lists: bool = False,
+    most_block_bytes: int | None = None,
+) -> Plan:
+    """A plan in which weights or lists take `held` bytes."""
+    dtype = np.dtype(settings.dtype)
+    columns = padded_classes(store.n_classes, dtype)
+    held += ChangeLog.size(
+        store.n_features, columns, dtype.itemsize, average=settings.average, lists=lists
+    )  # fmt: skip
+    if settings.threads > 1:
+        held += Team.size(settings.threads, columns, dtype, store.n_features)
+    return make_plan(
+        store,
+        dtype=dtype,
+        columns=columns,
+        memory=budget,
+        pooled=settings.keep_duals or settings.inner_passes != 0,
+        shared=held,
+        block_rows=settings.block_rows,
+        most_block_bytes=most_block_bytes,
+        weights_in_memory=weights,
+        average_in_memory=average,
+        lists=lists,
+    )
+
+
+def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
+    """A plan as a report: what `streamsvm.train.plan` returns."""
+    size = array_bytes(store, settings)
+    both = (1 + settings.average) * size
+    in_files = both - (plan.weights_in_memory + plan.average_in_memory) * size
+    return {
+        "event": "plan",
+        "rows": store.n_rows,
+        "features": store.n_features,
+        "classes": store.n_classes,
+        "nnz": store.nnz,
+        "blocks": len(starts) - 1,
+        "budget": plan.memory,
+        "planned_bytes": plan.total,
+        "weights_bytes": both,
+        "mapped_bytes": in_files,
+        "weights_in_memory": plan.weights_in_memory,
+        "lists": plan.lists,
+        "lists_bytes": RareFeatures.size(store.n_features) if plan.lists else 0,
+        "log_bytes": int(MOST_LOGS * both) + in_files,
+        "warning": _warning(settings, plan, both, in_files),
+        **dataclasses.asdict(settings),
+    }
+
+
+def _warning(settings: Settings, plan: Plan, size: int, in_files: int) -> str | None:
+    """What is slow about a plan, and what would help."""
+    limit, needed = room(), plan.total + INTERPRETER
+    if needed > limit:  # of a run that was begun where there was more
+        return (
+            f"this run holds about {_gb(needed)}, and the limit of this process is {_gb(limit)}: it may be "
+            "killed; resume it where there is more memory"
+        )
+    free = max(available_memory() - plan.total, 0)
+    if plan.lists or in_files <= free:
+        return None
+    helps = []
+    if room() > size + 2 * INTERPRETER:
+        helps.append(f"--memory {-(-(size + INTERPRETER) // 2**20)}M, which holds them in memory")
+    if settings.dtype == "float64":
+        helps.append("--dtype float32 (half)")
+    if settings.average:
+        helps.append("--no-average (half)")
+    helps.append("a machine or a limit with more memory")
+    return (
+        f"weights of {_gb(in_files)} are in files, and {_gb(free)} of memory are left for them: a pass may "
+        f"take tens of times as long; what helps: {', '.join(helps)}"
+    )
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
