@@ -39,7 +39,7 @@ def demo(
     steps = _Steps(folder, console)
     steps.run("convert digits.train --out train.zarr")
     steps.run("convert digits.test --out test.zarr --like train.zarr --no-shuffle")
-    fit = "--passes 5 --C 0.0001 --block-rows 64 --valid test.zarr --checkpoint-every 1"
+    fit = "--passes 5 --block-rows 64 --valid test.zarr --checkpoint-every 1"
     steps.run(f"fit train.zarr --out uninterrupted {fit}")
     killed_in = steps.kill(f"fit train.zarr --out killed {fit}")
     steps.run("resume killed")

@@ -31,18 +31,13 @@ from streamsvm.teamwork import Team
 _MARK = 16  # bytes of a feature's marks
 
 
-def plan_fit(store: Store, settings: Settings, budget: int | None = None) -> tuple[Plan, np.ndarray]:
+def plan_fit(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
     """The memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their marks and their average
     are in memory where they leave room for small blocks; else the average, then the weights too are
     memory-mapped files, and the blocks are small, that the system may keep as many of the files' pages
     as it can.
-
-    Parameters
-    ----------
-    budget : int, optional
-        Bytes, as an earlier plan had them; by default `find_budget` of the settings.
 
     Raises
     ------
@@ -61,18 +56,17 @@ def plan_fit(store: Store, settings: Settings, budget: int | None = None) -> tup
             f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
             "bytes, more than a file can; number the features without gaps, and convert again"
         )
-    budget = find_budget(settings) if budget is None else budget
-    *better, last = choices(store, settings, budget, size)
+    *better, last = choices(store, settings, find_budget(settings))
     for plan in better:
-        if plan.total <= budget and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
+        if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
             with contextlib.suppress(PlanError):  # a row is longer than its blocks
                 return plan, cut_blocks(store, plan)
     return last, cut_blocks(store, last)
 
 
-def choices(store: Store, settings: Settings, budget: int, size: int) -> Iterator[Plan]:
-    """Plans for weights of `size` bytes: the fastest first, the one that needs the least budget last."""
-    marks = _MARK * store.n_features
+def choices(store: Store, settings: Settings, budget: int) -> Iterator[Plan]:
+    """What a fit may do with a budget: the fastest plan first, the one that needs the least memory last."""
+    size, marks = array_bytes(store, settings), _MARK * store.n_features
     if settings.average:
         yield _plan(store, settings, budget, 2 * size + marks, weights=True, average=True)
     yield _plan(store, settings, budget, size + marks, weights=True)

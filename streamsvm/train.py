@@ -20,7 +20,7 @@ from streamsvm.auto_c import choose_c
 from streamsvm.changes import mark_known, restore
 from streamsvm.checkpoint import Position, RunDir, check_finite, commit, prune, recover
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
-from streamsvm.fit_plan import describe_fit, plan_fit
+from streamsvm.fit_plan import choices, describe_fit, plan_fit
 from streamsvm.inner import InnerPasses
 from streamsvm.kernels import (
     AVERAGE_POWER,
@@ -42,7 +42,7 @@ from streamsvm.kernels import (
     sum_of_squares,
 )
 from streamsvm.losses import get_loss
-from streamsvm.memory_plan import Plan, dual_id_dtype, private_memory
+from streamsvm.memory_plan import Plan, cut_blocks, dual_id_dtype, private_memory
 from streamsvm.model import check_room, save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
 from streamsvm.rare import RareFeatures, SplitRows, Spread, find_rare
@@ -299,12 +299,13 @@ def resume(
                     f"the store {path} has changed since {directory.path} was begun (its content "
                     "fingerprint differs); bring the old store back, or fit again"
                 )
-            plan, starts = plan_fit(opened, settings, record["plan"]["memory"])
-            if dataclasses.asdict(plan) != record["plan"]:
+            plan = Plan(**record["plan"])
+            if plan not in choices(opened, settings, plan.memory):
                 raise RunError(
                     f"{directory.settings} holds another memory plan than this program makes; "
                     "use the version of streamsvm that made it, or fit again"
                 )
+            starts = cut_blocks(opened, plan)
             if passes is not None and passes != settings.passes:
                 record = _extended(directory, record, passes)
             if tol is not None:

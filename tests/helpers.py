@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,10 @@ from streamsvm.rows import Rows
 from streamsvm.store import StoreWriter
 
 
-def only_plans(keep: Callable[[Plan], bool]) -> Callable[..., Iterator[Plan]]:
-    """What takes the place of `fit_plan.choices`, for a fit to hold its weights in one way alone."""
+def prefer(liked: Callable[[Plan], bool]) -> Callable[..., list[Plan]]:
+    """What takes the place of `fit_plan.choices`, for a fit to hold its weights in some way."""
     choices = fit_plan.choices
-    return lambda *asked: (plan for plan in choices(*asked) if keep(plan))
+    return lambda *asked: sorted(choices(*asked), key=lambda plan: not liked(plan))
 
 
 def in_files(plan: Plan) -> bool:

@@ -21,7 +21,7 @@ def optimum(tmp_path: Path, X, labels, **settings):
     store = tmp_path / "a.h5"
     if not store.exists():
         make_store(store, X, labels, chunk_nnz=2**12)
-    settings = {"dtype": "float64", "passes": 1000, "tol": 1e-7, **settings}
+    settings = {"dtype": "float64", "passes": 1000, "tol": 1e-7, "average": False, **settings}
     return fit(store, tmp_path / "run", force=True, **settings)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import in_files, make_problem, make_store, only_plans
+from helpers import in_files, make_problem, make_store, prefer
 
 from streamsvm import fit, fit_plan, load_model, rare, resume, train
 from streamsvm.changes import ChangeLog, restore
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists for features of fewer than two rows in five, which is about half of the features."""
     monkeypatch.setattr(fit_plan, "MANY_CLASSES", K)
-    monkeypatch.setattr(fit_plan, "choices", only_plans(in_files))
+    monkeypatch.setattr(fit_plan, "choices", prefer(in_files))
     monkeypatch.setattr(rare, "CLASSES_PER_ROW", K / (0.4 * N))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from helpers import in_files, make_problem, make_store, only_plans
+from helpers import in_files, make_problem, make_store, prefer
 
 from streamsvm import fit, format, load_model, open_store, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, SettingsError, StoreError
@@ -377,7 +377,8 @@ def test_a_budget_too_small_names_one_that_works(tmp_path: Path, store: Path) ->
 
 def test_metrics_hold_what_is_promised(tmp_path: Path, store: Path) -> None:
     events: list[dict[str, Any]] = []
-    result = fit(store, tmp_path / "run", passes=2, block_rows=BLOCK, valid=store, report=events.append)
+    asked: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "gap": "pass"}
+    result = fit(store, tmp_path / "run", **asked, valid=store, report=events.append)
     lines = lines_of(tmp_path / "run")
     assert [line for line in events if line["event"] in ("rows", "pass")] == lines
     assert [event["event"] for event in events if event["event"] not in ("rows", "pass", "compile")] == [
@@ -419,7 +420,7 @@ def test_a_plan_warns_of_weights_without_room(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"passes": 1, "dtype": "float64", "average": True}
-    monkeypatch.setattr("streamsvm.fit_plan.choices", only_plans(in_files))
+    monkeypatch.setattr("streamsvm.fit_plan.choices", prefer(in_files))
     described = plan(store, **options)
     needed = described["planned_bytes"] + described["weights_bytes"]
 
@@ -451,7 +452,7 @@ def test_weights_in_files_are_those_in_memory(
 ) -> None:
     options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "average": average}
     fit(store, tmp_path / "memory", **options)
-    monkeypatch.setattr("streamsvm.fit_plan.choices", only_plans(in_files))
+    monkeypatch.setattr("streamsvm.fit_plan.choices", prefer(in_files))
     assert not plan(store, **options)["weights_in_memory"]
     fit(store, tmp_path / "files", **options)
     names = {path.name for path in (tmp_path / "files").glob("*.bin")} - {"duals-1.bin", "duals-2.bin"}

@@ -79,7 +79,7 @@ def test_convert_for_machines(folder: Path, tmp_path: Path, kind: str) -> None:
 
 def test_fit_for_machines_matches_the_metrics(folder: Path, tmp_path: Path) -> None:
     out = succeeds(
-        "fit", folder / "train.zarr", "--out", "r", "--passes", 3, "--C", 0.01,
+        "fit", folder / "train.zarr", "--out", "r", "--passes", 3, "--C", 0.01, "--gap", "pass",
         "--valid", folder / "test.h5", "--json", cwd=tmp_path,
     )  # fmt: skip
     record = json.loads(out)
@@ -320,8 +320,8 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, words: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("--C -1", "C must be positive and finite, not -1.0"),
-        ("--C nan", "C must be positive"),
+        ("--C -1", "C must be auto, or positive and finite, not -1.0"),
+        ("--C nan", "C must be auto, or positive"),
         ("--checkpoint-every 0", "give a time (0.5s, 60s, 5m) or a number of blocks"),
         ("--tol 0.1 --gap end", "gap must be pass, not end"),
         ("--inner-passes -1", "inner passes must be auto or a number, 0 or more"),

@@ -310,7 +310,7 @@ def warm(folder: Path) -> None:
 
     # As if they were too large for memory: in files, which a crash may leave in any state.
     choices = fit_plan.choices
-    fit_plan.choices = lambda *asked: (plan for plan in choices(*asked) if not plan.weights_in_memory)
+    fit_plan.choices = lambda *asked: sorted(choices(*asked), key=lambda plan: plan.weights_in_memory)
 
     assert zarr
     assert streamsvm_converters
