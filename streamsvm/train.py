@@ -233,9 +233,9 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
     dict
         rows, features, classes, nnz, blocks; budget, which is ``memory`` or what the process may have,
         if that is less, and planned_bytes; weights_bytes (as a matrix, with the average), of them
-        mapped_bytes in files, and weights_in_memory; lists, whether rare features have lists instead, and lists_bytes, what these
-        take of planned_bytes; log_bytes, which weights and their log of changes take on disk at most;
-        warning, None or what is slow about it; and the settings.
+        mapped_bytes in files, and weights_in_memory; lists, whether rare features have lists instead,
+        and lists_bytes, what these take of planned_bytes; log_bytes, which weights and their log of
+        changes take on disk at most; warning, None or what is slow about it; and the settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
