@@ -1,47 +1,23 @@
 """Compiled loops of the converters: read numbers and lines, tidy rows, number labels, move rows.
 
-All of them share this file because Numba's disk cache does not notice an edit in another file
-of the call chain; `stamped` sees to words.py. Text is a uint8 array whose last byte in use is a
-newline, so that no scan needs a bounds check: every loop stops at a newline.
+Text is a uint8 array whose last byte in use is a newline, so that no scan needs a bounds check: every
+loop stops at a newline.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
-from streamsvm_converters import words
 from streamsvm_converters.words import MARGIN, SPAN, first_bit, load_word, non_digits
 
-njit: Any = functools.partial(
-    numba.njit,
-    cache=True,  # compiled once a machine, not once a process
-    nogil=True,  # several blocks of text are parsed at a time
-    error_model="numpy",  # divisions are by constants or by powers of ten: no check for zero in the loop
-)  # and no fastmath: it would let the compiler change the last bit of a number
+from streamsvm import jit
 
-
-def stamped(decorator: Any) -> Any:
-    """`decorator`, for functions compiled anew when words.py changes: Numba looks at this file alone."""
-
-    def decorate(function: Any) -> Any:
-        dispatcher = decorator(function)
-        files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-        if hasattr(files, "_source_stamp"):
-            files._source_stamp = (files._source_stamp, _WORDS)
-        return dispatcher
-
-    return decorate
-
-
-_WORDS = hashlib.sha256(Path(words.__file__).read_bytes()).hexdigest()
-allocating = njit()
-compiled = stamped(njit(_nrt=False))  # no reference counts: they take a third of the parser's time
-inlined = njit(_nrt=False, forceinline=True)  # a call passes each array as seven numbers
+# Without fastmath: it would let the compiler change the last bit of a number.
+compiled = functools.partial(jit.kernel, fastmath=False)
+inlined = functools.partial(jit.inlined, fastmath=False)
+allocating = functools.partial(jit.allocating, fastmath=False)
 
 NEWLINE, RETURN, SPACE, TAB, HASH, COLON = 10, 13, 32, 9, 35, 58
 PLUS, MINUS, POINT, ZERO, NINE, COMMA, DELETE = 43, 45, 46, 48, 57, 44, 127
