@@ -318,6 +318,22 @@ def is_utf8(text, at, end):
 
 
 @compiled
+def has_control(text, at, end):
+    """Whether well-formed UTF-8 holds one of the control characters beyond ASCII (see `streamsvm.text`)."""
+    for place in range(at, end - 1):
+        first, second = text[place], text[place + 1]
+        if first == 0xC2 and second < 0xA0:  # U+0080 to U+009F
+            return True
+        if first == 0xE2 and (second == 0x80 or second == 0x81):
+            third = text[place + 2]
+            if second == 0x80 and 0xA8 <= third <= 0xAE:  # U+2028 to U+202E
+                return True
+            if second == 0x81 and 0xA6 <= third <= 0xA9:  # U+2066 to U+2069
+                return True
+    return False
+
+
+@compiled
 def read_label(text, at):
     """Returns (whether the token at text[at:] can be a label, its end)."""
     start, good, ascii_only = at, True, True
@@ -327,7 +343,9 @@ def read_label(text, at):
             good = False
         ascii_only &= byte < 0x80
         at += 1
-    return good and (ascii_only or is_utf8(text, start, at)), at
+    if good and not ascii_only:
+        good = is_utf8(text, start, at) and not has_control(text, start, at)
+    return good, at
 
 
 @compiled

@@ -59,6 +59,7 @@ from streamsvm.stream import (
     private_memory,
 )
 from streamsvm.teamwork import ABANDONED, Team, help_leader
+from streamsvm.text import format_size
 
 # Bytes of weights in memory that commits write as a whole: to mark what changes in them would take a tenth
 # of the training where classes are few.
@@ -164,7 +165,7 @@ def fit(
     out : path
         Run directory to create.
     checkpoint_every : str or float
-        A time ("0.5s", "60s", "5m"; a float is seconds) or a number of blocks ("8").
+        A time ("0.5s", "60s", "5m"), a number of seconds, or of blocks as text ("8 blocks").
     force : bool
         Replace a run that is there.
     report : callable, optional
@@ -435,7 +436,7 @@ def _warning(store: Store, settings: Settings, plan: Plan) -> str | None:
         helps.append("a smaller --memory, which leaves more")
     helps.append("a machine or a limit with more memory")
     return (
-        f"the weights take {size / 1e9:,.1f} GB in files, and {room / 1e9:,.1f} GB of memory are left for "
+        f"the weights take {format_size(size)} in files, and {format_size(room)} of memory are left for "
         f"them: a pass may take tens of times as long; what helps: {', '.join(helps)}"
     )
 

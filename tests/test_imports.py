@@ -37,7 +37,7 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(python(f"{code}\n{listing}")))
 
 
-@pytest.mark.parametrize("module", ["streamsvm", "streamsvm_cli.main", "streamsvm_converters"])
+@pytest.mark.parametrize("module", ["streamsvm", "streamsvm_cli.commands", "streamsvm_converters"])
 def test_imports_load_nothing_heavy(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert module.split(".")[0] in loaded
@@ -52,7 +52,7 @@ def test_every_help_loads_nothing_heavy() -> None:
     loaded = loaded_by(
         """
 import contextlib, io
-from streamsvm_cli.main import app
+from streamsvm_cli.commands import app
 names = [command.name or command.callback.__name__ for command in app.registered_commands]
 assert len(names) >= 7, names
 for words in [[], *([name] for name in names)]:
