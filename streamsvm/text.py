@@ -54,12 +54,12 @@ def parse_size(size: Any) -> int:
             raise SettingsError(wanted)
         size = int(float(found[1]) * 1024 ** "_kmgt".index(found[2].lower() or "_"))
     try:
-        size = operator.index(size)
+        number = operator.index(size)
     except TypeError:
         raise SettingsError(wanted) from None
-    if isinstance(size, bool) or not 0 < size < 2**63:
+    if isinstance(size, bool) or not 0 < number < 2**63:
         raise SettingsError(wanted)
-    return size
+    return number
 
 
 def format_size(n: float) -> str:
