@@ -58,6 +58,7 @@ def _callback(number: int, info: int, context: Any) -> None:
 def _line(address: int) -> str | None:
     """What became of the mapped file at `address`, and what to do; None if there is no file."""
     from streamsvm import files, format
+    from streamsvm.text import printable
 
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -80,4 +81,4 @@ def _line(address: int) -> str | None:
     folder = os.path.dirname(name)
     if os.path.exists(os.path.join(folder, format.RUN_JSON)):
         told += f"; then `streamsvm resume {folder}` continues from the last commit"
-    return told
+    return printable(told)

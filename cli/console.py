@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,25 +12,27 @@ from typing import Annotated, Any
 
 import typer
 
+from streamsvm.errors import SettingsError
+from streamsvm.text import format_size, parse_size, printable
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
 
 
-def parse_size(text: str) -> int:
-    """Bytes in "500M", "2G", "1.5GiB" or a plain number; binary units."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(text).strip().lower())
-    if not match or float(match[1]) <= 0:
-        raise typer.BadParameter(f"{text!r} is not a size such as 500M or 2G")
-    return int(float(match[1]) * 1024 ** "_kmgt".index(match[2] or "_"))
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except SettingsError as error:
+        raise wrong_usage(str(error)) from None
 
 
 Memory = Annotated[
-    int, typer.Option("--memory", parser=parse_size, metavar="SIZE", help="Budget, such as 500M or 2G.")
+    int, typer.Option("--memory", parser=_size, metavar="SIZE", help="Budget, such as 500M or 2G.")
 ]
 Every = Annotated[
     str,
     typer.Option(
-        "--checkpoint-every", metavar="TIME|BLOCKS", help="Commit every 0.5s, 60s, 5m, or 8 blocks."
+        "--checkpoint-every", metavar="TIME|BLOCKS", help="Commit every 0.5s, 60s, 5m, or 8 blocks (8)."
     ),
 ]
 
@@ -55,14 +56,6 @@ C = Annotated[
 ]
 
 
-def format_size(n: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    return f"{n:.1f} TB"
-
-
 def count(n: int, noun: str) -> str:
     """A number with its noun: 1 pass, 1,437 rows."""
     return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
@@ -71,6 +64,16 @@ def count(n: int, noun: str) -> str:
 def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
     numbers = {"row": rows, "feature": features, "class": classes, "non-zero": nnz}
     return ", ".join(count(n, noun) for noun, n in numbers.items())
+
+
+def complain(line: object) -> None:
+    """One line on stderr, of an error or a warning, whatever names from outside are in it."""
+    print(f"streamsvm: {printable(str(line))}", file=sys.stderr, flush=True)
+
+
+def wrong_usage(line: str) -> typer.BadParameter:
+    """What to raise for words of the command line that contradict one another, or mean nothing."""
+    return typer.BadParameter(printable(line))
 
 
 class Console:
@@ -83,15 +86,15 @@ class Console:
         self._stage = ""
 
     def say(self, line: str = "") -> None:
-        """One line for people."""
+        """One line for people, whatever names from outside are in it."""
         if self._people:
             self._close()
-            print(line, flush=True)
+            print(printable(line), flush=True)
 
     def warn(self, line: str) -> None:
         """One line on stderr, whoever reads the rest."""
         self._close()
-        print(f"streamsvm: {line}", file=sys.stderr, flush=True)
+        complain(line)
 
     def progress(self, stage: str, done: int, total: int | None, unit: str = "rows") -> None:
         """Move the bar of `stage`; bars appear on a terminal only."""

@@ -16,6 +16,7 @@ from streamsvm_cli.console import (
     size_of_data,
     tell_what_was_met,
     terminate_as_interrupt,
+    wrong_usage,
 )
 
 
@@ -66,7 +67,7 @@ def convert(
     The store is chunked, checksummed and shuffled; anndata opens it too.
     """
     if like is None and unseen_label == "keep":
-        raise typer.BadParameter("--unseen-label keep is of the classes of --like; give it too")
+        raise wrong_usage("--unseen-label keep is of the classes of --like; give it too")
     console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
 

@@ -35,7 +35,8 @@ def demo(
     begin = time.perf_counter()
     _prepare(folder)
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
-    console.say(f"All files go to {folder}; the commands can be repeated there.\n")
+    console.say(f"All files go to {folder}; the commands can be repeated there.")
+    console.say()
     steps = _Steps(folder, console)
     steps.run("convert digits.train --out train.zarr")
     steps.run("convert digits.test --out test.zarr --like train.zarr --no-shuffle")
@@ -47,7 +48,8 @@ def demo(
         filecmp.cmp(folder / "uninterrupted/model" / name, folder / "killed/model" / name, shallow=False)
         for name in ("coef.npy", "model.json")
     )
-    console.say(f"The two models are {'byte-identical' if same else 'DIFFERENT'}.\n")
+    console.say(f"The two models are {'byte-identical' if same else 'DIFFERENT'}.")
+    console.say()
     steps.run("predict killed digits.test --out predictions.txt --top-k 3 --scores")
     measured = steps.run("evaluate killed test.zarr --top-k 3 --json")
     steps.run("info train.zarr --verify")
@@ -90,7 +92,9 @@ class _Steps:
         """Run to the end and show the output, which is returned; a failure ends the demo."""
         with self._start(command) as process:
             printed = process.communicate()[0]
-        self._console.say(printed.replace("\n", "\n  ").join(("  ", "")).rstrip() + "\n")
+        for line in printed.splitlines():
+            self._console.say(f"  {line}".rstrip())
+        self._console.say()
         if process.returncode:
             raise typer.Exit(process.returncode)
         return printed
@@ -106,9 +110,10 @@ class _Steps:
             if process.returncode == -signal.SIGKILL:
                 passes, blocks = self._position("killed")
                 done = count(blocks, "block")
-                self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {done}\n")
+                self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {done}")
+                self._console.say()
                 return passes + 1
-            self._console.say("  ... it ended before it could be killed; once more\n")
+            self._console.say("  ... it ended before it could be killed; once more")
             shutil.rmtree(self._folder / "killed")
         raise typer.Exit(1)
 

@@ -16,10 +16,12 @@ from streamsvm_cli.console import (
     Quiet,
     Table,
     count,
-    format_size,
     size_of_data,
     stop_on_signals,
+    wrong_usage,
 )
+
+from streamsvm.text import format_size
 
 _MUCH = 0.5  # of the time
 
@@ -91,7 +93,7 @@ def fit(
         console.result(plan)
         return
     if out is None:
-        raise typer.BadParameter("--out is missing: name the run directory to create")
+        raise wrong_usage("--out is missing: name the run directory to create")
     with stop_on_signals() as stop:
         result = train.fit(
             store, out, **settings, checkpoint_every=checkpoint_every, force=force,

@@ -18,10 +18,12 @@ from streamsvm_cli.console import (
     Quiet,
     Table,
     count,
-    format_size,
     stop_on_signals,
     tell_what_was_met,
+    wrong_usage,
 )
+
+from streamsvm.text import format_size
 
 
 def online(
@@ -77,7 +79,7 @@ def online(
     """
     console = Console(quiet=quiet, json=json)
     if like is not None and classes is not None:
-        raise typer.BadParameter("--like and --classes both give the classes; give one of them")
+        raise wrong_usage("--like and --classes both give the classes; give one of them")
     from streamsvm_converters import TextStream
 
     from streamsvm import online as learn
@@ -89,12 +91,12 @@ def online(
     if like is not None:
         layout, hash_bits, seed = layout_of(like, base, hash_bits, seed)
     if layout["classes"] is None and unseen_label == "keep":
-        raise typer.BadParameter("--unseen-label keep is of given classes; give --classes or --like too")
+        raise wrong_usage("--unseen-label keep is of given classes; give --classes or --like too")
     if hash_bits is None and seed is not None:
-        raise typer.BadParameter("--seed is of the hash; give --hash-bits too")
+        raise wrong_usage("--seed is of the hash; give --hash-bits too")
     if hash_bits is not None:
         if base == 1:
-            raise typer.BadParameter(
+            raise wrong_usage(
                 "--index-base 1 means nothing to a hash, which takes the numbers in the text; leave it out"
             )
         layout |= {"n_features": None, "index_base": 0}
@@ -144,9 +146,9 @@ def listed(text: str) -> list[str]:
     else:
         labels = [label.strip() for label in text.split(",")]
     if len(labels) < 2:
-        raise typer.BadParameter(f"--classes {text} is neither a file nor a list of two classes or more")
+        raise wrong_usage(f"--classes {text} is neither a file nor a list of two classes or more")
     if len(set(labels)) < len(labels) or "" in labels:
-        raise typer.BadParameter(f"--classes {text} has an empty label, or one twice")
+        raise wrong_usage(f"--classes {text} has an empty label, or one twice")
     return [labels[c] for c in class_order(labels)]
 
 

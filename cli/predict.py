@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from streamsvm_cli.console import Console, Json, Memory, Quiet, count, is_store, terminate_as_interrupt
+from streamsvm_cli.console import (
+    Console,
+    Json,
+    Memory,
+    Quiet,
+    count,
+    is_store,
+    terminate_as_interrupt,
+    wrong_usage,
+)
 
 
 def predict(
@@ -31,7 +40,7 @@ def predict(
     Rows come in the order of the data.
     """
     if json and out is None:
-        raise typer.BadParameter("--json needs --out: stdout cannot hold both")
+        raise wrong_usage("--json needs --out: stdout cannot hold both")
     console = Console(quiet=quiet, json=json)
     from streamsvm import load_model
 

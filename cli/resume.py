@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from streamsvm_cli.console import Console, Every, Json, Quiet, count, stop_on_signals
+from streamsvm_cli.console import Console, Every, Json, Quiet, count, stop_on_signals, wrong_usage
 from streamsvm_cli.fit import Reporter, finish
 from streamsvm_cli.online import continue_stream
 
@@ -32,9 +32,7 @@ def resume(
 
     if RunDir(run).read_settings().get("kind") == format.ONLINE:
         if (passes, tol, store, valid) != (None, None, None, None):
-            raise typer.BadParameter(
-                f"{run} learns from a stream; it takes no --passes, --tol, --store, --valid"
-            )
+            raise wrong_usage(f"{run} learns from a stream; it takes no --passes, --tol, --store, --valid")
         continue_stream(console, run, checkpoint_every)
         return
     with stop_on_signals() as stop:

@@ -15,6 +15,7 @@ import numpy as np
 from streamsvm.errors import InputError, PlanError, StoreError
 from streamsvm.files import reason
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
+from streamsvm.text import check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm import LibsvmReader
@@ -86,7 +87,7 @@ def convert(
     dtype: str = "float32",
     shuffle: bool = True,
     seed: int = 0,
-    memory: int = 2**30,
+    memory: int | str = 2**30,
     threads: int | None = None,
     codec: str = "fast",
     chunk_nnz: int | None = None,
@@ -120,8 +121,9 @@ def convert(
     shuffle : bool
         Put rows in an order that depends on `seed` and their number alone; else keep theirs.
     seed : int
-    memory : int
-        Bytes this may take beyond the interpreter itself.
+    memory : int or str
+        Bytes ("500M", "2G") this may take beyond the interpreter itself and, of compressed text, the
+        decoder's window, which is 128 MB at most.
     threads : int, optional
         Threads that work at a time, by default as many as there are processors. The store does not
         depend on them.
@@ -155,7 +157,7 @@ def convert(
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small; the message says what would do.
+        If `memory` is too small; the message says what would do. `SettingsError` if it is no size.
     """
     from streamsvm_converters.ahead import run_ahead
     from streamsvm_converters.inputs import plain_size
@@ -170,6 +172,8 @@ def convert(
 
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    memory = parse_size(memory)
+    check_local(out, StoreError)
     out = Path(out)
     kind = store_kind(out)
     chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz

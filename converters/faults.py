@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from streamsvm_converters import kernels
+
+from streamsvm.text import CONTROL
 
 _SHOWN = 40  # characters of an offending token that a message repeats
 _PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)
@@ -15,6 +18,10 @@ _OPTIONS = {
     kernels.VALUE_LARGE: "; try --dtype float64",
 }
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
+_WIDE_CONTROL = re.compile(f"[{CONTROL}]")
+_VOWPAL_WABBIT = re.compile(rb"(^|[ \t])\|")
+_TABLE = re.compile(rb"[^:]*[,;\t][^:]*")
+_LAYOUT = "here a line is `label index:value index:value ...`, with whole numbers as indices"
 
 
 def token_at(line: bytes, at: int) -> bytes:
@@ -31,9 +38,21 @@ def show(token: bytes) -> str:
 def explain(fault: int, line: bytes, at: int, dtype: str, options: bool) -> str:
     """What is wrong with the token at offset `at` of `line`, and what to do about it: by `options` too."""
     token = token_at(line, at)
+    if fault in (kernels.LABEL, kernels.MALFORMED) and (other := _other_format(line)):
+        return f"{show(token)} is no LIBSVM text: {other}; {_LAYOUT}"
     hopeless = fault == kernels.VALUE_LARGE and dtype == "float64"
     hint = _OPTIONS.get(fault, "") if options and not hopeless else ""
     return f"{show(token)} {_words(fault, token, line, at, dtype)}{hint}"
+
+
+def _other_format(line: bytes) -> str:
+    """What kind of text a line that cannot be read looks like, if that is plain to see."""
+    line = line.split(b"#")[0]
+    if _VOWPAL_WABBIT.search(line):
+        return "the line looks like Vowpal Wabbit's format"
+    if _TABLE.fullmatch(line) and not _CONTROL.search(line.rstrip(b"\r")):
+        return "the line looks like a table, such as CSV"
+    return ""
 
 
 def _words(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
@@ -63,6 +82,9 @@ def _label(token: bytes) -> str:
         return "stands where the label should be; a line starts with its label"
     if b"," in token:
         return "is a label with a comma; several labels a row are not supported"
+    with contextlib.suppress(UnicodeDecodeError):
+        if found := _WIDE_CONTROL.search(token.decode()):
+            return f"is a label with the control character U+{ord(found.group()):04X}; write it without"
     return "is a label that is not UTF-8; convert the file to UTF-8"
 
 

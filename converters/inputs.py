@@ -14,31 +14,51 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamsvm.errors import InputError
 from streamsvm.files import reason
+from streamsvm.text import check_local, format_size
 
 STDIN = "-"
 
-# Compressed input is fed in pieces so small that even a hostile one expands within memory.
-_PIECE = 4096
+# What compressed text expands to is bounded whatever it is: a file of 500 bytes can hold gigabytes.
+_MOST = 2**20  # bytes of text decoded at a time, where the library takes a limit
+_PIECE = 4096  # bytes of compressed text read at a time
+_WINDOW = 2**27  # bytes of memory that a decoder may take for its window
+
+
+class _Format(NamedTuple):
+    """A kind of compression: its name, a maker of decoders, and how many bytes to feed one at a time."""
+
+    name: str
+    decoder: Callable[[], Any]
+    fed: int = _PIECE
 
 
 def _zstd() -> Any:
     import zstandard
 
-    return zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
+    return zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
 
 
 # By the first bytes, not by the name: a download's suffix is often wrong.
-_DECODERS: dict[bytes, tuple[str, Callable[[], Any]]] = {
-    b"\x1f\x8b": ("gzip", lambda: zlib.decompressobj(wbits=31)),
-    b"BZh": ("bzip2", bz2.BZ2Decompressor),
-    b"\xfd7zXZ\x00": ("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ)),
-    b"\x28\xb5\x2f\xfd": ("zstd", _zstd),
+_FORMATS = {
+    b"\x1f\x8b": _Format("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece makes 4 MB at most
+    b"BZh": _Format("bzip2", bz2.BZ2Decompressor),
+    b"\xfd7zXZ\x00": _Format("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_WINDOW)),
+    b"\x28\xb5\x2f\xfd": _Format("zstd", _zstd, 512),  # of four bytes or more a block, a block is 128 KB
 }
-_MAGIC = max(map(len, _DECODERS))
+_WRITE_TEXT = "write it as LIBSVM text, in Python by sklearn.datasets.dump_svmlight_file(X, y, path)"
+_TRAIN = "`streamsvm fit` trains on it as it is, with --label COLUMN where it is AnnData of others"
+_OTHERS = {
+    b"\x89HDF\r\n": f"HDF5, as stores and AnnData are: {_TRAIN}",
+    b"\x93NUMPY": f"a NumPy array: {_WRITE_TEXT}",
+    b"PAR1\x15": f"a Parquet table: {_WRITE_TEXT}",
+    b"PK\x03\x04": "a zip archive, as .npz and .xlsx are too: unpack it if there is text in it",
+}
+_TAR_AT, _TAR = 257, b"ustar"
+_MAGIC = max(map(len, (*_FORMATS, *_OTHERS)))  # no more than a short line: a pipe may wait after one
 
 
 class Input:
@@ -63,7 +83,8 @@ class Input:
     Raises
     ------
     InputError
-        If it is missing, cannot be read, or is compressed and truncated or damaged.
+        If it is missing, cannot be read, is compressed and truncated or damaged, or is something else
+        than text by its first bytes.
     """
 
     def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
@@ -72,8 +93,10 @@ class Input:
         self.decoding = 0.0
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
-        self._held = b""  # read or decoded, and not yet handed out
+        self._held = memoryview(b"")  # read or decoded, and not yet handed out
+        self._stored = b""  # read, and not yet decoded
         self._decoder: Any = None
+        check_local(path, InputError)
         try:
             if str(path) == STDIN:
                 # Not ours to close. Unbuffered, so that a pipe's data arrives when it is there.
@@ -84,17 +107,23 @@ class Input:
             raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
         except ValueError as error:  # of a standard input that was closed
             raise InputError(f"{self.name} cannot be read: {error}") from None
+        begin = b""
         try:
-            while len(self._held) < _MAGIC and (more := self._read(_MAGIC - len(self._held))):
-                self._held += more
+            while len(begin) < _MAGIC and (more := self._read(_MAGIC - len(begin))):
+                begin += more
+            for magic, what in _OTHERS.items():
+                if begin.startswith(magic):
+                    raise InputError(f"{self.name} is no text but {what}")
         except BaseException:
             self.close()
             raise
-        for magic, (self._format, self._new_decoder) in _DECODERS.items():
-            if self._held.startswith(magic):
-                self._decoder = self._new_decoder()
-                self._held = self._decode(self._held)
+        for magic, self._format in _FORMATS.items():
+            if begin.startswith(magic):
+                self._decoder, self._stored = self._format.decoder(), begin
                 break
+        else:
+            self._held = memoryview(begin)
+        self._begun = self._decoder is None  # whether text was decoded
         if self._decoder is None and not hashes_text:
             self._sha256 = None
 
@@ -109,10 +138,10 @@ class Input:
 
     def readinto(self, space: memoryview) -> int:
         """Fill the front of `space` with text; returns the bytes written, 0 at the end."""
-        if not self._held and self._decoder is None:
+        if self._decoder is None and not self._held:
             return self._readinto(space)
-        while not self._held and (piece := self._next_piece()):
-            self._held = self._decode(piece)
+        while not self._held and self._decoder is not None and self._has_more():
+            self._decode()
         count = min(len(self._held), len(space))
         space[:count] = self._held[:count]
         self._held = self._held[count:]
@@ -120,6 +149,8 @@ class Input:
 
     def is_dry(self) -> bool:
         """Whether there is no text now, and whoever waits for more may wait for long: never of a file."""
+        while not self._held and self._can_decode():
+            self._decode()
         return not self._held and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> dict[str, Any]:
@@ -129,30 +160,63 @@ class Input:
         """
         return {"name": self._base, "size": self.size, "sha256": (self._sha256 or sha256).hexdigest()}
 
-    def _next_piece(self) -> bytes:
-        """Compressed bytes to decode next; none at the end, which must be the end of a stream."""
+    def _takes_input(self) -> bool:
+        """Whether the decoder has decoded all it was given."""
+        return getattr(self._decoder, "needs_input", True)
+
+    def _can_decode(self) -> bool:
+        """Whether there is something to decode before more is read."""
+        if self._decoder is None or self._decoder.eof:
+            return False
+        return bool(self._stored) or not self._takes_input()
+
+    def _has_more(self) -> bool:
+        """Have something to decode; false at the end, which must be the end of a stream."""
+        if self._can_decode():
+            return True
         if not self._decoder.eof:
-            if piece := self._read(_PIECE):
-                return piece
-            raise InputError(f"{self.name}: the {self._format} data is truncated; fetch the file again")
-        piece = self._decoder.unused_data or self._read(_PIECE)
+            self._stored = self._read(_PIECE)
+            if not self._stored:
+                raise InputError(
+                    f"{self.name}: the {self._format.name} data is truncated; fetch the file again"
+                )
+            return True
         # Streams may follow one another, and zero bytes may pad them.
+        piece = (self._decoder.unused_data + self._stored) or self._read(_PIECE)
         while piece and not (piece := piece.lstrip(b"\0")):
             piece = self._read(_PIECE)
         if piece:
-            self._decoder = self._new_decoder()
-        return piece
+            self._decoder = self._format.decoder()
+        self._stored = piece
+        return bool(piece)
 
-    def _decode(self, piece: bytes) -> bytes:
+    def _decode(self) -> None:
         begin = time.perf_counter()
+        piece = b""
+        if self._takes_input():
+            piece, self._stored = self._stored[: self._format.fed], self._stored[self._format.fed :]
+        limit = (_MOST,) if hasattr(self._decoder, "needs_input") else ()
         try:
-            return self._decoder.decompress(piece)
+            text = self._decoder.decompress(piece, *limit)
+        except MemoryError:
+            raise
         except Exception as error:  # each library has its own, and none of them a common base
+            name, told = self._format.name, str(error)
+            if "memory" in told.lower():
+                raise InputError(
+                    f"{self.name}: to decompress this {name} data takes more than {format_size(_WINDOW)}; "
+                    "decompress it before, or compress it with a smaller window"
+                ) from None
             raise InputError(
-                f"{self.name}: the {self._format} data is damaged ({error}); fetch the file again"
+                f"{self.name}: the {name} data is damaged ({told}); fetch the file again"
             ) from None
         finally:
             self.decoding += time.perf_counter() - begin
+        if text and not self._begun:
+            self._begun = True
+            if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                raise InputError(f"{self.name} is a tar archive; unpack it, and give the files of text in it")
+        self._held = memoryview(text)
 
     def _read(self, count: int) -> bytes:
         piece = bytearray(count)
@@ -175,11 +239,14 @@ def total_size(paths: list[str | Path]) -> int | None:
     for path in paths:
         if str(path) == STDIN:
             return None
+        check_local(path, InputError)
         try:
             status = os.stat(path)
         except OSError as error:
             raise InputError(f"{path} cannot be read: {reason(error)}") from None
         if stat.S_ISDIR(status.st_mode):
+            if (Path(path) / "zarr.json").exists() or (Path(path) / ".zgroup").exists():
+                raise InputError(f"{path} is no text but Zarr, as stores and AnnData are: {_TRAIN}")
             raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -193,6 +260,6 @@ def plain_size(paths: list[str | Path]) -> int | None:
     if total is not None:
         for path in paths:
             with contextlib.suppress(OSError), open(path, "rb") as file:
-                if file.read(_MAGIC).startswith(tuple(_DECODERS)):
+                if file.read(_MAGIC).startswith(tuple(_FORMATS)):
                     return None
     return total

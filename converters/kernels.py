@@ -1,47 +1,23 @@
 """Compiled loops of the converters: read numbers and lines, tidy rows, number labels, move rows.
 
-All of them share this file because Numba's disk cache does not notice an edit in another file
-of the call chain; `stamped` sees to words.py. Text is a uint8 array whose last byte in use is a
-newline, so that no scan needs a bounds check: every loop stops at a newline.
+Text is a uint8 array whose last byte in use is a newline, so that no scan needs a bounds check: every
+loop stops at a newline.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
-from streamsvm_converters import words
 from streamsvm_converters.words import MARGIN, SPAN, first_bit, load_word, non_digits
 
-njit: Any = functools.partial(
-    numba.njit,
-    cache=True,  # compiled once a machine, not once a process
-    nogil=True,  # several blocks of text are parsed at a time
-    error_model="numpy",  # divisions are by constants or by powers of ten: no check for zero in the loop
-)  # and no fastmath: it would let the compiler change the last bit of a number
+from streamsvm import jit
 
-
-def stamped(decorator: Any) -> Any:
-    """`decorator`, for functions compiled anew when words.py changes: Numba looks at this file alone."""
-
-    def decorate(function: Any) -> Any:
-        dispatcher = decorator(function)
-        files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-        if hasattr(files, "_source_stamp"):
-            files._source_stamp = (files._source_stamp, _WORDS)
-        return dispatcher
-
-    return decorate
-
-
-_WORDS = hashlib.sha256(Path(words.__file__).read_bytes()).hexdigest()
-allocating = njit()
-compiled = stamped(njit(_nrt=False))  # no reference counts: they take a third of the parser's time
-inlined = njit(_nrt=False, forceinline=True)  # a call passes each array as seven numbers
+# Without fastmath: it would let the compiler change the last bit of a number.
+compiled = functools.partial(jit.kernel, fastmath=False)
+inlined = functools.partial(jit.inlined, fastmath=False)
+allocating = functools.partial(jit.allocating, fastmath=False)
 
 NEWLINE, RETURN, SPACE, TAB, HASH, COLON = 10, 13, 32, 9, 35, 58
 PLUS, MINUS, POINT, ZERO, NINE, COMMA, DELETE = 43, 45, 46, 48, 57, 44, 127
@@ -342,6 +318,22 @@ def is_utf8(text, at, end):
 
 
 @compiled
+def has_control(text, at, end):
+    """Whether well-formed UTF-8 holds one of the control characters beyond ASCII (see `streamsvm.text`)."""
+    for place in range(at, end - 1):
+        first, second = text[place], text[place + 1]
+        if first == 0xC2 and second < 0xA0:  # U+0080 to U+009F
+            return True
+        if first == 0xE2 and (second == 0x80 or second == 0x81):
+            third = text[place + 2]
+            if second == 0x80 and 0xA8 <= third <= 0xAE:  # U+2028 to U+202E
+                return True
+            if second == 0x81 and 0xA6 <= third <= 0xA9:  # U+2066 to U+2069
+                return True
+    return False
+
+
+@compiled
 def read_label(text, at):
     """Returns (whether the token at text[at:] can be a label, its end)."""
     start, good, ascii_only = at, True, True
@@ -351,7 +343,9 @@ def read_label(text, at):
             good = False
         ascii_only &= byte < 0x80
         at += 1
-    return good and (ascii_only or is_utf8(text, start, at)), at
+    if good and not ascii_only:
+        good = is_utf8(text, start, at) and not has_control(text, start, at)
+    return good, at
 
 
 @compiled

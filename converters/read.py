@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm.format import index_dtype
 from streamsvm.rows import Rows
+from streamsvm.text import parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm import Counts, LibsvmReader
@@ -45,7 +46,7 @@ def read_rows(
     index_base: int,
     dtype: str = "float32",
     unseen_label: str = "keep",
-    memory: int = 2**28,
+    memory: int | str = 2**28,
     share: int = 1,
     on_error: str = "raise",
 ) -> TextRows:
@@ -65,8 +66,8 @@ def read_rows(
         Of the values.
     unseen_label : {"keep", "error"}
         Labels that are not among `classes` get -1, or end the reading.
-    memory : int
-        Bytes this may take.
+    memory : int or str
+        Bytes this may take ("500M", "2G").
     share : int, optional
         It takes one of so many equal parts of `memory`; messages speak of the whole.
     on_error : {"raise", "skip", "fix"}
@@ -96,7 +97,7 @@ def read_rows(
         classes=classes,
         unseen_label=unseen_label,
         on_error=on_error,
-        memory=memory,
+        memory=parse_size(memory),
         share=share,
         options=False,  # predict and evaluate have none
     )

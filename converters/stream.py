@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from streamsvm_converters.inputs import STDIN, total_size
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.files import reason
 from streamsvm.format import are_labels, index_dtype
 from streamsvm.rows import Rows
+from streamsvm.text import check_classes, check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm import Counts, LibsvmReader, Place
@@ -40,8 +41,8 @@ class TextStream:
         With `classes`: whether other labels end the reading, or get -1.
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
-    memory : int
-        Bytes this may take, of which half are for the rows that are drawn, hashed and in use.
+    memory : int or str
+        Bytes this may take ("500M", "2G"), of which half are for the rows that are drawn, hashed and in use.
     resumable : bool, optional
         Whether all inputs can be read again; by default if they are files.
     """
@@ -56,14 +57,17 @@ class TextStream:
         dtype: str = "float32",
         unseen_label: str = "error",
         on_error: str = "raise",
-        memory: int = 2**28,
+        memory: int | str = 2**28,
         resumable: bool | None = None,
     ) -> None:
         from streamsvm_converters.libsvm import check_options
 
         check_options(dtype, on_error, unseen_label)
+        check_classes(classes or (), "the classes given", InputError)
         if index_base not in (0, 1):
             raise ValueError(f"index_base is 0 or 1, not {index_base!r}")
+        for path in inputs:
+            check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in inputs]
         self.classes = None if classes is None else list(classes)
         self.n_features = n_features
@@ -73,7 +77,8 @@ class TextStream:
         self.resumable = resumable
         self._begun = False
         self._options: dict[str, Any] = {
-            "dtype": dtype, "unseen_label": unseen_label, "on_error": on_error, "memory": memory,
+            "dtype": dtype, "unseen_label": unseen_label, "on_error": on_error,
+            "memory": parse_size(memory),
         }  # fmt: skip
 
     def record(self) -> dict[str, Any]:
@@ -87,7 +92,7 @@ class TextStream:
         try:
             stream = cls(**record)
             stream._begun, sound = True, _is_sound(record)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, SettingsError):
             sound = False
         if not sound:
             raise InputError("what the run says of its input makes no sense; begin anew")

@@ -10,6 +10,7 @@ from pathlib import Path
 from streamsvm.errors import StoreError
 from streamsvm.files import locked, remove, sync_dir
 from streamsvm.format import LOCK
+from streamsvm.text import check_local
 
 _PREVIOUS = "previous"
 
@@ -32,6 +33,7 @@ def workplace(out: Path, force: bool) -> Iterator[Path]:
         If `out` exists and may not be replaced, another process is making it, or the folder it
         should stand in is not there.
     """
+    check_local(out, StoreError)
     if not out.parent.is_dir():
         raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
     work = work_folder(out)

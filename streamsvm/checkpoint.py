@@ -24,6 +24,7 @@ from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.memory_plan import Plan
 from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.state import check_log
+from streamsvm.text import check_local
 
 _KEPT = 2
 MOST_LOGS = 3.5  # times the weights, which the logs of two commits take at most (see `write_changes`)
@@ -75,6 +76,7 @@ class RunDir:
     """The one owner of the names in a run directory."""
 
     def __init__(self, path: str | Path) -> None:
+        check_local(path, RunError)
         self.path = Path(path)
         self.settings = self.path / format.RUN_JSON
         self.weights = self.path / format.WEIGHTS

@@ -33,3 +33,7 @@ class ModelError(StreamsvmError):
 
 class Interrupted(StreamsvmError):
     """Training stopped on request, after a commit from which `resume` continues."""
+
+
+class StreamsvmWarning(UserWarning):
+    """What goes on, but not as it should: one line that says what, where and what to do."""

@@ -27,6 +27,7 @@ from streamsvm.state import LARGEST_FILE
 from streamsvm.store import Store
 from streamsvm.store.cache import room
 from streamsvm.teamwork import Team
+from streamsvm.text import format_size
 
 _MARK = 16  # bytes of a feature's marks
 
@@ -153,8 +154,8 @@ def _warning(settings: Settings, plan: Plan, size: int, in_files: int) -> str | 
     limit, needed = room(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
         return (
-            f"this run holds about {_gb(needed)}, and the limit of this process is {_gb(limit)}: it may be "
-            "killed; resume it where there is more memory"
+            f"this run holds about {format_size(needed)}, and the limit of this process is "
+            f"{format_size(limit)}: it may be killed; resume it where there is more memory"
         )
     free = max(available_memory() - plan.total, 0)
     if plan.lists or in_files <= free:
@@ -168,10 +169,6 @@ def _warning(settings: Settings, plan: Plan, size: int, in_files: int) -> str | 
         helps.append("--no-average (half)")
     helps.append("a machine or a limit with more memory")
     return (
-        f"weights of {_gb(in_files)} are in files, and {_gb(free)} of memory are left for them: a pass may "
-        f"take tens of times as long; what helps: {', '.join(helps)}"
+        f"weights of {format_size(in_files)} are in files, and {format_size(free)} of memory are left for "
+        f"them: a pass may take tens of times as long; what helps: {', '.join(helps)}"
     )
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -6,15 +6,13 @@ whole vectors, so that scoring a row is one contiguous axpy for each of its non-
 
 from __future__ import annotations
 
-import functools
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from streamsvm.jit import allocating as allocating
+from streamsvm.jit import inlined, kernel
+from streamsvm.jit import is_compiled as is_compiled
 from streamsvm.simd import (
     LINE,
     add,
@@ -33,65 +31,6 @@ from streamsvm.simd import (
     store2,
     store_first,
 )
-
-OPTIONS: dict[str, Any] = {
-    "cache": True,  # compiled once a machine, then loaded from disk
-    "nogil": True,  # the reading thread runs beside the kernel
-    # Without reference counts, which cost more calls a row than the row's work where it is small.
-    # Nothing can be allocated then.
-    "_nrt": False,
-    "error_model": "numpy",  # a division needs no branch for zero
-    # Sums may be reordered and fused into vectors. Not nnan, ninf or arcp: damaged numbers must
-    # stay visible, and a quotient must stay the correctly rounded one.
-    "fastmath": {"reassoc", "contract", "nsz"},
-}
-
-
-@functools.cache
-def _source_digest() -> str:
-    """Hash of every file that holds kernels."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    names = ("changes", "kernels", "rare", "rows", "simd", "teamwork")
-    for path in [*(here / f"{name}.py" for name in names), *sorted((here / "losses").glob("*.py"))]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def kernel(function: Callable, **more: Any) -> Any:
-    """Compile `function` with the project's options, and cache it until any kernel file changes.
-
-    Numba alone compares only the file that the function stands in, and would go on loading a
-    stale callee that was inlined from another one.
-    """
-    dispatcher = numba.njit(**(OPTIONS | more))(function)
-    files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if hasattr(files, "_source_stamp"):
-        files._source_stamp = (files._source_stamp, _source_digest())
-    return dispatcher
-
-
-def inlined(function: Callable) -> Any:
-    """A kernel that becomes a part of its callers.
-
-    A call passes each array as seven numbers: to call a kernel for every row takes longer than
-    many of them work.
-    """
-    return kernel(function, forceinline=True)
-
-
-def allocating(function: Callable) -> Any:
-    """A kernel that makes arrays."""
-    return kernel(function, _nrt=True)
-
-
-def is_compiled(dispatcher: Any) -> bool:
-    """Whether a kernel is compiled already, in memory or on disk, for any types."""
-    if dispatcher.signatures:
-        return True
-    files: Any = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    return bool(files._load_index()) if hasattr(files, "_load_index") else True
-
 
 # -- order -----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from streamsvm import files, format
 from streamsvm.errors import ModelError, PlanError
 from streamsvm.rows import Rows
 from streamsvm.settings import MOST_BITS
+from streamsvm.text import check_classes, check_local, format_size
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -92,8 +93,8 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
     size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
     if size > free:
         raise PlanError(
-            f"a model of {n_features:,} features and {n_classes:,} classes takes {size / 1e9:,.1f} GB, and "
-            f"{folder} has {free / 1e9:,.1f} GB of disk left; free some space, or hash the features to fewer "
+            f"a model of {n_features:,} features and {n_classes:,} classes takes {format_size(size)}, and "
+            f"{folder} has {format_size(free)} of disk left; free some space, or hash the features to fewer "
             "(`streamsvm online --hash-bits`)"
         )
 
@@ -106,9 +107,10 @@ def load_model(path: str | Path) -> Model:
     Raises
     ------
     ModelError
-        If there is no model, or it is damaged.
+        If there is no model, it is damaged, or a class has a control character in its name.
     """
     path = Path(path)
+    check_local(path, ModelError)
     folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
     header = folder / format.MODEL_JSON
     try:
@@ -120,6 +122,7 @@ def load_model(path: str | Path) -> Model:
             raise ModelError(f"{header} has model format {record['version']}, not {known}")
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
+        check_classes(record["classes"], header, ModelError)
         coef = _map_coef(folder / format.COEF, record)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():

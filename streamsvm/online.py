@@ -168,7 +168,7 @@ def online(
     out : path
         Run directory to create.
     checkpoint_every : str or float
-        A time ("0.5s", "60s", "5m"; a float is seconds) or a number of batches ("8").
+        A time ("0.5s", "60s", "5m"), a number of seconds, or of batches as text ("8 blocks").
     force, report, progress, stop
         As for `fit`; the total of `progress` is None.
     **settings

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
+import numbers
+import operator
 import os
 import re
 import sys
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
+from streamsvm.text import check_local, parse_size
 
 _LARGEST = sys.float_info.max
 MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
 AUTO = "auto"
 
 
+class _Named:
+    """Refuses settings by a name that is none, with the nearest that is."""
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        known = {field.name.lower(): field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        for name in settings:
+            if name not in known.values():
+                near = difflib.get_close_matches(name.lower(), known, 1)
+                hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
+                raise SettingsError(f"there is no setting {name}; {hint}")
+        return super().__new__(cls)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(_Named):
     """The settings of a fit; the default of None is replaced by what it stands for.
+
+    Whole numbers may be of any integer type, other numbers of any real one: they are kept as int and float.
 
     Attributes
     ----------
@@ -37,8 +60,9 @@ class Settings:
         Of weights, duals and scores; sums and objectives are float64 always.
     seed : int
         Determines the order of blocks and rows.
-    memory : int
-        Budget in bytes for blocks and scratch, beside the interpreter and memory-mapped files.
+    memory : int or str
+        Budget in bytes, or as text ("500M", "2G"), for blocks and scratch, beside the interpreter and
+        memory-mapped files.
     tol : float, optional
         Stop as soon as the exact relative gap (primal - dual) / primal of the weights that the model
         would hold is at most this.
@@ -76,7 +100,7 @@ class Settings:
     solver: str = None  # type: ignore[assignment]
     dtype: str = "float32"
     seed: int = 0
-    memory: int = 2**31
+    memory: int = 2**31  # text is replaced by what it stands for
     tol: float | None = None
     inner_passes: int | str = "auto"
     average: bool = None  # type: ignore[assignment]
@@ -88,6 +112,13 @@ class Settings:
     block_rows: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("passes", "seed", "threads", "inner_passes", "block_rows"):
+            self._set(name, _plain(getattr(self, name)))
+        for name in ("C", "margin", "tol"):
+            self._set(name, _plain(getattr(self, name), whole=False))
+        if not isinstance(self.memory, int):
+            self._set("memory", parse_size(self.memory))
+        self._require(_is_whole(self.passes, 1), "passes", "at least 1")
         loss = get_loss(self.loss)
         self._default("margin", loss.MARGINS[0])
         self._default("solver", loss.SOLVERS[0])
@@ -95,7 +126,8 @@ class Settings:
         self._default("average", True)
         self._default("gap", "end" if self.tol is None else "pass")
         if self.valid is not None:
-            object.__setattr__(self, "valid", os.path.abspath(self.valid))
+            check_local(self.valid, SettingsError)
+            self._set("valid", os.path.abspath(self.valid))
         self._require(self.margin in loss.MARGINS, "margin", f"for {self.loss} one of {loss.MARGINS}")
         self._require(self.solver in loss.SOLVERS, "solver", f"for {self.loss} one of {loss.SOLVERS}")
         self._require(self.dtype in ("float32", "float64"), "dtype", "float32 or float64")
@@ -103,11 +135,10 @@ class Settings:
         inner = self.inner_passes
         sound = inner == "auto" or _is_whole(inner, 0)
         self._require(sound, "inner_passes", "auto or a number, 0 or more")
-        self._require(_is_whole(self.passes, 1), "passes", "at least 1")
         if self.C != AUTO:
             self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "auto, or positive and finite")
-            object.__setattr__(self, "C", float(self.C))  # compiled code is made for float
-        object.__setattr__(self, "margin", float(self.margin))
+            self._set("C", float(self.C))  # compiled code is made for float
+        self._set("margin", float(self.margin))
         self._require(_is_whole(self.seed, 0), "seed", "in [0, 2**63)")
         self._require(_is_whole(self.memory, 1), "memory", "positive")
         self._require(self.tol is None or (_is_number(self.tol) and self.tol >= 0), "tol", "0 or more")
@@ -125,11 +156,21 @@ class Settings:
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:
-            object.__setattr__(self, name, value)
+            self._set(name, value)
 
     def _require(self, good: bool, name: str, wanted: str) -> None:
         if not good:
             raise SettingsError(f"{name.replace('_', ' ')} must be {wanted}, not {getattr(self, name)!r}")
+
+
+def _plain(value: Any, *, whole: bool = True) -> Any:
+    """A number of any library as Python's own; anything else as it is."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value) if isinstance(value, numbers.Real) and not whole else value
 
 
 def _is_whole(value: Any, least: int) -> bool:
@@ -142,7 +183,7 @@ def _is_number(value: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings:
+class OnlineSettings(_Named):
     """The settings of one pass over a stream; the default of None is replaced by what it stands for.
 
     Attributes
@@ -174,27 +215,38 @@ class OnlineSettings:
     def __post_init__(self) -> None:
         names = ("C", "loss", "margin", "solver", "dtype", "seed")
         checked = Settings(passes=1, **{name: getattr(self, name) for name in names})
-        for name in ("C", "margin", "solver"):
-            object.__setattr__(self, name, getattr(checked, name))
+        for name in names:
+            self._set(name, getattr(checked, name))
+        self._set("hash_bits", _plain(self.hash_bits))
         bits = self.hash_bits
         if bits is not None and not (type(bits) is int and 1 <= bits <= MOST_BITS):
             raise SettingsError(f"hash bits must be from 1 to {MOST_BITS}, not {bits!r}")
 
 
 class Interval:
-    """When to commit: after a time ("0.5s", "60s", "5m"; a float is seconds), or so many blocks ("8")."""
+    """When to commit: after a time ("0.5s", "60s", "5m"), seconds (a number), or blocks ("8 blocks", or "8").
+
+    Raises
+    ------
+    SettingsError
+        If it is none of these, or not positive.
+    """
 
     _UNITS: ClassVar = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
-    def __init__(self, text: str | float) -> None:
-        if isinstance(text, float):
-            text = f"{text:f}s"
-        time_match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", str(text).strip())
-        self.seconds = float(time_match[1]) * self._UNITS[time_match[2]] if time_match else None
-        self.blocks = int(text) if time_match is None and str(text).strip().isdecimal() else None
-        if not (self.seconds or self.blocks):
+    def __init__(self, every: str | float) -> None:
+        self.seconds: float | None = None
+        self.blocks: int | None = None
+        text = str(every).strip()
+        if isinstance(every, numbers.Real) and not isinstance(every, bool):
+            self.seconds = float(every)
+        elif found := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text):
+            self.seconds = float(found[1]) * self._UNITS[found[2]]
+        elif found := re.fullmatch(r"([0-9]{1,18})(?: blocks?)?", text):
+            self.blocks = int(found[1])
+        if not (self.blocks or (self.seconds is not None and 0 < self.seconds < math.inf)):
             raise SettingsError(
-                f"cannot checkpoint every {text!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
+                f"cannot checkpoint every {every!r}; give a time (0.5s, 60s, 5m) or a number of blocks (8)"
             )
         self.restart()
 

@@ -59,10 +59,23 @@ class Blocks:
             return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
         labels = rows.labels if self._codes is None else self._codes[rows.labels]
-        rows = rows._replace(data=rows.data.astype(self.dtype, copy=False), labels=labels)
+        rows = rows._replace(data=self._cast(rows, int(self.starts[block])), labels=labels)
         if len(self) == 1:
             self._only = rows
         return rows
+
+    def _cast(self, rows: Rows, first: int) -> np.ndarray:
+        """The values of rows from number `first` on in our dtype; `StoreError` if it cannot hold them."""
+        with np.errstate(over="ignore"):
+            data = rows.data.astype(self.dtype, copy=False)
+        if data is not rows.data and not np.isfinite(data).all():
+            at = int(np.argmin(np.isfinite(data)))
+            row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
+            raise StoreError(
+                f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}; "
+                "scale the data, or train with --dtype float64"
+            )
+        return data
 
     @property
     def held_bytes(self) -> int:

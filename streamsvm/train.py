@@ -161,7 +161,7 @@ def fit(
     out : path
         Run directory to create.
     checkpoint_every : str or float
-        A time ("0.5s", "60s", "5m"; a float is seconds) or a number of blocks ("8").
+        A time ("0.5s", "60s", "5m"), a number of seconds, or of blocks as text ("8 blocks").
     force : bool
         Replace a run that is there.
     report : callable, optional

@@ -144,3 +144,18 @@ def test_rows_of_unknown_label_are_no_training_data(tmp_path) -> None:
         blocks.read_to_train(0)
         with pytest.raises(StoreError, match="row 11 "):
             blocks.read_to_train(1)
+
+
+def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_path) -> None:
+    """Not an infinite weight, nor a warning of NumPy's."""
+    X, labels = make_problem(30, 5, 3)
+    X = X.astype(np.float64)
+    row = int(np.flatnonzero(np.diff(X.indptr))[17])
+    X.data[X.indptr[row]] = 2 * float(np.finfo(np.float32).max)
+    with open_store(make_store(tmp_path / "s.h5", X, labels)) as store:
+        starts = np.array([0, row, store.n_rows])
+        blocks = Blocks(store, starts, np.dtype(np.float32))
+        blocks.read(0)
+        with pytest.raises(StoreError, match=rf"s\.h5: row {row}: .* too large for float32; .*float64"):
+            blocks.read(1)
+        assert Blocks(store, starts, np.dtype(np.float64)).read(1).data.max() == X.data.max()

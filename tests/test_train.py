@@ -851,7 +851,26 @@ def test_defaults_are_what_they_stand_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "0s", "-1s", "5x", "s", "1e3s", "nan", "inf", "1 2", 0.0, float("nan")]
+    "text",
+    [
+        "",
+        "0",
+        "0s",
+        "-1s",
+        "5x",
+        "s",
+        "1e3s",
+        "nan",
+        "inf",
+        "1 2",
+        "8 rows",
+        0,
+        0.0,
+        -3,
+        True,
+        float("nan"),
+        float("inf"),
+    ],
 )
 def test_intervals_that_mean_nothing(text: Any) -> None:
     with pytest.raises(SettingsError, match="cannot checkpoint every"):
@@ -868,7 +887,11 @@ def test_intervals_that_mean_nothing(text: Any) -> None:
         ("250ms", 0.25, None),
         (2.5, 2.5, None),
         ("8", None, 8),
-        (3, None, 3),
+        ("8 blocks", None, 8),
+        ("1 block", None, 1),
+        (3, 3, None),
+        (np.int64(3), 3, None),
+        (np.float32(0.5), 0.5, None),
     ],
 )
 def test_intervals(text: Any, seconds: float | None, blocks: int | None) -> None:

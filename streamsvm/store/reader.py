@@ -17,6 +17,7 @@ from streamsvm.rows import Rows
 from streamsvm.store import layout
 from streamsvm.store.checks import Fault, find_fault, is_monotonic
 from streamsvm.store.container import REMEDY, Container, StoredArray, describe, open_container
+from streamsvm.text import check_classes, check_local
 
 Progress = Callable[[int, int], None]
 
@@ -43,6 +44,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
         AnnData does not hold what training needs. The message says which, where, and what to do.
     """
     path = Path(path)
+    check_local(path, StoreError)
     if not path.exists():
         raise StoreError(
             f"{path}: nothing is there; check the path, or make a store with `streamsvm convert`"
@@ -124,6 +126,7 @@ class Store:
         meta: dict[str, Any],
         digests: dict[str, str] | None = None,
     ) -> None:
+        check_classes(classes, container.path, StoreError)
         self.path = container.path
         self.kind = container.kind
         self.n_rows = n_rows

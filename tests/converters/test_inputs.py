@@ -9,14 +9,19 @@ import lzma
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+import zarr
 import zstandard
 from streamsvm_converters import convert
+from streamsvm_converters.inputs import Input
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, StoreError
 from streamsvm.store import open_store
 
 TEXT = "".join(f"{row % 3} {row % 7 + 1}:{row * 0.37 + 1:.5g} 9:1\n" for row in range(3000)).encode()
@@ -106,6 +111,120 @@ def test_several_files_are_one(tmp_path: Path, fingerprint: str) -> None:
     (tmp_path / "5").write_bytes(b"1 1:1\n1 oops\n")
     with pytest.raises(InputError, match="5, line 2, column 3"):
         convert([*inputs, tmp_path / "5"], tmp_path / "b.h5")
+
+
+LONG = 300 * 2**20
+BOMB: dict[str, Callable[[], bytes]] = {  # so much text in each, most of them within a few hundred bytes
+    "gz": lambda: gzip.compress(bytes(LONG), 9),
+    "bz2": lambda: bz2.compress(b"\n" * LONG),
+    "xz": lambda: lzma.compress(b"\n" * LONG, preset=0),
+    "zst": lambda: zstandard.ZstdCompressor().compress(bytes(LONG)),
+}
+READ_IT = """
+import resource, sys
+from streamsvm_converters.inputs import Input
+import zstandard
+space = memoryview(bytearray(100_000))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with Input(sys.argv[1]) as source:
+    decoder, fed, calls, size = source._decoder, 0, 0, 0
+    class Counted:
+        def __getattr__(self, name):
+            return getattr(decoder, name)
+        def decompress(self, piece, *limit):
+            global fed, calls
+            fed, calls = fed + len(piece), calls + 1
+            return decoder.decompress(piece, *limit)
+    source._decoder = Counted()
+    while count := source.readinto(space):
+        size += count
+print(size, fed, calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.parametrize("suffix", BOMB)
+def test_what_little_expands_to_takes_bounded_memory_and_linear_work(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(BOMB[suffix]())
+    done = subprocess.run([sys.executable, "-c", READ_IT, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    size, fed, calls, grown = map(int, done.stdout.split())
+    assert size == LONG
+    assert fed == path.stat().st_size  # each byte once
+    assert calls <= fed / 500 + LONG / 2**19 + 10
+    assert grown < 80 * 2**20
+
+
+def test_a_window_beyond_reason_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "data.xz"
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
+    path.write_bytes(lzma.compress(TEXT, filters=filters))
+    with pytest.raises(InputError, match=r"data.xz: .* takes more than 134.2 MB; decompress it before"):
+        convert([path], tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_rows_of_a_compressed_pipe_come_when_they_are_there(tmp_path: Path, suffix: str) -> None:
+    """What a writer has flushed is handed out before it writes more."""
+    packed = COMPRESS[suffix](TEXT)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = os.open(fifo, os.O_RDWR)  # never the end
+    os.write(writer, packed)
+    with Input(fifo) as source:
+        space, text = memoryview(bytearray(10_000)), b""
+        while not source.is_dry():
+            text += space[: source.readinto(space)]
+    os.close(writer)
+    assert text == TEXT
+
+
+def hdf5(path: Path) -> None:
+    h5py.File(path, "w").close()
+
+
+def packed_tar(path: Path) -> None:
+    (path.parent / "inside").write_bytes(TEXT)
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(path.parent / "inside")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("cells.h5ad", hdf5, r"cells.h5ad is no text but HDF5.*fit.*--label"),
+        ("cells.zarr", lambda path: zarr.open_group(path, mode="w"), r"cells.zarr is no text but Zarr.*fit"),
+        (
+            "x.npy",
+            lambda path: np.save(path, np.eye(3)),
+            "x.npy is no text but a NumPy.*dump_svmlight",
+        ),
+        ("x.npz", lambda path: np.savez(path, np.eye(3)), "x.npz is no text but a zip archive"),
+        (
+            "x.parquet",
+            lambda path: path.write_bytes(b"PAR1\x15\x04\x15"),
+            "x.parquet is no text but a Parq",
+        ),
+        ("x.tar.gz", packed_tar, "x.tar.gz is a tar archive; unpack it"),
+    ],
+)
+def test_other_files_are_called_by_their_name(
+    tmp_path: Path, name: str, make: Callable[[Path], object], message: str
+) -> None:
+    make(tmp_path / name)
+    with pytest.raises(InputError, match=message) as caught:
+        convert([tmp_path / name], tmp_path / "a.h5")
+    assert "on-error" not in str(caught.value)
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_addresses_elsewhere_keep_their_slashes_in_messages(tmp_path: Path) -> None:
+    for path in ("s3://bucket/data.svm", "https://host/data.svm"):
+        with pytest.raises(InputError, match=f"^{path} is not a path on this machine"):
+            convert([path], tmp_path / "a.h5")
+    (tmp_path / "data").write_bytes(TEXT)
+    with pytest.raises(StoreError, match=r"^s3://bucket/a\.zarr is not a path"):
+        convert([tmp_path / "data"], Path("s3://bucket/a.zarr"))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.plain_parser import is_control
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -202,7 +203,7 @@ LABELS = st.text(
     st.characters(codec="utf-8", exclude_characters=" #:,\x7f\ufeff", min_codepoint=33),
     min_size=1,
     max_size=9,
-)
+).filter(lambda label: not any(map(is_control, label)))
 VALUES = st.floats(width=32, allow_nan=False, allow_infinity=False).filter(lambda value: value != 0)
 ROWS = st.lists(
     st.tuples(LABELS, st.dictionaries(st.integers(1, 2**40), VALUES, max_size=6)), min_size=1, max_size=12

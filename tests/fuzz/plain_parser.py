@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,14 @@ NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 PAIR = re.compile(rb"([0-9]+):(.*)", re.DOTALL)
 QID = re.compile(rb"qid:[+-]?[0-9]+")
 NO_LABEL = re.compile(rb"[\x00-\x1f\x7f,:]")
+
+
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # the order of what follows
+
+
+def is_control(letter: str) -> bool:
+    """By Unicode's own tables."""
+    return unicodedata.category(letter) in ("Cc", "Zl", "Zp") or unicodedata.bidirectional(letter) in TURNS
 
 
 @dataclass
@@ -60,7 +69,7 @@ def _row(line: bytes, number: int, lowest: int, fix: bool, dtype: str) -> Row | 
         row.label = first.group().decode("utf-8")
     except UnicodeDecodeError:
         return row
-    if NO_LABEL.search(first.group()):
+    if NO_LABEL.search(first.group()) or any(map(is_control, row.label)):
         return row
     previous = -1
     for token in others:

@@ -1,0 +1,234 @@
+"""How functions are compiled: Numba's options, and a cache on disk that survives edits, power cuts and moves.
+
+All private names of Numba are here. Where a version of it lacks one of them, compiled code is not cached,
+and a warning says so: a cache that is only half understood would load stale code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import re
+import stat
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+from streamsvm.errors import StreamsvmWarning
+
+OPTIONS: dict[str, Any] = {
+    "nogil": True,  # the reading thread runs beside the kernel
+    # Without reference counts, which cost more calls a row than the row's work where it is small.
+    # Nothing can be allocated then.
+    "_nrt": False,
+    "error_model": "numpy",  # a division needs no branch for zero
+    # Sums may be reordered and fused into vectors. Not nnan, ninf or arcp: damaged numbers must
+    # stay visible, and a quotient must stay the correctly rounded one.
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
+
+
+def kernel(function: Callable, **more: Any) -> Any:
+    """Compile `function` with the project's options, and cache it until any file with kernels changes."""
+    dispatcher = numba.njit(**(OPTIONS | more))(function)
+    if dispatcher is not function:  # NUMBA_DISABLE_JIT leaves it as it is
+        _keep(dispatcher, function)
+    return dispatcher
+
+
+def inlined(function: Callable, **more: Any) -> Any:
+    """A kernel that becomes a part of its callers.
+
+    A call passes each array as seven numbers: to call a kernel for every row takes longer than
+    many of them work.
+    """
+    return kernel(function, forceinline=True, **more)
+
+
+def allocating(function: Callable, **more: Any) -> Any:
+    """A kernel that makes arrays."""
+    return kernel(function, _nrt=True, **more)
+
+
+def is_compiled(dispatcher: Any) -> bool:
+    """Whether a kernel is compiled already, in memory or on disk, for any types."""
+    if getattr(dispatcher, "signatures", True):
+        return True
+    files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    return files is not None and bool(files._load_index())
+
+
+# -- the cache -------------------------------------------------------------------------------------
+
+_KERNELS = re.compile(r"^@(kernel|inlined|allocating|compiled|intrinsic)\b|\(NamedTuple\)", re.MULTILINE)
+_DIGEST = 32  # bytes of SHA-256
+
+
+@functools.cache
+def source_digest(folder: Path) -> str:
+    """Hash of this file, and of every file below `folder` with compiled functions or tuples they take.
+
+    Numba alone compares only the file that a function stands in, and would go on loading a stale
+    callee that was inlined from another one.
+    """
+    digest = hashlib.sha256()
+    for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
+        text = path.read_bytes()
+        if path == Path(__file__) or _KERNELS.search(text.decode("utf-8")):
+            digest.update(text)
+    return digest.hexdigest()
+
+
+def _keep(dispatcher: Any, function: Callable) -> None:
+    """Give a dispatcher its cache, or warn that it can have none."""
+    package = sys.modules[function.__module__.partition(".")[0]]
+    folder = Path(package.__file__ or "").parent
+    try:
+        if not hasattr(dispatcher, "_cache"):
+            raise AttributeError("this version of Numba keeps it elsewhere")
+        dispatcher._cache = _cache_class()(function, source_digest(folder))
+    except Exception as error:  # no folder for it, or another Numba, whose ways to fail are its own
+        _warn_of_cache(f"{_NOT_KEPT}: {error}")
+
+
+_warned: list[str] = []
+
+
+def _warn_of_cache(what: str) -> None:
+    """Warn once, not for each kernel."""
+    if not _warned:
+        _warned.append(what)
+        warnings.warn(what, StreamsvmWarning, stacklevel=2)
+
+
+_NOT_KEPT = "compiled code cannot be kept, so each start compiles for some seconds"
+
+
+def _private_folder() -> str:
+    """A folder for temporary files that is this user's alone, since what is in it will be run."""
+    path = os.path.join(tempfile.gettempdir(), f"streamsvm-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a folder of this user alone")
+    return path
+
+
+@functools.cache
+def _cache_class() -> Any:
+    """The class of our caches, made from Numba's."""
+    from numba.core import caching
+
+    theirs: Any = caching.IndexDataCacheFile
+    places = caching.CompileResultCacheImpl._locator_classes
+    in_home: Any = next(each for each in places if each.__name__.endswith("UserWideCacheLocator"))
+    for name in ("_load_index", "_load_data", "_save_data", "_dump", "_data_path", "_open_for_write"):
+        getattr(theirs, name)  # or it is not the class that is extended here
+
+    class Home(in_home):
+        """In the home folder, if there is one: without, Numba makes a folder ~ in the current one."""
+
+        def ensure_cache_path(self) -> None:
+            if not os.path.isabs(self.get_cache_path()):
+                raise FileNotFoundError("no home folder")
+            super().ensure_cache_path()
+
+    class Temporary(in_home):
+        """In the folder for temporary files, where nothing else can be written."""
+
+        def __init__(self, function: Callable, path: str) -> None:
+            super().__init__(function, path)
+            self._cache_path = os.path.join(_private_folder(), self.get_suitable_cache_subpath(path))
+
+        @classmethod
+        def from_function(cls, function: Callable, path: str) -> Any:
+            remedy = "set NUMBA_CACHE_DIR to a folder that can be written to"
+            refused = "neither the package's folder nor a home folder can be written to"
+            try:
+                locator = super().from_function(function, path)
+            except OSError as error:
+                _warn_of_cache(f"{refused}, and {error}: {_NOT_KEPT}; {remedy}")
+                return None
+            if locator is not None:
+                _warn_of_cache(f"{refused}: compiled code is kept in {_private_folder()}; {remedy}")
+            return locator
+
+    class Impl(caching.CompileResultCacheImpl):
+        _locator_classes = [*(Home if each is in_home else each for each in places), Temporary]  # noqa: RUF012
+
+    class Files(theirs):
+        """Entries that say what they hold, so that a damaged or foreign one is compiled again.
+
+        A power cut can leave a file cut short, or full of zeros. The digest is compared before an
+        entry is unpickled, and before LLVM, which may end the process, sees it. An entry also
+        names its sources and types: two processes that compile at a time may mix up their files.
+        """
+
+        def _load_index(self) -> dict:
+            try:
+                return super()._load_index()
+            except Exception:
+                self._discard(self._index_path)
+                return {}
+
+        def load(self, key: Any) -> Any:
+            found = super().load(key)
+            return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
+
+        def save(self, key: Any, data: Any) -> None:
+            super().save(key, (self._source_stamp, key, data))
+
+        def _load_data(self, name: str) -> Any:
+            path = self._data_path(name)
+            content = Path(path).read_bytes()
+            packed = memoryview(content)[_DIGEST:]
+            try:
+                if hashlib.sha256(packed).digest() != content[:_DIGEST]:
+                    raise ValueError("damaged")
+                return pickle.loads(packed)
+            except Exception:
+                self._discard(path)
+                return None
+
+        def _save_data(self, name: str, data: Any) -> None:
+            packed = self._dump(data)
+            with self._open_for_write(self._data_path(name)) as file:
+                file.write(hashlib.sha256(packed).digest() + packed)
+
+        @staticmethod
+        def _discard(path: str) -> None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    class Cache(caching.FunctionCache):
+        _impl_class = Impl
+
+        def __init__(self, function: Callable, digest: str) -> None:
+            super().__init__(function)
+            stamp = self._impl.locator.get_source_stamp(), digest
+            if not isinstance(self._cache_file, theirs):
+                raise AttributeError("this version of Numba keeps it in other files")
+            self._cache_file = Files(self._cache_path, self._impl.filename_base, stamp)
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            try:
+                return super().load_overload(sig, target_context)
+            except Exception:  # what was whole, but is not what this Numba takes, or cannot be read
+                return None
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            try:
+                super().save_overload(sig, data)
+            except OSError as error:  # a full disk: the code is in memory all the same
+                _warn_of_cache(f"{_NOT_KEPT}: {error}")
+
+    return Cache

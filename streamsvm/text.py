@@ -1,0 +1,78 @@
+"""Text between people and the program: sizes in bytes, and names from outside that stay on their line."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from streamsvm.errors import SettingsError, StreamsvmError
+
+# Characters that end a line, move the cursor or turn the order of what follows: control characters, line and
+# paragraph separators, bidirectional embeddings, overrides and isolates.
+CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[{CONTROL}]")
+_UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff]")  # and what no encoding of a terminal has
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+_SHOWN = 60  # characters of a class name that a message repeats
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with what would do something to a terminal as ``\\n``, ``\\x1b``, ``\\u2028``."""
+    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:
+    """Raise `error` about `where` if a class has a control character in its name.
+
+    Such a name would break the lines of predictions apart, and do what it likes to a terminal.
+    """
+    for name in classes:
+        if _CONTROL.search(name):
+            shown = printable(name)
+            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+            raise error(
+                f"{where}: the class '{shown}' has a control character in its name; rename it in the data"
+            )
+
+
+def parse_size(size: Any) -> int:
+    """Bytes in "500M", "2G", "1.5GiB" (binary units), or in a whole number.
+
+    Raises
+    ------
+    SettingsError
+        If it is none, not positive, or 2**63 and more.
+    """
+    wanted = f"{size!r} is not a size: a number of bytes, or text such as 500M or 2G"
+    if isinstance(size, str):
+        found = _SIZE.fullmatch(size.strip())
+        if found is None or len(found[1]) > 30:
+            raise SettingsError(wanted)
+        size = int(float(found[1]) * 1024 ** "_kmgt".index(found[2].lower() or "_"))
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise SettingsError(wanted) from None
+    if isinstance(size, bool) or not 0 < number < 2**63:
+        raise SettingsError(wanted)
+    return number
+
+
+def format_size(n: float) -> str:
+    """A number of bytes in the unit that fits: 512 B, 1.5 GB (decimal units)."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:,.1f} TB"
+
+
+def check_local(path: str | os.PathLike[str], error: type[StreamsvmError]) -> None:
+    """Raise `error` if `path` is an address such as s3://bucket/name, whose slashes a `Path` has merged."""
+    found = _ELSEWHERE.fullmatch(os.fspath(path))
+    if found and not os.path.lexists(path):
+        raise error(f"{found[1]}://{found[2]} is not a path on this machine; only local files are used")

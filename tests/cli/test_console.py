@@ -1,0 +1,130 @@
+"""What reaches the terminal: one line an error, whatever is in it, and no traceback however early the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+
+from streamsvm import fit, load_model
+from streamsvm.errors import InputError, ModelError, StoreError
+from streamsvm.model import save_model
+
+ODD = "B\tcell\n\x1b[31m\u202e"
+SHOWN = "B\\tcell\\n\\x1b[31m\\u202e"
+
+
+def streamsvm(*words: object, cwd: Path, **env: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)],
+        cwd=cwd, env={**os.environ, **{name: str(value) for name, value in env.items()}},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["typer", "streamsvm.errors", "ctypes", "numba"])
+def test_ctrl_c_while_modules_are_loaded_is_one_line(tmp_path: Path, module: str) -> None:
+    """The signal comes as `module` is looked for."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"""
+import signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+    )
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
+    done = streamsvm("convert", "text", "--out", "a.zarr", cwd=tmp_path, PYTHONPATH=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "streamsvm: interrupted\n")
+    assert not (tmp_path / "a.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", ODD),
+        ("convert", ODD, "--out", "a.zarr"),
+        ("fit", ODD, "--out", "run"),
+        ("resume", ODD),
+        ("predict", ODD, "text"),
+        ("online", "text", "--out", f"{ODD}/run"),
+    ],
+)
+def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path, words: tuple) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
+    done = streamsvm(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert SHOWN in done.stderr
+
+
+def test_what_is_found_in_a_file_is_shown_on_one_line(tmp_path: Path) -> None:
+    (tmp_path / ODD.replace("/", "")).write_text("a 1:1\nb 2:1\n")
+    done = streamsvm("convert", ODD, "--out", "a.zarr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = streamsvm("info", "a.zarr", cwd=tmp_path)
+    assert SHOWN in done.stdout
+    assert not {"\x1b", "\t", "\u202e"} & set(done.stdout)
+    for line in done.stdout.splitlines():
+        assert "  " in line  # each has a name and a value
+
+
+def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
+    run = make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
+    for words in (
+        ("info", "s3://bucket/a.zarr"),
+        ("fit", "s3://bucket/a.zarr", "--out", "run"),
+        ("fit", run, "--out", "s3://bucket/a.zarr"),
+        ("fit", run, "--out", "run", "--valid", "s3://bucket/a.zarr"),
+        ("resume", "s3://bucket/a.zarr"),
+        ("predict", "s3://bucket/a.zarr", run),
+        ("online", "s3://bucket/a.zarr", "--out", "run"),
+    ):
+        done = streamsvm(*words, cwd=tmp_path)
+        assert "streamsvm: s3://bucket/a.zarr is not a path on this machine" in done.stderr, words
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+# -- classes ---------------------------------------------------------------------------------------
+
+
+def test_anndata_with_control_characters_in_a_class_is_refused(tmp_path: Path) -> None:
+    """They would part the lines of predictions."""
+    X, labels = make_problem(30, 5, 2)
+    obs = pd.DataFrame({"cell": pd.Categorical(np.array(["T cell", ODD])[labels])}, index=map(str, range(30)))
+    anndata.AnnData(sp.csr_matrix(X), obs=obs).write_h5ad(tmp_path / "a.h5ad")
+    with pytest.raises(StoreError, match="has a control character") as caught:
+        fit(tmp_path / "a.h5ad", tmp_path / "run", label="cell")
+    assert SHOWN in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_with_control_characters_in_a_class_is_refused(tmp_path: Path) -> None:
+    record = {"classes": ["a", ODD], "n_features": 3, "index_base": 1, "dtype": "float64"}
+    save_model(tmp_path / "model", np.zeros((3, 8)), record)
+    with pytest.raises(ModelError, match="has a control character") as caught:
+        load_model(tmp_path / "model")
+    assert SHOWN in str(caught.value)
+
+
+def test_classes_given_to_online_may_hold_no_control_characters(tmp_path: Path) -> None:
+    from streamsvm_converters import TextStream
+
+    (tmp_path / "text").write_text("a 1:1\n")
+    with pytest.raises(InputError, match="has a control character"):
+        TextStream([tmp_path / "text"], classes=["a", ODD])
+    done = streamsvm("online", "text", "--out", "run", "--classes", "a,b\x1b[31m", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "'b\\x1b[31m' has a control character" in done.stderr

@@ -1,0 +1,133 @@
+"""Settings as callers write them: numbers of any library, sizes as text, names nearly right."""
+
+from __future__ import annotations
+
+import fractions
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+from streamsvm_converters import TextStream, convert, read_rows
+
+from streamsvm import fit
+from streamsvm.errors import SettingsError
+from streamsvm.online import online
+from streamsvm.settings import OnlineSettings, Settings
+from streamsvm.text import check_classes, format_size, parse_size, printable
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
+
+
+@pytest.mark.parametrize("whole", [np.int8, np.int64, np.uint32, lambda value: np.array(value)[()]])
+@pytest.mark.parametrize("real", [np.float32, np.float64, fractions.Fraction, int])
+def test_numbers_of_any_library_become_pythons_own(whole: Any, real: Any) -> None:
+    given = Settings(
+        passes=whole(2), seed=whole(5), threads=whole(1), inner_passes=whole(3), block_rows=whole(7),
+        C=real(2), margin=real(1), tol=real(0),
+    )  # fmt: skip
+    same = Settings(passes=2, seed=5, threads=1, inner_passes=3, block_rows=7, C=2.0, margin=1.0, tol=0.0)
+    assert given == same
+    assert json.dumps(vars(given)) == json.dumps(vars(same)).replace('"tol": 0.0', f'"tol": {given.tol}')
+    online = OnlineSettings(C=real(2), hash_bits=whole(8), seed=whole(1))
+    assert json.dumps(vars(online)) == json.dumps(vars(OnlineSettings(C=2.0, hash_bits=8, seed=1)))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("2G", 2 * 1024**3),
+        (" 1.5 gib ", 3 * 1024**3 // 2),
+        ("500M", 500 * 1024**2),
+        ("64kB", 64 * 1024),
+        ("4096", 4096),
+        (4096, 4096),
+        (np.int32(4096), 4096),
+    ],
+)
+def test_memory_is_a_size_in_numbers_or_text(size: Any, expected: int) -> None:
+    assert parse_size(size) == expected
+    assert Settings(memory=size).memory == expected
+
+
+@pytest.mark.parametrize(
+    "size", ["", "2X", "G", "-1", "0", "1e9", "9" * 400, "9999999T", -1, 0, 2.5, None, True]
+)
+def test_what_is_no_size_is_named(size: Any) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"{size!r} is not a size")):
+        parse_size(size)
+
+
+def test_every_reader_takes_sizes_as_text(tmp_path: Path, store: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\na 1:2\n")
+    assert convert([tmp_path / "text"], tmp_path / "b.h5", memory="100M").n == 3
+    rows = read_rows([tmp_path / "text"], classes="ab", n_features=3, index_base=1, memory="10M")
+    assert sum(batch.n_rows for batch, _ in rows) == 3
+    stream = TextStream([tmp_path / "text"], memory="10M")
+    assert stream.record()["memory"] == 10 * 1024**2
+    assert online(stream, tmp_path / "stream").rows == 3
+    assert fit(store, tmp_path / "run", memory="100M", passes=np.int64(1)).passes == 1
+    with pytest.raises(SettingsError, match="'much' is not a size"):
+        convert([tmp_path / "text"], tmp_path / "c.h5", memory="much")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("c", "there is no setting c; did you mean C?"),
+        ("n_passes", "did you mean passes?"),
+        ("inner_pass", "did you mean inner_passes?"),
+        ("Threads", "did you mean threads?"),
+        ("zzz", "there is no setting zzz; there are passes, C, loss,"),
+    ],
+)
+def test_an_unknown_setting_names_the_nearest_one(
+    tmp_path: Path, store: Path, name: str, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        fit(store, tmp_path / "run", **{name: 1})
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_setting_of_a_stream_names_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
+    with pytest.raises(SettingsError, match="there is no setting hashbits; did you mean hash_bits"):
+        online(TextStream([tmp_path / "text"]), tmp_path / "run", hashbits=4)
+
+
+def test_whole_numbers_and_others_are_seconds_between_commits(tmp_path: Path, store: Path) -> None:
+    """60 and 60.0 are the same; blocks are text."""
+    for every, expected in ((3600, 1), (3600.0, 1), ("1", 6), ("1 block", 6)):
+        result = fit(store, tmp_path / "run", force=True, passes=1, block_rows=6, checkpoint_every=every)
+        assert result.checkpoints == expected, every
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "0 B"), (999, "999 B"), (123_456, "123.5 KB"), (2.5e9, "2.5 GB")]
+)
+def test_sizes_are_shown_in_the_unit_that_fits(n: float, text: str) -> None:
+    assert format_size(n) == text
+
+
+@pytest.mark.parametrize(
+    "letter", ["\n", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\u2029", "\u202e", "\u2066"]
+)
+def test_control_characters_are_refused_in_classes_and_shown_escaped(letter: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        check_classes(["good", f"B{letter}cell"], "here", SettingsError)
+    escaped = repr(letter).strip("'")
+    assert f"here: the class 'B{escaped}cell' has a control character" in str(caught.value)
+    assert printable(f"a{letter}b") == f"a{escaped}b"
+
+
+def test_names_of_all_languages_are_no_control_characters() -> None:
+    names = ["naïve B", "T細胞", "κύτταρο", "خلية", "🧫", "a  b", "\u200d", "\u00ad"]
+    check_classes(names, "here", SettingsError)
+    assert [printable(name) for name in names] == names
+    assert printable("\udcff") == "\\udcff"  # of a file name that is not UTF-8
