@@ -112,7 +112,7 @@ def load_model(path: str | Path) -> Model:
     folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
     header = folder / format.MODEL_JSON
     try:
-        record = json.loads(header.read_bytes())
+        record = files.read_record(header, follow=True)
         if not format.is_sealed(record):
             raise ModelError(f"{header} is damaged: its checksum does not match")
         known = format.HASHED_MODEL_VERSION if record.get("hash") else format.MODEL_VERSION
@@ -158,7 +158,7 @@ def _is_sound(record: dict[str, Any]) -> bool:
 def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
     """The coefficients as a read-only map, checked against the model's record."""
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    with path.open("rb") as file:
+    with files.open_file(path, follow=True) as file:
         begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -172,7 +172,7 @@ def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
         raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
     if size == 0:
         return np.zeros(shape, dtype)
-    with path.open("rb") as file:
+    with files.open_file(path, follow=True) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     coef = np.frombuffer(mapped, dtype, shape[0] * shape[1], offset).reshape(shape)
     flat = coef.reshape(-1).view(np.uint8)

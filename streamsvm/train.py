@@ -734,6 +734,7 @@ class _Training:
                 position.pass_seconds = before + max(time.perf_counter() - begin, 0.0)
                 if new is not None:
                     position.log_lengths[this_pass] = new.length
+                    position.log_digests[this_pass] = new.digest
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
                 stopping = self.stop()
                 if self.every.due(1) or stopping:
@@ -875,6 +876,7 @@ class _Training:
             self.ids_dtype,
             self.store.n_classes,
             length=self.position.log_lengths.get(pass_number, 0),
+            digest=self.position.log_digests.get(pass_number, ""),
             write=write,
         )
 
@@ -901,7 +903,7 @@ class _Training:
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""
         check_finite(self.run, record)
-        with self.run.metrics.open("ab") as file:
+        with files.open_file(self.run.metrics, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             self.position.metrics_length = file.tell()
         self.report(record)
