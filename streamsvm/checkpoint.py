@@ -2,8 +2,8 @@
 
 A commit is a folder ``checkpoint/<number>/`` with a manifest, written aside, synced, and renamed in
 last. The logs of duals and of the weights that changed are synced before it and only ever grow, so
-the manifest says all of them by their lengths and digests; it also says of which run it is. The last two commits are kept, and every
-log that either of them needs.
+the manifest says all of them by their lengths and digests; it also says of which run it is. The last
+two commits are kept, and every log that either of them needs.
 """
 
 from __future__ import annotations
@@ -140,9 +140,7 @@ class RunDir:
         numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
         for path in (self.checkpoints, *map(self.commit_path, numbers)):
             if path.is_symlink():
-                raise RunError(
-                    f"{path} is a symbolic link, and links inside a run are not followed; put the folder there"
-                )
+                raise RunError(f"{path} is a symbolic link, which is not followed here; put the folder there")
         return numbers
 
     def commit_path(self, number: int) -> Path:

@@ -97,8 +97,9 @@ def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> Bi
     All that a run folder holds is read and written through this, without `follow`: whoever gave us the
     folder may have put a link there, to a file elsewhere.
     """
-    opened = open(path, mode, opener=lambda name, flags: open_descriptor(name, flags, follow=follow))
-    return cast(BinaryIO, opened)
+    return cast(
+        BinaryIO, open(path, mode, opener=lambda name, flags: open_descriptor(name, flags, follow=follow))
+    )
 
 
 def read_record(path: Path, *, follow: bool = False) -> Any:
