@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import shutil
+import time
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _PIECE = 2**22  # bytes of weights or coefficients that are written or checked at a time
 _HEADER = 2**14  # bytes that the header of an array cannot exceed
+_FILES = (format.MODEL_JSON, format.COEF)
+_LOOKS, _PAUSE = 20, 0.01  # at a model that is exchanged while it is read, and seconds between them
 
 
 def save_model(
@@ -101,7 +104,8 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
 def load_model(path: str | Path) -> Model:
     """Open the model in `path`, a model folder or a run directory with one.
 
-    The coefficients stay on disk, memory-mapped; they are read once to check them.
+    The coefficients stay on disk, memory-mapped; they are read once to check them. If another model takes
+    its place meanwhile, it is that one.
 
     Raises
     ------
@@ -109,6 +113,29 @@ def load_model(path: str | Path) -> Model:
         If there is no model, or it is damaged.
     """
     path = Path(path)
+    for _ in range(_LOOKS):
+        before = _marks(path)
+        try:
+            return _load(path)
+        except ModelError:
+            if _marks(path) == before and not _is_exchanged(path):
+                raise
+            time.sleep(_PAUSE)
+    return _load(path)
+
+
+def _marks(path: Path) -> list[Any]:
+    """What tells a model from the one that takes its place."""
+    return [files.mark(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
+
+
+def _is_exchanged(path: Path) -> bool:
+    """Whether `save_model` is between its two renames."""
+    folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
+    return not folder.exists() and folder.with_name(folder.name + ".old").exists()
+
+
+def _load(path: Path) -> Model:
     folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
     header = folder / format.MODEL_JSON
     try:

@@ -200,6 +200,7 @@ def fit(
     run = RunDir(out)
     with open_store(store, label=asked.label) as opened:
         plan, starts = _plan(opened, asked)
+        valid_fingerprint = _check_valid(opened, asked)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(asked),
@@ -210,8 +211,8 @@ def fit(
                 "n_classes": opened.n_classes,
             },
             "plan": dataclasses.asdict(plan),
+            "valid_fingerprint": valid_fingerprint,
         }
-        _check_valid(opened, asked)
         with claimed(run, force=force):
             check_room(run.path, opened.n_features, opened.n_classes, np.dtype(asked.dtype).itemsize)
             run.write_settings(record)
@@ -312,7 +313,10 @@ def resume(
                 record["settings"]["valid"] = os.path.abspath(valid)
             if record["settings"]["valid"] is not None:
                 _check_there(record["settings"]["valid"], "--valid")
-            _check_valid(opened, Settings(**record["settings"]))
+            found = _check_valid(opened, Settings(**record["settings"]))
+            if valid is None and found != record.get("valid_fingerprint"):
+                raise RunError(_other_valid(record["settings"]["valid"]))
+            record["valid_fingerprint"] = found
             record["store"]["path"] = path
             training = _Training(directory, opened, record, starts, every, report, progress, stop)
             training.find_position()
@@ -398,11 +402,21 @@ def _check_there(path: str, option: str) -> None:
         raise StoreError(f"{path}: nothing is there; bring it back, or say where it is now with {option}")
 
 
-def _check_valid(store: Store, settings: Settings) -> None:
-    """Raise now, not after a pass, if the validation store cannot be used."""
-    if settings.valid is not None:
-        with open_like(settings.valid, settings.label) as held_out:
-            _blocks_to_score(held_out, store, settings)
+def _check_valid(store: Store, settings: Settings) -> str | None:
+    """The fingerprint of the validation store; raise now, not after a pass, if it cannot be used."""
+    if settings.valid is None:
+        return None
+    with open_like(settings.valid, settings.label) as held_out:
+        _blocks_to_score(held_out, store, settings)
+        return held_out.fingerprint
+
+
+def _other_valid(path: str) -> str:
+    return (
+        f"the validation store {path} has changed since the run was begun (its content fingerprint differs): "
+        "accuracies before and after would not compare; bring the old store back, or resume with --valid to "
+        "measure on this one"
+    )
 
 
 def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_bytes: int = 0) -> Blocks:
@@ -535,6 +549,7 @@ class _Training:
         self.store = store
         self.settings = Settings(**record["settings"])
         self.plan = Plan(**record["plan"])
+        self.valid_fingerprint = record.get("valid_fingerprint")
         self.every = every
         self.report = report or (lambda event: None)
         self.progress = progress or (lambda stage, done, total: None)
@@ -858,6 +873,8 @@ class _Training:
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
         with open_like(valid, self.settings.label) as store:
+            if store.fingerprint != self.valid_fingerprint:
+                raise RunError(_other_valid(str(valid)))
             held = self.plan.fixed + self.plan.pool_bytes + self.blocks.held_bytes
             blocks = _blocks_to_score(store, self.store, self.settings, held)
             return self._score(blocks, f"valid {this_pass}")
