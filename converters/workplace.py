@@ -37,6 +37,8 @@ def workplace(out: Path, force: bool) -> Iterator[Path]:
     if not out.parent.is_dir():
         raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
     work = work_folder(out)
+    if work.is_symlink():  # whatever it holds is deleted
+        raise StoreError(f"{work} is a symbolic link, which is not followed here; remove it")
     work.mkdir(exist_ok=True)
     lock = work / LOCK
     lock.touch()

@@ -27,6 +27,7 @@ from streamsvm.errors import RunError
 from streamsvm.kernels import OldDuals, Rare, Weights, kernel, repeats_class
 from streamsvm.rare import RareFeatures
 from streamsvm.simd import LINE
+from streamsvm.state import chained
 
 _MAGIC, _RARE_MAGIC = b"SSVMWGTS", b"SSVMRARE"
 _HEADER = struct.Struct("<8sqqII")  # magic, features, values of each array, CRC of payload, CRC of header
@@ -41,6 +42,7 @@ class _Part(NamedTuple):
     n_features: int
     n_values: int  # or entries
     crc: int
+    header: bytes
 
 
 class ChangeLog:
@@ -51,11 +53,14 @@ class ChangeLog:
     path : Path
     length : int
         Committed bytes: whatever follows them is cut off. 0 begins a new log.
+    digest : str
+        Of the parts in them (see `streamsvm.state.chained`); it goes on as parts are appended.
     """
 
-    def __init__(self, path: Path, length: int = 0) -> None:
+    def __init__(self, path: Path, length: int = 0, digest: str = "") -> None:
         self.path = path
         self.length = length
+        self.digest = digest
 
     @staticmethod
     def size(n_features: int, columns: int, itemsize: int, *, average: bool, lists: bool) -> int:
@@ -72,7 +77,7 @@ class ChangeLog:
         n_features = _most_features(capacity, weights.now.itemsize)
         features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
         values = [np.empty(capacity, array.dtype) for array in arrays]
-        with self.path.open("r+b" if self.length else "wb") as file:
+        with files.open_file(self.path, "r+b" if self.length else "wb") as file:
             file.truncate(self.length)
             file.seek(self.length)
             feature = 0
@@ -101,9 +106,11 @@ class ChangeLog:
         for piece in pieces:
             crc = zlib.crc32(piece, crc)
         header = _HEADER.pack(magic, n, size, crc, 0)[: -_HEADER_CRC.size]
-        file.write(header + _HEADER_CRC.pack(zlib.crc32(header)))
+        header += _HEADER_CRC.pack(zlib.crc32(header))
+        file.write(header)
         for piece in pieces:
             file.write(piece)
+        self.digest = chained(self.digest, header)
         self.length += _HEADER.size + sum(piece.nbytes for piece in pieces)
 
 
@@ -220,19 +227,22 @@ def _are_sets(classes: np.ndarray, sizes: np.ndarray, n_classes: int) -> bool:
     return bool((ids == classes).all()) and not repeats_class(lists, np.zeros(n_classes, np.int64))
 
 
-def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> None:
-    """Raise `RunError` unless the first `length` bytes of a log are whole and undamaged."""
-    if path.stat().st_size < length:
-        raise RunError(f"{path} is cut short: {path.stat().st_size:,} of {length:,} bytes")
+def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> str:
+    """The digest of the first `length` bytes of a log; `RunError` unless they are whole and undamaged."""
+    if (size := files.size(path)) < length:
+        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
+    digest = ""
     for part, payload in _parts(path, length, dtype, n_arrays):
         if zlib.crc32(payload.data) != part.crc:
             raise RunError(f"{path} is damaged: wrong checksum at byte {part.at}")
+        digest = chained(digest, part.header)
+    return digest
 
 
 def _parts(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> Iterator[tuple[_Part, np.ndarray]]:
     """The parts in the first `length` bytes of a log, with their payloads as bytes."""
     at = 0
-    with files.named(path), path.open("rb") as file:
+    with files.named(path), files.open_file(path) as file:
         while at < length:
             header = file.read(_HEADER.size)
             damaged = len(header) < _HEADER.size
@@ -242,7 +252,7 @@ def _parts(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> Iterator[
                     header[: -_HEADER_CRC.size]
                 )
             if not damaged:
-                part = _Part(at + _HEADER.size, magic == _RARE_MAGIC, n_features, n_values, crc)
+                part = _Part(at + _HEADER.size, magic == _RARE_MAGIC, n_features, n_values, crc, header)
                 size = 16 * n_features + n_values * (part.is_rare + n_arrays) * dtype.itemsize
                 damaged = n_features < 0 or n_values < 0 or part.at + size > length
             if damaged:

@@ -2,8 +2,8 @@
 
 A commit is a folder ``checkpoint/<number>/`` with a manifest, written aside, synced, and renamed in
 last. The logs of duals and of the weights that changed are synced before it and only ever grow, so
-the manifest's lengths are all there is to say about them. The last two commits are kept, and every
-log that either of them needs.
+the manifest says all of them by their lengths and digests; it also says of which run it is. The last
+two commits are kept, and every log that either of them needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamsvm.changes import ChangeLog, check_changes, mark_known, size_of_chan
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
 from streamsvm.memory_plan import Plan
-from streamsvm.settings import OnlineSettings, Settings
+from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.state import check_log
 from streamsvm.text import check_local
 
@@ -31,6 +31,10 @@ MOST_LOGS = 3.5  # times the weights, which the logs of two commits take at most
 _COUNTS = ("n_features", "n_classes")
 _ASIDE = "aside"  # a commit being written, or deleted
 _MOST_FILLED = 2**24  # bytes of lost metrics: more is no length that we committed
+_LINE = 2**16  # bytes of a line of metrics, at most
+
+# What `resume` may change in run.json: commits made before still belong to the run.
+_CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid"}, "store": {"path"}}
 
 
 @dataclasses.dataclass
@@ -51,8 +55,10 @@ class Position:
         The report of each pass done.
     metrics_length : int
         Bytes committed in ``metrics.jsonl``.
-    changes_number, changes_length : int
-        The log of changed weights, 0 before there is one, and the bytes committed in it.
+    log_digests : dict of int to str
+        What those bytes are (see `streamsvm.state.chained`).
+    changes_number, changes_length, changes_digest : int, int, str
+        The log of changed weights, 0 before there is one; the bytes committed in it, and what they are.
     seconds : float
         Time spent training so far, and of it, `pass_seconds` in the pass in progress.
     stream : dict, optional
@@ -67,6 +73,8 @@ class Position:
     metrics_length: int = 0
     changes_number: int = 0
     changes_length: int = 0
+    changes_digest: str = ""
+    log_digests: dict[int, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: dict[str, Any] | None = None
@@ -88,6 +96,7 @@ class RunDir:
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
+        self.identity: str | None = None  # of what was asked, once it was read or written
 
     def duals(self, pass_number: int) -> Path:
         return self.path / format.duals_name(pass_number)
@@ -98,7 +107,7 @@ class RunDir:
     def read_settings(self) -> dict[str, Any]:
         """What was asked of this run, checked; `RunError` if there is none or it is damaged."""
         try:
-            record = json.loads(self.settings.read_bytes())
+            record = files.read_record(self.settings)
         except FileNotFoundError:
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
@@ -116,22 +125,37 @@ class RunDir:
             )
         if not _makes_sense(record):
             raise RunError(f"{self.settings} makes no sense, though its checksum fits; fit again")
+        self.identity = identity(record)
         return record
 
     def write_settings(self, record: dict[str, Any]) -> None:
         text = json.dumps(format.sealed(record), indent=2)
         files.write_atomic(self.settings, text.encode() + b"\n")
+        self.identity = identity(record)
 
     def commits(self) -> list[int]:
-        """Numbers of the commits that are there, newest first."""
+        """Numbers of the commits that are there, newest first; `RunError` if one leads out of the run."""
         try:
             names = os.listdir(self.checkpoints)
         except FileNotFoundError:
             return []
-        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        for path in (self.checkpoints, *map(self.commit_path, numbers)):
+            if path.is_symlink():
+                raise RunError(f"{path} is a symbolic link, which is not followed here; put the folder there")
+        return numbers
 
     def commit_path(self, number: int) -> Path:
         return self.checkpoints / f"{number:08d}"
+
+
+def identity(record: dict[str, Any]) -> str:
+    """What tells a run from others: the digest of all of ``run.json`` that does not change as it goes on."""
+    kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
+    for part, names in _CHANGEABLE.items():
+        if isinstance(kept.get(part), dict):
+            kept[part] = {name: value for name, value in kept[part].items() if name not in names}
+    return format.json_digest(kept)
 
 
 def _makes_sense(record: dict[str, Any]) -> bool:
@@ -140,11 +164,12 @@ def _makes_sense(record: dict[str, Any]) -> bool:
         if record.get("kind") == format.ONLINE:
             OnlineSettings(**record["settings"])
             return isinstance(record["input"], dict)
-        Settings(**record["settings"])
         Plan(**record["plan"])
         store = record["store"]
         return (
-            isinstance(store["path"], str)
+            Settings(**record["settings"]).C != AUTO
+            and type(record["C_auto"]) is bool
+            and isinstance(store["path"], str)
             and isinstance(store["fingerprint"], str)
             and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
         )
@@ -168,13 +193,20 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     aside.mkdir()
     record = {
         "version": format.RUN_VERSION,
+        "run": run.identity,
         "weights_shape": list(weights.now.shape),
         **dataclasses.asdict(position),
         "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
+        "log_digests": {str(p): position.log_digests.get(p, "") for p in position.log_lengths},
     }
-    manifest = format.sealed(record)
-    with (aside / format.MANIFEST).open("wb") as file:
-        file.write(json.dumps(manifest).encode())
+    manifest = json.dumps(format.sealed(record)).encode()
+    if len(manifest) > files.MOST_RECORD:
+        raise RunError(
+            f"{run.path}: what a commit says of classes and passes takes {len(manifest):,} bytes, more than "
+            f"the {files.MOST_RECORD:,} that are read again; use shorter labels, or fewer classes"
+        )
+    with files.open_file(aside / format.MANIFEST, "wb") as file:
+        file.write(manifest)
         file.flush()
         os.fsync(file.fileno())
     files.sync_dir(aside)
@@ -207,14 +239,14 @@ def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool)
     anew |= position.changes_number == 0 or position.changes_length > 2 * known
     if anew or 2 * changed > known:
         position.changes_number += 1
-        position.changes_length = 0
+        position.changes_length, position.changes_digest = 0, ""
         mark_known(weights.marks)
         weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
-    log = ChangeLog(run.changes(position.changes_number), position.changes_length)
+    log = ChangeLog(run.changes(position.changes_number), position.changes_length, position.changes_digest)
     before = log.length
     position.changes_length = 2**62  # if this fails, the marks are gone: whoever goes on begins a new log
     log.append(weights)
-    position.changes_length = log.length
+    position.changes_length, position.changes_digest = log.length, log.digest
     return log.length - before
 
 
@@ -236,7 +268,7 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
     needed = {format.duals_name(p) for p in in_use}
     for number in numbers[:_KEPT]:
         try:
-            manifest = json.loads((run.commit_path(number) / format.MANIFEST).read_bytes())
+            manifest = files.read_record(run.commit_path(number) / format.MANIFEST)
             needed.add(format.changes_name(manifest["changes_number"]))
             needed.update(format.duals_name(int(p)) for p in manifest["log_lengths"])
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
@@ -305,12 +337,14 @@ def cut_metrics(run: RunDir, position: Position) -> list[str]:
     """
     size, length = metrics_size(run), position.metrics_length
     if size > length:
-        os.truncate(run.metrics, length)
+        with files.open_file(run.metrics, "r+b") as file:
+            file.truncate(length)
     if size >= length:
         return []
-    with run.metrics.open("a+b") as file:
-        file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
+    with files.open_file(run.metrics, "a+b") as file:
+        begin = max(0, size - _MOST_FILLED - _LINE)  # what is no longer than that ends a line somewhere
+        file.seek(begin)
+        whole = begin + file.read(size - begin).rfind(b"\n") + 1
         file.truncate(whole)
         filled = min(length - whole, _MOST_FILLED)
         position.metrics_length = whole + file.write(b'{"event": "lost"}'.ljust(filled - 1) + b"\n")
@@ -321,7 +355,7 @@ def cut_metrics(run: RunDir, position: Position) -> list[str]:
 def metrics_size(run: RunDir) -> int:
     """Bytes of the metrics; 0 if there are none."""
     try:
-        return run.metrics.stat().st_size
+        return files.size(run.metrics)
     except FileNotFoundError:
         return 0
 
@@ -344,17 +378,20 @@ def read_commit(
     manifest_path = folder / format.MANIFEST
     try:
         with files.named(manifest_path):
-            manifest = json.loads(manifest_path.read_bytes())
+            manifest = files.read_record(manifest_path)
         if not format.is_sealed(manifest):
             raise RunError(f"{manifest_path} is damaged: its checksum does not match")
         if manifest.get("version") != format.RUN_VERSION:
             raise RunError(f"{manifest_path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
+        if manifest["run"] != run.identity:
+            raise RunError(f"{run.settings} is of another run than {manifest_path}; bring its own back")
         found = manifest["weights_shape"]
         if not (_is_shape(found) if shape is None else found == list(shape)):
             raise RunError(f"{manifest_path} belongs to a run of another shape")
         fields = {field.name for field in dataclasses.fields(Position)}
         position = Position(**{key: value for key, value in manifest.items() if key in fields})
         position.log_lengths = {int(p): length for p, length in manifest["log_lengths"].items()}
+        position.log_digests = {int(p): digest for p, digest in manifest["log_digests"].items()}
         if not _is_sound(position):
             raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
         if position.stream is not None and position.stream.get("shape") != found:
@@ -362,9 +399,15 @@ def read_commit(
         if not verify:
             return position
         changes = run.changes(position.changes_number)
-        check_changes(changes, position.changes_length, values_dtype, 1 + average)
+        digest = check_changes(changes, position.changes_length, values_dtype, 1 + average)
+        logs = [(changes, digest, position.changes_digest)]
         for pass_number, length in position.log_lengths.items():
-            check_log(run.duals(pass_number), length, values_dtype, ids_dtype)
+            path = run.duals(pass_number)
+            digest = check_log(path, length, values_dtype, ids_dtype)
+            logs.append((path, digest, position.log_digests[pass_number]))
+        for path, digest, committed in logs:
+            if digest != committed:
+                raise RunError(f"{path} is not the log that {manifest_path} stands on: it is of another run")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise RunError(f"{error.filename} is missing") from None
     except (ValueError, RecursionError):
@@ -384,9 +427,12 @@ def _is_sound(position: Position) -> bool:
     counts += [position.changes_number, position.changes_length]
     counts += position.log_lengths.values()
     seconds = [position.seconds, position.pass_seconds]
+    digests = [position.changes_digest, *position.log_digests.values()]
     return (
         all(type(count) is int and 0 <= count < 2**63 for count in counts)
         and all(type(value) is float for value in [*position.tally, *seconds])
+        and all(isinstance(digest, str) for digest in digests)
+        and position.log_digests.keys() == position.log_lengths.keys()
         and len(position.tally) == N_TALLIES
         and len(position.history) == position.passes_done
         and all(isinstance(record, dict) for record in position.history)

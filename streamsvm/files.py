@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import StreamsvmError
+
+MOST_RECORD = 2**27  # bytes of a JSON record: ours may list millions of classes, and take a fraction of it
 
 _REMEDIES = {
     errno.ENOENT: "check the path",
@@ -47,6 +52,95 @@ def named(path: Path) -> Iterator[None]:
         raise
 
 
+class UnfitFile(OSError):
+    """A file that is there, and is not one that we made: a pipe, a device, a link, or far too large."""
+
+    def __init__(self, path: str | Path, reason: str) -> None:
+        super().__init__(errno.EINVAL, reason, str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> int:
+    """A descriptor of the regular file `path`, as `os.open` gives it; made if `flags` ask for it.
+
+    A pipe in its place would keep us waiting for ever, a device may have no end, and a link leads to a
+    file that is not ours to write. With `follow` the last part of `path` may be a link.
+
+    Raises
+    ------
+    OSError
+        `UnfitFile` if it is anything but a regular file.
+    """
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK) and os.path.islink(path):
+            raise UnfitFile(path, "a symbolic link, which is not followed here; put the file there") from None
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise UnfitFile(path, "not a regular file") from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise UnfitFile(path, "not a regular file")
+    return descriptor
+
+
+def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> BinaryIO:
+    """Open the regular file `path` in a binary `mode`: see `open_descriptor`.
+
+    All that a run folder holds is read and written through this, without `follow`: whoever gave us the
+    folder may have put a link there, to a file elsewhere.
+    """
+    return cast(
+        BinaryIO, open(path, mode, opener=lambda name, flags: open_descriptor(name, flags, follow=follow))
+    )
+
+
+def read_record(path: Path, *, follow: bool = False) -> Any:
+    """What the JSON in the file `path` says.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read; `UnfitFile` if it is no regular file, or larger than `MOST_RECORD`.
+    ValueError, RecursionError
+        If it is not JSON.
+    """
+    with named(path), open_file(path, follow=follow) as file:
+        length = os.fstat(file.fileno()).st_size
+        if length > MOST_RECORD:
+            raise UnfitFile(path, f"{length:,} bytes, where {MOST_RECORD:,} at most are a record")
+        content = file.read(length)
+    return json.loads(content)
+
+
+def size(path: Path) -> int:
+    """Bytes of a regular file, which is no link."""
+    descriptor = open_descriptor(path, os.O_RDONLY)
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def mark(path: Path) -> tuple[int, ...] | None:
+    """What tells one file or folder under this name from another, or from itself before a change.
+
+    None if there is nothing.
+    """
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def sync_dir(path: Path) -> None:
     """Make renames and new names in the folder `path` durable."""
     handle = os.open(path, os.O_RDONLY)
@@ -59,7 +153,7 @@ def sync_dir(path: Path) -> None:
 def sync_tree(path: Path) -> None:
     """Make a file, or every file and folder below `path`, durable."""
     if path.is_file():
-        with path.open("rb") as file:
+        with open_file(path) as file:
             os.fsync(file.fileno())
         return
     for folder, _, names in os.walk(path):
@@ -79,7 +173,7 @@ def make_dir(path: Path) -> None:
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace `path` by `content`: a reader or a crash sees the old file or the new, never a part."""
     aside = path.with_name(path.name + ".tmp")
-    with aside.open("wb") as file:
+    with open_file(aside, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -102,7 +196,7 @@ def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]
     Raises `error` if another process holds it. The file stays: removing it would let two
     processes lock two different files of the same name.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

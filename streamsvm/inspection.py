@@ -11,6 +11,8 @@ import numpy as np
 from streamsvm import files, format
 from streamsvm.errors import RunError, StreamsvmError
 
+_LOOKS = 20  # at a run that another process trains meanwhile, until a commit stays for as long as it is read
+
 
 def inspect(
     path: str | Path,
@@ -76,6 +78,23 @@ def _store(
 
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:
+    """Look at a run until nothing that was missed was deleted, or made anew, meanwhile."""
+    for _ in range(_LOOKS):
+        found, damage, moved = _look(path, verify)
+        if not moved:
+            break
+    else:
+        raise RunError(
+            f"{path}: another process trains this run, and its commits change before they can be checked; "
+            "look again when it has stopped, or let it commit less often (--checkpoint-every)"
+        )
+    if damage and verify:
+        raise RunError("; ".join(damage))
+    return found
+
+
+def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
+    """What there is to say of a run, what is damaged, and whether it changed before there was anything."""
     from streamsvm.checkpoint import RunDir, metrics_size, read_commit
     from streamsvm.kernels import VISITED
     from streamsvm.memory_plan import dual_id_dtype
@@ -83,6 +102,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     from streamsvm.settings import OnlineSettings, Settings
 
     run = RunDir(path)
+    begun = files.mark(run.settings)
     record = run.read_settings()
     online = record.get("kind") == format.ONLINE
     settings: Any = (OnlineSettings if online else Settings)(**record["settings"])
@@ -91,7 +111,10 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
     average = online or settings.average
     commits: list[str] = []
     damage: list[str] = []
+    gone = False
     for number in run.commits():
+        manifest = run.commit_path(number) / format.MANIFEST
+        before = files.mark(manifest)
         try:
             position = read_commit(
                 run, run.commit_path(number), None, dtype, ids_dtype, average, verify=verify
@@ -102,19 +125,21 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
                 commits.append(f"{int(position.tally[VISITED])} rows done")
             else:
                 commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
-        except RunError as error:
-            damage.append(str(error))
-        except OSError as error:
-            damage.append(f"{error.filename} cannot be read: {files.reason(error)}")
+        except (RunError, OSError) as error:
+            if files.mark(manifest) != before:  # a newer commit took its place: no damage
+                gone = True
+            elif isinstance(error, RunError):
+                damage.append(str(error))
+            else:
+                damage.append(f"{error.filename} cannot be read: {files.reason(error)}")
     finished = run.model.exists()
     if finished and verify:
         try:
             load_model(path)
         except StreamsvmError as error:
             damage.append(str(error))
-    if damage and verify:
-        raise RunError("; ".join(damage))
-    return {
+    moved = (gone and not commits) or files.mark(run.settings) != begun
+    found = {
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
         "settings": record["settings"],
@@ -123,6 +148,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
         "model": finished,
         "verified": verify,
     }
+    return found, damage, moved
 
 
 def _model(path: Path) -> dict[str, Any]:

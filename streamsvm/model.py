@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import shutil
+import time
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _PIECE = 2**22  # bytes of weights or coefficients that are written or checked at a time
 _HEADER = 2**14  # bytes that the header of an array cannot exceed
+_FILES = (format.MODEL_JSON, format.COEF)
+_LOOKS, _PAUSE = 20, 0.01  # at a model that is exchanged while it is read, and seconds between them
 
 
 def save_model(
@@ -102,7 +105,8 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
 def load_model(path: str | Path) -> Model:
     """Open the model in `path`, a model folder or a run directory with one.
 
-    The coefficients stay on disk, memory-mapped; they are read once to check them.
+    The coefficients stay on disk, memory-mapped; they are read once to check them. If another model takes
+    its place meanwhile, it is that one.
 
     Raises
     ------
@@ -111,10 +115,33 @@ def load_model(path: str | Path) -> Model:
     """
     path = Path(path)
     check_local(path, ModelError)
+    for _ in range(_LOOKS):
+        before = _marks(path)
+        try:
+            return _load(path)
+        except ModelError:
+            if _marks(path) == before and not _is_exchanged(path):
+                raise
+            time.sleep(_PAUSE)
+    return _load(path)
+
+
+def _marks(path: Path) -> list[Any]:
+    """What tells a model from the one that takes its place."""
+    return [files.mark(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
+
+
+def _is_exchanged(path: Path) -> bool:
+    """Whether `save_model` is between its two renames."""
+    folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
+    return not folder.exists() and folder.with_name(folder.name + ".old").exists()
+
+
+def _load(path: Path) -> Model:
     folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
     header = folder / format.MODEL_JSON
     try:
-        record = json.loads(header.read_bytes())
+        record = files.read_record(header, follow=True)
         if not format.is_sealed(record):
             raise ModelError(f"{header} is damaged: its checksum does not match")
         known = format.HASHED_MODEL_VERSION if record.get("hash") else format.MODEL_VERSION
@@ -161,7 +188,7 @@ def _is_sound(record: dict[str, Any]) -> bool:
 def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
     """The coefficients as a read-only map, checked against the model's record."""
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    with path.open("rb") as file:
+    with files.open_file(path, follow=True) as file:
         begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -175,7 +202,7 @@ def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
         raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
     if size == 0:
         return np.zeros(shape, dtype)
-    with path.open("rb") as file:
+    with files.open_file(path, follow=True) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     coef = np.frombuffer(mapped, dtype, shape[0] * shape[1], offset).reshape(shape)
     flat = coef.reshape(-1).view(np.uint8)

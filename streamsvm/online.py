@@ -577,7 +577,7 @@ class _Learning:
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""
         check_finite(self.run, [self.tally.tolist(), record])
-        with self.run.metrics.open("ab") as file:
+        with files.open_file(self.run.metrics, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             self.position.metrics_length = file.tell()
         self.history.append(record)

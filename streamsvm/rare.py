@@ -149,7 +149,7 @@ class RareFeatures:
     def _grow(self, n_entries: int) -> None:
         dtype = self._entries.dtype
         size = n_entries * self.width * dtype.itemsize
-        with self._path.open("a+b") as file:
+        with files.open_file(self._path, "a+b") as file:
             file.truncate(size)
             mapped = mmap.mmap(file.fileno(), size)
         mapped.madvise(mmap.MADV_RANDOM)
@@ -201,7 +201,8 @@ def _read_rare(path: Path, fingerprint: str, n_features: int) -> np.ndarray | No
     size = _HEADER.size + -(-n_features // 8)
     if not path.exists() or path.stat().st_size != size:
         return None
-    content = path.read_bytes()
+    with files.open_file(path) as file:
+        content = file.read(size)
     bits = content[_HEADER.size :]
     if content[: _HEADER.size] != _HEADER.pack(_MAGIC, n_features, _crc(fingerprint, bits)):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import struct
 import zlib
@@ -33,11 +34,11 @@ def map_array(
         # Begins on a page, as a line of 64 bytes wants it; private, so that it counts as ours.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         return np.frombuffer(memory, dtype).reshape(shape)
-    with path.open("wb" if fresh else "r+b") as file:
+    with files.open_file(path, "wb" if fresh else "r+b") as file:
         file.truncate(size)
     if size == 0:
         return np.zeros(shape, dtype)
-    with path.open("r+b") as file:
+    with files.open_file(path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), size)
     # Rows are visited in no order: reading ahead would fetch megabytes for each of a few hundred
     # bytes, and under a tight limit push out the rows in use.
@@ -64,6 +65,15 @@ class _Part(NamedTuple):
     n_rows: int
     n_entries: int
     crc: int
+    header: bytes
+
+
+def chained(digest: str, header: bytes) -> str:
+    """The digest of a log with one part more; ``""`` is that of a log without parts.
+
+    A header holds the checksums of its payload and of itself, so the digest stands for all of the log.
+    """
+    return hashlib.sha256(bytes.fromhex(digest) + header).hexdigest()
 
 
 def _padded(size: int) -> int:
@@ -81,6 +91,8 @@ class DualLog:
     n_classes : int
     length : int
         Committed bytes: whatever follows them is cut off. 0 begins a new log.
+    digest : str
+        Of the parts in them (see `chained`); it goes on as parts are appended.
     write : bool
         Whether parts will be appended.
     """
@@ -93,22 +105,24 @@ class DualLog:
         n_classes: int,
         *,
         length: int = 0,
+        digest: str = "",
         write: bool,
     ) -> None:
         self.path = path
         self.length = length
+        self.digest = digest
         self._values_dtype = values_dtype
         self._ids_dtype = ids_dtype
         self._n_classes = n_classes
         self._parts: dict[int, list[_Part]] = {}
         self._file = None
         if write:
-            self._file = path.open("r+b" if length else "wb")
+            self._file = files.open_file(path, "r+b" if length else "wb")
             self._file.truncate(length)
             self._file.seek(length)
         self._bytes = np.zeros(0, np.uint8)
         if length and not write:
-            self._bytes = np.asarray(np.memmap(path, np.uint8, "r", shape=(length,)))
+            self._bytes = _mapped(path, length)
             for part in scan_log(path, length, values_dtype, ids_dtype):
                 self._parts.setdefault(part.block, []).append(part)
         self._bytes.flags.writeable = False  # one type for compiled code, with a log and without
@@ -129,6 +143,7 @@ class DualLog:
         for piece in [header, *pieces]:
             self._file.write(piece)
             self.length += memoryview(piece).nbytes
+        self.digest = chained(self.digest, header)
         pool.used[:] = 0
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
@@ -178,10 +193,16 @@ class DualLog:
             self._file.close()
 
 
+def _mapped(path: Path, length: int) -> np.ndarray:
+    """The first `length` bytes of a file, memory-mapped."""
+    with files.open_file(path) as file:
+        return np.asarray(np.memmap(file, np.uint8, "r", shape=(length,)))
+
+
 def scan_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> Iterator[_Part]:
     """The parts in the first `length` bytes of a log, by their headers; `RunError` if one is damaged."""
     at = 0
-    with files.named(path), path.open("rb") as file:
+    with files.named(path), files.open_file(path) as file:
         while at < length:
             file.seek(at)
             header = file.read(_HEADER.size)
@@ -190,7 +211,7 @@ def scan_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtyp
                 magic, block, n_rows, n_entries, crc, header_crc = _HEADER.unpack(header)
                 damaged = magic != _MAGIC or header_crc != zlib.crc32(header[: -_HEADER_CRC.size])
             if not damaged:
-                part = _Part(at + _HEADER.size, block, n_rows, n_entries, crc)
+                part = _Part(at + _HEADER.size, block, n_rows, n_entries, crc, header)
                 at = part.at + _payload(part, values_dtype, ids_dtype)
                 damaged = n_rows < 0 or n_entries < 0 or at > length
             if damaged:
@@ -204,14 +225,17 @@ def check_part(path: Path, log: np.ndarray, part: _Part, values_dtype: np.dtype,
         raise RunError(f"{path} is damaged: wrong checksum in block {part.block} at byte {part.at}")
 
 
-def check_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
-    """Raise `RunError` unless the first `length` bytes of a log are whole and undamaged."""
-    if path.stat().st_size < length:
-        raise RunError(f"{path} is cut short: {path.stat().st_size:,} of {length:,} bytes")
+def check_log(path: Path, length: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> str:
+    """The digest of the first `length` bytes of a log; `RunError` unless they are whole and undamaged."""
+    if (size := files.size(path)) < length:
+        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
+    digest = ""
     if length:
-        log = np.asarray(np.memmap(path, np.uint8, "r", shape=(length,)))
+        log = _mapped(path, length)
         for part in scan_log(path, length, values_dtype, ids_dtype):
             check_part(path, log, part, values_dtype, ids_dtype)
+            digest = chained(digest, part.header)
+    return digest
 
 
 def _payload(part: _Part, values_dtype: np.dtype, ids_dtype: np.dtype) -> int:

@@ -198,6 +198,7 @@ def fit(
     with open_store(store, label=asked.label) as opened:
         asked, chosen = choose_c(opened, asked)
         plan, starts = plan_fit(opened, asked)
+        valid_fingerprint = _check_valid(opened, asked)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(asked),
@@ -209,8 +210,8 @@ def fit(
             },
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
+            "valid_fingerprint": valid_fingerprint,
         }
-        _check_valid(opened, asked)
         with claimed(run, force=force):
             check_room(run.path, opened.n_features, opened.n_classes, np.dtype(asked.dtype).itemsize)
             run.write_settings(record)
@@ -267,7 +268,8 @@ def resume(
     passes : int, optional
         New total number of passes.
     tol : float, optional
-        New tolerance, such as a smaller one for a run that has converged.
+        New tolerance, such as a smaller one for a run that has converged. The exact gap is measured
+        after each pass from here on.
     store : path, optional
         Where the run's store is now, if it was moved; it must be the same store.
     valid : path, optional
@@ -281,7 +283,7 @@ def resume(
         If there is no run, its format is another, the store has changed, every commit is damaged or
         one cannot be read, or passes cannot be added because the run kept no duals.
     SettingsError
-        If a tolerance is given to a run that measures no gap after each pass.
+        If `tol` is below 0.
     """
     every = Interval(checkpoint_every)
     directory = RunDir(run)
@@ -309,12 +311,15 @@ def resume(
             if passes is not None and passes != settings.passes:
                 record = _extended(directory, record, passes)
             if tol is not None:
-                record["settings"]["tol"] = tol
+                record["settings"] |= {"tol": tol, "gap": "pass"}
             if valid is not None:
                 record["settings"]["valid"] = os.path.abspath(valid)
             if record["settings"]["valid"] is not None:
                 _check_there(record["settings"]["valid"], "--valid")
-            _check_valid(opened, Settings(**record["settings"]))
+            found = _check_valid(opened, Settings(**record["settings"]))
+            if valid is None and found != record.get("valid_fingerprint"):
+                raise RunError(_other_valid(record["settings"]["valid"]))
+            record["valid_fingerprint"] = found
             record["store"]["path"] = path
             training = _Training(directory, opened, record, starts, every, report, progress, stop)
             training.find_position()
@@ -327,11 +332,21 @@ def _check_there(path: str, option: str) -> None:
         raise StoreError(f"{path}: nothing is there; bring it back, or say where it is now with {option}")
 
 
-def _check_valid(store: Store, settings: Settings) -> None:
-    """Raise now, not after a pass, if the validation store cannot be used."""
-    if settings.valid is not None:
-        with open_like(settings.valid, settings.label) as held_out:
-            _blocks_to_score(held_out, store, settings)
+def _check_valid(store: Store, settings: Settings) -> str | None:
+    """The fingerprint of the validation store; raise now, not after a pass, if it cannot be used."""
+    if settings.valid is None:
+        return None
+    with open_like(settings.valid, settings.label) as held_out:
+        _blocks_to_score(held_out, store, settings)
+        return held_out.fingerprint
+
+
+def _other_valid(path: str) -> str:
+    return (
+        f"the validation store {path} has changed since the run was begun (its content fingerprint differs): "
+        "accuracies before and after would not compare; bring the old store back, or resume with --valid to "
+        "measure on this one"
+    )
 
 
 def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_bytes: int = 0) -> Blocks:
@@ -420,7 +435,8 @@ class _Training:
         self.store = store
         self.settings = Settings(**record["settings"])
         self.plan = Plan(**record["plan"])
-        self.C_auto = bool(record["C_auto"])
+        self.C_auto = record["C_auto"]
+        self.valid_fingerprint = record.get("valid_fingerprint")
         self.every = every
         self.report = report or (lambda event: None)
         self.progress = progress or (lambda stage, done, total: None)
@@ -555,8 +571,6 @@ class _Training:
     def _is_report(self, record: dict[str, Any]) -> bool:
         """Whether `record` could be what `_end_pass` made: numbers, and those that are used later."""
         used = {"waited_seconds", "peak_memory_bytes"}
-        if self.settings.gap == "pass":
-            used |= {"gap", "average_relative_gap" if self.settings.average else "relative_gap"}
         numbers = {name for name, value in record.items() if isinstance(value, int | float)}
         return (
             used <= numbers
@@ -639,6 +653,7 @@ class _Training:
                 position.pass_seconds = before + max(time.perf_counter() - begin, 0.0)
                 if new is not None:
                     position.log_lengths[this_pass] = new.length
+                    position.log_digests[this_pass] = new.digest
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
                 stopping = self.stop()
                 if self.every.due(1) or stopping:
@@ -774,6 +789,8 @@ class _Training:
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
         with open_like(valid, self.settings.label) as store:
+            if store.fingerprint != self.valid_fingerprint:
+                raise RunError(_other_valid(str(valid)))
             held = self.plan.fixed + self.plan.pool_bytes + self.blocks.held_bytes
             blocks = _blocks_to_score(store, self.store, self.settings, held)
             return self._score(blocks, f"valid {this_pass}")
@@ -781,7 +798,8 @@ class _Training:
     def _converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
         name = "average_relative_gap" if self.settings.average else "relative_gap"
-        return tol is not None and bool(history) and history[-1][name] <= tol
+        gap = history[-1].get(name) if history else None
+        return tol is not None and gap is not None and gap <= tol
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -792,6 +810,7 @@ class _Training:
             self.ids_dtype,
             self.store.n_classes,
             length=self.position.log_lengths.get(pass_number, 0),
+            digest=self.position.log_digests.get(pass_number, ""),
             write=write,
         )
 
@@ -818,7 +837,7 @@ class _Training:
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""
         check_finite(self.run, record)
-        with self.run.metrics.open("ab") as file:
+        with files.open_file(self.run.metrics, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
             self.position.metrics_length = file.tell()
         self.report(record)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,3 +17,17 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("STREAMSVM_DATA names no folder of data sets")
     return Path(folder)
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """Fail instead of waiting for ever, as for a pipe that nobody writes to."""
+
+    def fail(number: int, frame: object) -> None:
+        raise AssertionError("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

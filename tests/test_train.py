@@ -266,6 +266,17 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
     assert model_bytes(tmp_path / "tol") == model_bytes(tmp_path / "below")
 
 
+def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
+    tmp_path: Path, store: Path
+) -> None:
+    asked = {"dtype": "float64", "C": 0.1, "keep_duals": True}
+    fit(store, tmp_path / "run", passes=2, **asked)
+    later = resume(tmp_path / "run", passes=50, tol=1e-2)
+    expected = fit(store, tmp_path / "tol", passes=50, tol=1e-2, **asked)
+    assert (later.status, later.passes) == ("converged", expected.passes)
+    assert model_bytes(tmp_path / "run")["coef.npy"] == model_bytes(tmp_path / "tol")["coef.npy"]
+
+
 def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> None:
     X, labels = make_problem(50, D, K, seed=9, density=0.9)
     held_out = make_store(tmp_path / "valid.h5", X, labels)
@@ -674,11 +685,11 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     newest = commits(stopped)[0]
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(RunError, match="run format 99, this program writes and resumes 3"):
+    with pytest.raises(RunError, match="run format 99, this program writes and resumes 4"):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
-    assert "has format 99, not 3" in resume(stopped).warnings[0]
+    assert "has format 99, not 4" in resume(stopped).warnings[0]
     assert model_bytes(stopped) == expected
 
 

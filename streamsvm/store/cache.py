@@ -40,11 +40,12 @@ def announce(file: Path) -> None:
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     try:
-        descriptor = os.open(file, os.O_RDONLY)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe in its place would keep us
     except OSError:
         return
     try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
     finally:
         os.close(descriptor)
 

@@ -62,14 +62,18 @@ class StoredArray(ABC):
     def read(self, start: int, stop: int) -> np.ndarray:
         """Elements ``start:stop``, freshly allocated; each chunk is decoded once.
 
-        Raises StoreError naming array and chunk when the container cannot give them.
+        Raises StoreError naming array and chunk when the container cannot give them, or if it is no
+        longer the one that was opened.
         """
         if start >= stop:
             return np.empty(0, self.dtype or object)
         try:
-            return self._read(start, stop)
+            values = self._read(start, stop)
         except Exception as error:  # codecs and containers raise types of their own
+            self.container.check_unchanged()
             self._blame(start, stop, error)
+        self.container.check_unchanged()
+        return values
 
     def _blame(self, start: int, stop: int, error: Exception) -> NoReturn:
         """Name the first chunk of the range that fails by itself."""
@@ -115,6 +119,13 @@ class StoredArray(ABC):
     @abstractmethod
     def check_chunks(self) -> None:
         """Raise StoreError naming the first chunk that was never written or is lost."""
+
+    @abstractmethod
+    def expect_chunks(self, digest: str) -> None:
+        """From now on compare each chunk with the checksum that its writer put down for it.
+
+        `digest` is what `Container.write_checksums` gave.
+        """
 
     @abstractmethod
     def layout(self) -> str:
@@ -169,12 +180,28 @@ class Container(ABC):
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         """Write our JSON attribute at the root, replacing an earlier one."""
 
+    def write_checksums(self) -> dict[str, str]:
+        """Put down the checksum of every chunk of every array of numbers, where chunks are files.
+
+        Returns the SHA-256 of what was put down for each array, by its name.
+        """
+        return {}
+
+    @abstractmethod
+    def check_unchanged(self) -> None:
+        """Raise StoreError if another store stands here than was opened, or this one was written to."""
+
     @abstractmethod
     def sync(self) -> None:
         """Make everything written so far durable."""
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+def changed(path: Path, what: str) -> StoreError:
+    """The error of `check_unchanged`."""
+    return StoreError(f"{path}: {what} while it was in use; bring the old one back, or begin anew")
 
 
 def describe(array: StoredArray) -> dict[str, Any]:

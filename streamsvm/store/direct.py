@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from streamsvm.files import open_descriptor
 from streamsvm.store.cache import announce, forget
 
 # One waits for the disk while another decodes; more gain little, and take the kernels' cores.
 THREADS = min(4, os.cpu_count() or 1)
+CHECKSUM = 4  # bytes of crc32c, at the end of a chunk
 AHEAD = 8  # chunks announced to the system before they are read, so that the disk is never idle
 
 Decode = Callable[[np.ndarray, np.ndarray], None]  # bytes of a chunk as stored, elements to fill
@@ -41,6 +43,7 @@ class Readers:
         decode: Decode,
         most: int,
         once: bool,
+        checksums: np.ndarray | None = None,
     ) -> None:
         """Fill `out` with the elements of an array from `start` on.
 
@@ -58,6 +61,9 @@ class Readers:
             Bytes that a chunk can take at most.
         once : bool
             Whether the system shall not keep what was read.
+        checksums : ndarray of uint32, optional
+            What each chunk ends with: its crc32c, as it was written. A chunk with another one is whole, but
+            of another place or store.
 
         Raises
         ------
@@ -71,6 +77,8 @@ class Readers:
             if number + AHEAD < end:
                 announce(folder / str(number + AHEAD))
             payload = self._payload(folder / str(number), most, once)
+            if checksums is not None and payload[-CHECKSUM:].tobytes() != checksums[number].tobytes():
+                raise ValueError("the chunk is damaged, or not the one that was written here")
             low, high = number * chunk, (number + 1) * chunk
             if start <= low and high <= stop:
                 decode(payload, out[low - start : high - start])
@@ -97,7 +105,7 @@ class Readers:
     def _payload(self, file: Path, most: int, once: bool) -> np.ndarray:
         """The bytes of a chunk, valid until this thread reads the next one."""
         try:
-            descriptor = os.open(file, os.O_RDONLY)
+            descriptor = open_descriptor(file, os.O_RDONLY, follow=True)
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
         try:

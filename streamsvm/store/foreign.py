@@ -134,7 +134,9 @@ class ForeignStore(Store):
     @functools.cached_property
     def _names(self) -> StoredArray:
         index = self._container.attrs("obs").get("_index")
-        return self._container.array(f"obs/{index}")
+        array = self._container.array(f"obs/{index}")
+        array.check_held()
+        return array
 
     def _values(self, lo: int, hi: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         data = self._exact(self._read(layout.DATA, lo, hi), lo)

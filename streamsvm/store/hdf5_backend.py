@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from streamsvm import files
 from streamsvm.errors import StoreError
 from streamsvm.store.cache import forget
-from streamsvm.store.container import REMEDY, Container, StoredArray, one_line, system_error
+from streamsvm.store.container import REMEDY, Container, StoredArray, changed, one_line, system_error
 from streamsvm.store.layout import ArraySpec
 
 # From 1.10 on every structure of the file carries a checksum: superblock, object headers, chunk indexes
@@ -72,6 +73,9 @@ class Hdf5Array(StoredArray):
             lost = next((chunk for chunk in range(self.n_chunks) if chunk not in there), 0)
             raise self.fault(lost * self.chunk, "the chunk is missing")
 
+    def expect_chunks(self, digest: str) -> None:
+        """Nothing to do: chunks are no files that could be exchanged."""
+
     def layout(self) -> str:
         plist = self._dataset.id.get_create_plist()
         filters = [str(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())]
@@ -86,11 +90,15 @@ class Hdf5Container(Container):
         self._writes = write
         self._remedy = "could not be written: remove it and try again" if write else REMEDY
         self._file: h5py.File | None = None
+        self._opened: os.stat_result | None = None
         with self.wrapped(""):
             if write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
             else:
+                if not path.is_file():
+                    raise StoreError(f"{path}: not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
+                self._opened = self._status()
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
@@ -111,6 +119,20 @@ class Hdf5Container(Container):
                 reason = "incomplete: its writer has not finished, or was killed"
             raise StoreError(f"{self.path}: {node or 'root'}: {reason} ({self._remedy})") from error
 
+    def _status(self) -> os.stat_result:
+        """Of the file that is open, whatever its name now stands for."""
+        assert self._file is not None
+        return os.fstat(self._file.id.get_vfd_handle())
+
+    def check_unchanged(self) -> None:
+        # A file that takes this one's place is not read: what is open is still the old one.
+        if self._opened is None or self._file is None:
+            return
+        with self.wrapped(""):
+            now = self._status()
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise changed(self.path, "the file was written to")
+
     def _node(self, path: str) -> Any:
         if self._file is None:
             raise StoreError(f"{self.path}: the store is closed")
@@ -118,12 +140,13 @@ class Hdf5Container(Container):
 
     def attrs(self, group: str) -> dict[str, Any]:
         with self.wrapped(group):
-            return {name: _plain(value) for name, value in self._node(group).attrs.items()}
+            attrs = self._node(group).attrs
+            return {name: _attribute(attrs, name) for name in attrs}
 
     def attr(self, group: str, name: str) -> Any:
         with self.wrapped(group):
             attrs = self._node(group).attrs
-            return _plain(attrs[name]) if name in attrs else None
+            return _attribute(attrs, name) if name in attrs else None
 
     def record(self, name: str) -> Any:
         text = self.attr("", name)
@@ -234,6 +257,14 @@ def _storable(value: Any) -> Any:
         text = all(isinstance(item, str) for item in value)
         return np.array(value, dtype=h5py.string_dtype() if text else np.int64)
     return value
+
+
+def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:
+    """An attribute, unless it claims more bytes than any record has."""
+    size = attrs.get_id(name).get_storage_size()
+    if size > files.MOST_RECORD:
+        raise ValueError(f"attribute {name!r} takes {size:,} bytes, {files.MOST_RECORD:,} at most are read")
+    return _plain(attrs[name])
 
 
 def _plain(value: Any) -> Any:

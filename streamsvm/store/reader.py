@@ -321,13 +321,14 @@ def _open_native(container: Container, record: Any, label: str | None) -> Store:
         raise StoreError(f"{path}: a streamsvm store has one label column, {layout.LABEL!r}; omit {label!r}")
 
     n, d, nnz, k = (_count(path, record, key) for key in ("n", "d", "nnz", "n_classes"))
-    listed = record.get("arrays")
+    listed, checksums = record.get("arrays"), record.get("chunk_checksums", {})
     if (
         version != format.STORE_VERSION
         or record.get("complete") is not True
         or record.get("dtype") not in ("float32", "float64")
         or record.get("index_base") not in (None, 0, 1)
         or not 1 <= _count(path, record, "chunk_nnz") <= layout.MAX_CHUNK
+        or not isinstance(checksums, dict)
     ):
         raise StoreError(f"{path}: the store's record makes no sense ({REMEDY})")
     dtype = np.dtype(record["dtype"])
@@ -348,6 +349,8 @@ def _open_native(container: Container, record: Any, label: str | None) -> Store:
             raise StoreError(f"{path}: array {name} has chunks above 2**27 elements or its length ({REMEDY})")
         array.check_held()
         array.check_chunks()
+        if name in checksums:
+            array.expect_chunks(str(checksums[name]))
         arrays[name] = array
     texts = arrays[layout.CATEGORIES]
     classes: list[str] = []
@@ -357,7 +360,9 @@ def _open_native(container: Container, record: Any, label: str | None) -> Store:
         raise arrays[layout.CATEGORIES].fault(0, "the class names are not the recorded ones")
     if layout.fingerprint(n, d, dtype, classes, digests) != record.get("fingerprint"):
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({REMEDY})")
-    meta = {key: value for key, value in record.items() if key not in ("arrays", "checksum")}
+    meta = {
+        key: value for key, value in record.items() if key not in ("arrays", "chunk_checksums", "checksum")
+    }
     store = Store(
         container,
         arrays,

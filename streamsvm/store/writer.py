@@ -117,7 +117,10 @@ class StoreWriter:
             "codec": codec,
         }
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        if clash := {*self._record, "fingerprint", "arrays", "complete", "checksum"} & extra.keys():
+        if (
+            clash := {*self._record, "fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
+            & extra.keys()
+        ):
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)
 
@@ -250,6 +253,7 @@ class StoreWriter:
         digests = {name: column.finish() for name, column in self._columns.items()}
         self._crew.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
+        checksums = container.write_checksums()
         container.sync()
 
         content = layout.fingerprint(self.n_rows, self.n_features, self.dtype, self.classes, digests)
@@ -257,6 +261,8 @@ class StoreWriter:
             name: {**describe(container.array(name)), "sha256": digest} for name, digest in digests.items()
         }
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
+        if checksums:
+            record["chunk_checksums"] = checksums
         container.set_record(format.STORE_ATTR, format.sealed(record))
         self.close()
         return content

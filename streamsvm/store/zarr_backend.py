@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import hashlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,11 +22,12 @@ from zarr.storage import LocalStore
 
 from streamsvm import files, format
 from streamsvm.errors import StoreError
-from streamsvm.store.container import REMEDY, SMALL, Container, StoredArray, one_line
-from streamsvm.store.direct import Decode, Readers
+from streamsvm.store.container import REMEDY, SMALL, Container, StoredArray, changed, one_line
+from streamsvm.store.direct import CHECKSUM, Decode, Readers
 from streamsvm.store.layout import ArraySpec
 
-METADATA = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
+CHECKSUMS = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
+NO_CHUNKS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
 
 # Format 2 names its codecs freely, and one of numcodecs' is pickle, which executes what it reads.
 SAFE_V2_CODECS = {
@@ -54,7 +56,6 @@ CODECS: dict[str, list[BloscCodec]] = {
     "none": [],
 }
 
-CHECKSUM = 4  # bytes of crc32c, at the end of a chunk
 BLOSC_HEADER = 16  # also what Blosc takes more than its input, at most
 
 
@@ -72,6 +73,7 @@ class ZarrArray(StoredArray):
         self._array = array
         self._raw = raw
         self._decode = _decoder_of_ours(raw)
+        self._checksums: np.ndarray | None = None
         codecs = [codec["name"] for codec in raw.get("codecs") or []]  # of format 3; else:
         codecs = codecs or [codec["id"] for codec in [raw.get("compressor")] if codec]
         self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
@@ -81,7 +83,9 @@ class ZarrArray(StoredArray):
             out = np.empty(stop - start, self.dtype)
             most = self.chunk * out.itemsize + BLOSC_HEADER + CHECKSUM
             folder = self.container.path / self.name / "c"
-            self.container.readers.fill(out, start, self.chunk, folder, self._decode, most, self.outgrows)
+            self.container.readers.fill(
+                out, start, self.chunk, folder, self._decode, most, self.outgrows, self._checksums
+            )
             return out
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             self._check_claim(chunk)
@@ -104,7 +108,7 @@ class ZarrArray(StoredArray):
         file = self._chunk_file(chunk)
         if claim is None or not file.is_file():
             return
-        with file.open("rb") as opened:
+        with files.open_file(file, follow=True) as opened:
             claimed = claim(opened.read(CLAIM_BYTES))
         if self.dtype is not None:
             most = self.chunk * self.dtype.itemsize
@@ -121,7 +125,8 @@ class ZarrArray(StoredArray):
         file = self._chunk_file(chunk)
         if not file.is_file():
             return
-        payload = file.read_bytes()
+        with files.open_file(file, follow=True) as opened:
+            payload = opened.read()
         for codec in reversed(self._byte_codecs()):
             payload = (
                 payload[:-4] if codec == "crc32c" else numcodecs.get_codec({"id": codec}).decode(payload)
@@ -142,11 +147,15 @@ class ZarrArray(StoredArray):
         return others
 
     def _files(self) -> Iterator[int]:
-        """The size of each chunk file (or shard)."""
+        """The size of each chunk file (or shard); zarr would wait for ever for a pipe in its place."""
         for folder, _, names in os.walk(self.container.path / self.name):
             for name in names:
-                if name not in METADATA:
-                    yield os.stat(os.path.join(folder, name)).st_size
+                if name not in NO_CHUNKS:
+                    file = os.path.join(folder, name)
+                    found = os.stat(file)
+                    if not stat.S_ISREG(found.st_mode):
+                        raise files.UnfitFile(file, "not a regular file")
+                    yield found.st_size
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
@@ -160,6 +169,20 @@ class ZarrArray(StoredArray):
             for chunk in range(self.n_chunks):
                 if not (folder / str(chunk)).is_file():
                     raise self.fault(chunk * self.chunk, "the chunk is missing")
+
+    def expect_chunks(self, digest: str) -> None:
+        file = self.container.path / self.name / CHECKSUMS
+        size = 4 * self.n_chunks
+        with self.container.wrapped(self.name):
+            try:
+                with files.open_file(file, follow=True) as opened:
+                    content = opened.read(size) if os.fstat(opened.fileno()).st_size == size else b""
+            except FileNotFoundError:
+                raise StoreError(f"{file}: the checksums of the chunks are missing ({REMEDY})") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise StoreError(f"{file}: not the checksums that the store's record speaks of ({REMEDY})")
+        self._checksums = np.frombuffer(content, "<u4")
+        self.container.unwatch(self.name)
 
     def layout(self) -> str:
         # From the file and not from zarr's objects, whose representation may change between versions.
@@ -215,6 +238,7 @@ class _ChunkWriter:
     def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codecs: list[BloscCodec]) -> None:
         assert spec.dtype is not None
         self._folder, self._spec, self._chunk = folder, spec, chunk
+        self.checksums = np.zeros(-(-spec.length // chunk), "<u4")
         self._blosc = None
         for codec in codecs:
             shuffle = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}[codec.shuffle.value]
@@ -233,7 +257,8 @@ class _ChunkWriter:
         payload: Any = whole.view(np.uint8) if self._blosc is None else self._blosc.encode(whole)
         with open(self._folder / str(number), "wb") as file:
             file.write(payload)
-            file.write(google_crc32c.value(bytes(payload)).to_bytes(CHECKSUM, "little"))
+            self.checksums[number] = google_crc32c.value(bytes(payload))
+            file.write(self.checksums[number].tobytes())
 
 
 class ZarrContainer(Container):
@@ -246,6 +271,8 @@ class ZarrContainer(Container):
         self._open: dict[str, _ChunkWriter] = {}
         self.readers = Readers()
         self._version: Literal[2, 3] = 3
+        self._held: int | None = None  # the root's metadata: while it is open, its inode is not used again
+        self._watched: dict[Path, tuple[int, ...] | None] = {}
         if write:
             with self.wrapped(""):
                 zarr.create_group(self._store, zarr_format=3, overwrite=False)
@@ -253,6 +280,10 @@ class ZarrContainer(Container):
             if not (path / ".zgroup").is_file():
                 raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
             self._version = 2
+        if not write:
+            with self.wrapped(""):
+                self._held = files.open_descriptor(self._root, os.O_RDONLY, follow=True)
+                self._opened = os.fstat(self._held)
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
@@ -268,7 +299,7 @@ class ZarrContainer(Container):
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
-            content = json.loads((self.path / path / name).read_bytes())
+            content = files.read_record(self.path / path / name, follow=True)
             if not isinstance(content, dict):
                 raise StoreError(f"{self.path}: {path or 'root'}: {name} is no JSON object ({REMEDY})")
             return content
@@ -277,7 +308,7 @@ class ZarrContainer(Container):
         if self._version == 3:
             attributes = self._json(group, "zarr.json").get("attributes", {})
             return attributes if isinstance(attributes, dict) else {}
-        return self._json(group, ".zattrs") if (self.path / group / ".zattrs").is_file() else {}
+        return self._json(group, ".zattrs") if (self.path / group / ".zattrs").exists() else {}
 
     def attr(self, group: str, name: str) -> Any:
         return self.attrs(group).get(name)
@@ -302,11 +333,13 @@ class ZarrContainer(Container):
         raw = self._json(path, "zarr.json" if self._version == 3 else ".zarray")
         with self.wrapped(path):
             if self._version == 2:
+                self.attrs(path)  # which zarr reads, too: it must be a file, and of a sensible size
                 used = [*(raw.get("filters") or []), *([raw["compressor"]] if raw.get("compressor") else [])]
                 if unknown := {str(codec.get("id")) for codec in used} - SAFE_V2_CODECS:
                     raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
             with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
                 array = zarr.open_array(self._store, path=path, mode="r", zarr_format=self._version)
+            self._watch(path)
             return ZarrArray(self, path, array, raw)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
@@ -357,6 +390,45 @@ class ZarrContainer(Container):
             with self.wrapped(path):
                 self._open[path].write(start, values)
 
+    def write_checksums(self) -> dict[str, str]:
+        digests = {}
+        for path, writer in self._open.items():
+            content = writer.checksums.tobytes()
+            with self.wrapped(path), open(self.path / path / CHECKSUMS, "wb") as file:
+                file.write(content)
+            digests[path] = hashlib.sha256(content).hexdigest()
+        return digests
+
+    @property
+    def _root(self) -> Path:
+        return self.path / ("zarr.json" if self._version == 3 else ".zgroup")
+
+    def _watch(self, path: str) -> None:
+        """Notice if chunks of the array `path` are exchanged: that changes their folder."""
+        for folder in (self.path / path, self.path / path / "c"):
+            self._watched[folder] = files.mark(folder)
+
+    def unwatch(self, path: str) -> None:
+        """Each chunk is checked by itself."""
+        for folder in (self.path / path, self.path / path / "c"):
+            del self._watched[folder]
+
+    def check_unchanged(self) -> None:
+        if self._held is None:
+            return
+        with self.wrapped(""):
+            try:
+                found = os.stat(self._root)
+            except (FileNotFoundError, NotADirectoryError):
+                raise changed(self.path, "the store was removed or replaced") from None
+            if not os.path.samestat(found, self._opened):
+                raise changed(self.path, "the store was replaced by another")
+            held = os.fstat(self._held)
+            if (held.st_size, held.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns) or any(
+                files.mark(folder) != before for folder, before in self._watched.items()
+            ):
+                raise changed(self.path, "the store was written to")
+
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
             zarr.open_group(self._store, mode="r+", zarr_format=3).attrs[name] = value
@@ -370,4 +442,7 @@ class ZarrContainer(Container):
 
     def close(self) -> None:
         self.readers.close()
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
         self._store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from streamsvm import format
 from streamsvm.rows import Rows
 from streamsvm.store import StoreWriter, store_kind
 
@@ -37,6 +39,17 @@ class Problem:
             for start, stop in pairwise(edges):
                 writer.append(self.rows(start, stop), self.names[start:stop])
             return writer.finish()
+
+
+def without_checksums(path: Path) -> Path:
+    """The Zarr store at `path` as it was written before chunks had their checksums put down."""
+    root = json.loads((path / "zarr.json").read_text())
+    record = root["attributes"][format.STORE_ATTR]
+    for name in record.pop("chunk_checksums"):
+        (path / name / "crc32c").unlink()
+    root["attributes"][format.STORE_ATTR] = format.sealed(record)
+    (path / "zarr.json").write_text(json.dumps(root))
+    return path
 
 
 def make_problem(n: int = 90, d: int = 40, density: float = 0.2, dtype: str = "f4", seed: int = 0) -> Problem:

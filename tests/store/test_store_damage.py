@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from store_problems import Problem, make_problem
+from store_problems import Problem, make_problem, without_checksums
 
 from streamsvm import format
 from streamsvm.errors import StoreError
@@ -130,7 +130,7 @@ def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, probl
     """A decoder that left elements unset would hand out what was in memory before."""
     path = tmp_path / "a.zarr"
     problem.write(path, codec=codec)
-    chunk = path / "X/data/c/1"
+    chunk = without_checksums(path) / "X/data/c/1"
     content = spoil(chunk.read_bytes()[:-4])
     chunk.write_bytes(content + google_crc32c.value(content).to_bytes(4, "little"))
     with open_store(path) as store, pytest.raises(StoreError, match=f"array X/data, chunk 1: {reason}"):
@@ -165,7 +165,7 @@ def test_verify_reports_progress_over_all_arrays(problem: Problem, stored: Path)
 def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stored: Path):
     """Someone rewrote a value with the container's own tools, which renewed the checksum."""
     if stored.suffix == ".zarr":
-        zarr.open_group(stored, mode="r+")["X/data"][7] = 123.0
+        zarr.open_group(without_checksums(stored), mode="r+")["X/data"][7] = 123.0
     else:
         with h5py.File(stored, "r+") as file:
             file["X/data"][7] = 123.0
@@ -194,7 +194,7 @@ def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, eleme
         array[element] = array[element + 1] if value is None else value
 
     if stored.suffix == ".zarr":
-        spoil(zarr.open_group(stored, mode="r+")[name])
+        spoil(zarr.open_group(without_checksums(stored), mode="r+")[name])
     else:
         with h5py.File(stored, "r+") as file:
             spoil(file[name])
@@ -368,6 +368,9 @@ def test_exchanged_arrays(problem: Problem, tmp_path):
     shutil.copytree(
         tmp_path / "b.zarr/obs/label/codes", tmp_path / "a.zarr/obs/label/codes", dirs_exist_ok=True
     )
+    with pytest.raises(StoreError, match="codes/crc32c: not the checksums that the store's record"):
+        open_store(tmp_path / "a.zarr")
+    without_checksums(tmp_path / "a.zarr")
     with open_store(tmp_path / "a.zarr") as store, pytest.raises(StoreError, match="array obs/label/codes"):
         store.verify()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from fuzz.workplace import allowed, folder
@@ -53,17 +54,24 @@ def _guarded(rows: int, columns: int, dtype: np.dtype) -> tuple[np.ndarray, np.n
 
 
 def with_checksums(log: bytes, value_size: int) -> bytes:
-    """Headers begin where the one before says that its part ends, and get the checksums that fit."""
-    found, at = bytearray(log), 0
-    while at + 32 <= len(found):
-        n_features, n_values = struct.unpack_from("<qq", found, at + 8)
-        end = at + 32 + 16 * n_features + value_size * n_values
+    """The log with the checksums that fit."""
+    found = bytearray(log)
+    for at, end in parts(log, value_size):
         struct.pack_into("<I", found, at + 24, zlib.crc32(found[at + 32 : max(end, at + 32)]))
         struct.pack_into("<I", found, at + 28, zlib.crc32(found[at : at + 28]))
+    return bytes(found)
+
+
+def parts(log: bytes, value_size: int) -> Iterator[tuple[int, int]]:
+    """Where parts begin and end: each begins where the one before says that it ends."""
+    at = 0
+    while at + 32 <= len(log):
+        n_features, n_values = struct.unpack_from("<qq", log, at + 8)
+        end = at + 32 + 16 * n_features + value_size * n_values
+        yield at, end
         if not at < end < 2**40:
             break
         at = end
-    return bytes(found)
 
 
 @functools.cache

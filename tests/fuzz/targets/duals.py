@@ -6,8 +6,10 @@ The first bytes choose the number of classes and which checksums are made right 
 from __future__ import annotations
 
 import functools
+import hashlib
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from fuzz.workplace import allowed, folder
@@ -57,18 +59,34 @@ def _check_segment(old, k: int) -> None:
 
 
 def with_checksums(log: bytes, id_size: int, value_size: int) -> bytes:
-    """Headers begin where the one before says that its part ends, and get the checksums that fit."""
-    found, at = bytearray(log), 0
-    while at + 40 <= len(found):
-        n_rows, n_entries = struct.unpack_from("<qq", found, at + 16)
-        sizes = (4 * n_rows, 4 * n_rows, id_size * n_entries, value_size * n_entries)
-        end = at + 40 + sum(-(-size // 8) * 8 for size in sizes)
+    """The log with the checksums that fit."""
+    found = bytearray(log)
+    for at, end in parts(log, id_size, value_size):
         struct.pack_into("<I", found, at + 32, zlib.crc32(found[at + 40 : max(end, at + 40)]))
         struct.pack_into("<I", found, at + 36, zlib.crc32(found[at : at + 36]))
+    return bytes(found)
+
+
+def parts(log: bytes, id_size: int, value_size: int) -> Iterator[tuple[int, int]]:
+    """Where parts begin and end: each begins where the one before says that it ends."""
+    at = 0
+    while at + 40 <= len(log):
+        n_rows, n_entries = struct.unpack_from("<qq", log, at + 16)
+        sizes = (4 * n_rows, 4 * n_rows, id_size * n_entries, value_size * n_entries)
+        end = at + 40 + sum(-(-size // 8) * 8 for size in sizes)
+        yield at, end
         if not at < end < 2**40:
             break
         at = end
-    return bytes(found)
+
+
+def digest(log: bytes, ends: Iterator[tuple[int, int]], header: int, length: int) -> str:
+    """What a manifest says of the first `length` bytes of a log whose parts are at `ends`."""
+    found = b""
+    for at, _ in ends:
+        if at < length:
+            found = hashlib.sha256(found + log[at : at + header]).digest()
+    return found.hex()
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
 from streamsvm import Settings, fit, format, resume
+from streamsvm.checkpoint import identity
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.inspection import inspect
 from streamsvm.store import open_store
@@ -62,21 +63,38 @@ def _is_short(files: dict[str, bytes]) -> bool:
 
 
 def _seal(files: dict[str, bytes], flags: int) -> None:
-    for name, content in files.items():
-        if not name.endswith(".json"):
-            continue
-        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
-            record = json.loads(content)
-            if flags & PLAN and name == format.RUN_JSON:
-                record["plan"] = _fitting_plan(record["settings"]) or record["plan"]
-            files[name] = json.dumps(format.sealed(record)).encode()
+    with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        record = json.loads(files[format.RUN_JSON])
+        if flags & PLAN:
+            record["plan"] = _fitting_plan(record["settings"]) or record["plan"]
+        files[format.RUN_JSON] = json.dumps(format.sealed(record)).encode()
+    width = 8 if b'"average": true' in files.get(format.RUN_JSON, b"") else 4
     if flags & CRC:
         for name in files:
             if name.startswith("duals-"):
                 files[name] = duals.with_checksums(files[name], 1, 4)
             if name.startswith("changes-"):
-                average = b'"average": true' in files.get("run.json", b"")
-                files[name] = changes.with_checksums(files[name], 8 if average else 4)
+                files[name] = changes.with_checksums(files[name], width)
+    seal_commits(files, width)
+
+
+def seal_commits(files: dict[str, bytes], width: int) -> None:
+    """Let manifests name the run and the logs that are there; `width` is the bytes of a changed weight."""
+    for name, content in files.items():
+        if name == format.RUN_JSON or not name.endswith(".json"):
+            continue
+        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
+            record = json.loads(content)
+            with contextlib.suppress(Exception):
+                record["run"] = identity(json.loads(files[format.RUN_JSON]))
+                log = files[format.changes_name(record["changes_number"])]
+                ends = changes.parts(log, width)
+                record["changes_digest"] = duals.digest(log, ends, 32, record["changes_length"])
+                for number, length in record["log_lengths"].items():
+                    log = files[format.duals_name(int(number))]
+                    digest = duals.digest(log, duals.parts(log, 1, 4), 40, length)
+                    record["log_digests"][number] = digest
+            files[name] = json.dumps(format.sealed(record)).encode()
 
 
 def _fitting_plan(settings: dict[str, Any]) -> dict[str, Any] | None:
