@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 
 from streamsvm import Model, fit, format, load_model, open_store
-from streamsvm.errors import ModelError, StoreError
-from streamsvm.model import save_model
+from streamsvm.errors import ModelError, PlanError, StoreError
+from streamsvm.model import check_room, save_model
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]
@@ -267,3 +269,11 @@ def test_a_fitted_model_says_where_it_comes_from(tmp_path: Path) -> None:
     scores = X.astype(float) @ model.coef_
     np.testing.assert_allclose(model.decision_function(X), scores, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
+
+
+def test_room_is_told_in_the_unit_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as 0.0 GB."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2_500_000))
+    check_room(tmp_path, 1000, 10, 4)
+    with pytest.raises(PlanError, match=r"takes 4\.0 MB, and .* has 2\.5 MB of disk left"):
+        check_room(tmp_path, 1000, 1000, 4)
