@@ -21,7 +21,7 @@ import numpy as np
 from streamsvm import files, format
 from streamsvm.changes import restore
 from streamsvm.checkpoint import Position, RunDir, check_finite, commit, recover
-from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StreamsvmError
+from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError, StreamsvmError
 from streamsvm.growth import HORIZON, GrowingWeights
 from streamsvm.hashing import hash_rows
 from streamsvm.kernels import (
@@ -193,6 +193,11 @@ def online(
     asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
     _check_classes(stream)
+    if asked.hash_bits is not None and stream.index_base != 0:
+        raise SettingsError(
+            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
+            f"{stream.index_base} changes them; leave it 0"
+        )
     run = RunDir(out)
     record = {
         "version": format.RUN_VERSION,
@@ -603,13 +608,12 @@ class _Learning:
         """What the model says of itself: nothing that differs between equal passes."""
         settings = dataclasses.asdict(self.settings)
         bits, seed = settings.pop("hash_bits"), settings.pop("seed")
-        hashed = {"version": format.HASHED_MODEL_VERSION, "hash": {"bits": bits, "seed": seed}}
         return {
             "classes": [self.classes[code] for code in order],
             "n_features": self.weights.n_features,
             "index_base": self.stream.index_base,
             **settings,
-            **({} if bits is None else hashed),
+            **({} if bits is None else {"hash": {"bits": bits, "seed": seed}}),
             "average": True,
             "passes": 1,
             "rows": self.visited,

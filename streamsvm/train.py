@@ -413,6 +413,8 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_byt
         index_base=store.index_base,
         dtype=np.dtype(settings.dtype),
         memory=settings.memory - held_bytes,
+        feature_names=store.feature_names(),
+        model="the training data",
     )
 
 
@@ -610,7 +612,10 @@ class _Training:
             now = Spread(self.rare, now, 1, self.store.n_features)
             lag = Spread(self.rare, lag, 2, self.store.n_features) if self.settings.average else None
         marks = self.weights.marks if self.rare is None and len(self.weights.marks) else None
-        save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks)
+        save_model(
+            self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks,
+            names=self.store.feature_names(),
+        )  # fmt: skip
 
     def _map(self) -> Weights:
         """The weights as of the last commit, in memory or over new files."""

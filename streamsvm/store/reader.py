@@ -21,7 +21,7 @@ from streamsvm.store.container import REMEDY, Container, StoredArray, describe, 
 Progress = Callable[[int, int], None]
 
 
-def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Store:
+def open_store(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Store:
     """Open a store for reading.
 
     Parameters
@@ -31,6 +31,9 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
     label : str, optional
         The categorical column of ``obs`` that holds the classes, for AnnData that streamsvm did not
         write. A store of ours has just one, ``"label"``.
+    labelled : bool
+        Whether labels are read from such AnnData; if not, it needs none, has no classes, and all label
+        codes are -1.
 
     Returns
     -------
@@ -60,7 +63,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
-            return _open_native(container, record, label)
+            return _open_native(container, record, label if labelled else None)
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData (the root says neither); "
@@ -68,7 +71,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
             )
         from streamsvm.store.foreign import open_foreign
 
-        return open_foreign(container, label)
+        return open_foreign(container, label, labelled)
     except BaseException:
         container.close()
         raise
@@ -213,6 +216,13 @@ class Store:
         if len(names) and names.min() < 0:
             raise self._arrays[layout.NAMES].fault(start + int(np.argmin(names)), "a row number is below 0")
         return names
+
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, read anew; None if they have none but their numbers, as in stores of ours.
+
+        Raises `FeatureError` if a name occurs twice.
+        """
+        return None
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read every chunk of every array, and compare the content with the fingerprint.
