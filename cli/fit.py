@@ -16,6 +16,7 @@ from streamsvm_cli.console import (
     Table,
     count,
     format_size,
+    fraction,
     size_of_data,
     stop_on_signals,
 )
@@ -118,6 +119,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["warning"]:
         console.say(plan["warning"])
+    if plan["order_warning"]:
+        console.warn(plan["order_warning"])
 
 
 class Reporter(Table):
@@ -144,7 +147,7 @@ class Reporter(Table):
             print_plan(self.console, event)
         elif event["event"] == "rows" and event["rows"] >= 100:
             self.console.say(
-                f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"
+                f"  {event['rows']:>12,} rows, progressive accuracy {fraction(event['progressive_accuracy'])}"
             )
         elif event["event"] == "pass":
             self.line(event)
@@ -161,9 +164,7 @@ def finish(console: Console, result: Any) -> None:
         line += f", relative gap {result.relative_gap:.2e}"
         if result.average is not None:
             line += f" (of the averaged weights {result.average['relative_gap']:.2e})"
-    if result.progressive_accuracy is not None:
-        line += f", progressive accuracy {result.progressive_accuracy:.4f}"
-    console.say(line)
+    console.say(f"{line}, progressive accuracy {fraction(result.progressive_accuracy)}")
     console.say(
         f"{count(result.checkpoints, 'checkpoint')} of {format_size(result.checkpoint_bytes)} in all "
         f"in {result.checkpoint_seconds:.2f} s, "

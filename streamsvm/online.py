@@ -36,6 +36,7 @@ from streamsvm.kernels import (
     is_compiled,
     padded_classes,
 )
+from streamsvm.label_order import STREAM_WARNING, LabelGroups
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
 from streamsvm.rows import Rows
@@ -103,9 +104,10 @@ class OnlineResult:
         Whether the stream ended, or could not be drawn any further; then the model is that of the
         rows before.
     rows, classes, features : int
-    progressive_accuracy : float
+    progressive_accuracy : float or None
         Of the rows, each predicted by the weights before it; the first row of a class counts as wrong.
-    recent_accuracy : float
+        None where the order of the labels makes it no estimate, as a warning says.
+    recent_accuracy : float or None
         The same since the last line of the report.
     rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
     checkpoint_bytes
@@ -125,8 +127,8 @@ class OnlineResult:
     rows: int
     classes: int
     features: int
-    progressive_accuracy: float
-    recent_accuracy: float
+    progressive_accuracy: float | None
+    recent_accuracy: float | None
     rows_per_second: float
     waited_fraction: float
     seconds: float
@@ -295,6 +297,7 @@ class _Learning:
         self.checkpoint_seconds = 0.0
         self.checkpoint_bytes = 0
         self.waited = 0.0
+        self.told = False  # of the order of the labels
         self.history: list[dict[str, Any]] = []
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -311,6 +314,7 @@ class _Learning:
             self.classes = list(self.stream.classes or ())
             self.place: dict[str, Any] | None = None
             self.marked = [0, 0]  # rows and correct ones at the last line of the report
+            self.groups = LabelGroups()
             self.ended = False
             shape = 0, 0
         else:
@@ -367,6 +371,7 @@ class _Learning:
             and isinstance(marked, list)
             and len(marked) == 2
             and all(type(n) is int for n in marked)
+            and LabelGroups.is_state(state.get("label_groups"), len(classes))
             and isinstance(state.get("place"), dict)
             and all(0 <= position.tally[each] < 2**53 for each in (VISITED, CORRECT, CLOCK))
         )
@@ -374,6 +379,7 @@ class _Learning:
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; begin anew")
         self.position, self.classes, self.marked = position, classes, marked
         self.place, self.ended = state["place"], bool(state.get("ended"))
+        self.groups = LabelGroups(state["label_groups"])
         return shape[0], shape[1]
 
     def _compile(self) -> None:
@@ -476,6 +482,7 @@ class _Learning:
             seen = rows.indices[rows.indptr[at] : rows.indptr[end]]
             if len(seen):
                 self.width = max(self.width, int(seen.max()) + 1)
+            self.groups.add(rows.labels[at:end])
             at = end
             if self.visited.bit_count() == 1:
                 self._mark()
@@ -528,6 +535,7 @@ class _Learning:
             "classes": self.classes,
             "shape": list(used.now.shape),
             "marked": self.marked,
+            "label_groups": self.groups.state.tolist(),
             "ended": self.ended,
         }
         if self.run.metrics.exists():
@@ -584,6 +592,9 @@ class _Learning:
 
     def _mark(self) -> None:
         """Report how it goes."""
+        if self.groups.alike and not self.told:
+            self.told = True
+            self.report({"event": "warning", "warning": STREAM_WARNING})
         record = {"event": "rows", **self._figures()}
         self.marked = [self.visited, int(self.tally[CORRECT])]
         self._log(record)
@@ -593,10 +604,12 @@ class _Learning:
         seconds = self.before + time.perf_counter() - self.begin
         accuracy = correct / max(rows, 1)
         since = rows - self.marked[0]
+        recent = (correct - self.marked[1]) / since if since else accuracy
+        grouped = self.groups.alike
         return {
             "rows": rows,
-            "progressive_accuracy": accuracy,
-            "recent_accuracy": (correct - self.marked[1]) / since if since else accuracy,
+            "progressive_accuracy": None if grouped else accuracy,
+            "recent_accuracy": None if grouped else recent,
             "classes": len(self.classes),
             "features": self.width,
             "empty_rows": int(self.tally[EMPTY]),
@@ -625,6 +638,8 @@ class _Learning:
         if self.history:  # the last line says it, of the time before the model was written too
             figures = {name: self.history[-1][name] for name in figures}
         odd = self.stream.warnings(self.classes) if self.stream.classes is None else []
+        if self.groups.alike:
+            odd.append(STREAM_WARNING)
         return OnlineResult(
             status=status,
             **figures,

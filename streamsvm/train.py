@@ -38,6 +38,7 @@ from streamsvm.kernels import (
     permutation,
     sum_of_squares,
 )
+from streamsvm.label_order import block_warning
 from streamsvm.losses import get_loss
 from streamsvm.model import check_room, save_model
 from streamsvm.objective import Scoring, gap_record, score_blocks
@@ -91,7 +92,8 @@ class FitResult:
         If the model is an average: dual, primal, gap, relative_gap, accuracy and valid_accuracy of
         it, as far as they were measured. What stands above is that of the last iterate.
     progressive_accuracy : float or None
-        Of the first pass, each row predicted before it was learned from.
+        Of the first pass, each row predicted before it was learned from; None where the order of the
+        labels makes it no estimate, as a warning says.
     rows_per_second : float
         In the training of all passes.
     waited_fraction : float
@@ -112,7 +114,8 @@ class FitResult:
     history : list of dict
         The report of each pass.
     warnings : list of str
-        What went wrong and was repaired, such as a damaged commit passed over on resuming.
+        What went wrong and was repaired, such as a damaged commit passed over on resuming, and what
+        makes a worse model than there could be, such as rows sorted by label.
     """
 
     status: str
@@ -235,7 +238,8 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
         rows, features, classes, nnz, blocks, planned_bytes; weights_bytes (as a matrix) and
         weights_in_memory; lists, whether rare features have lists instead, and lists_bytes, what these
         take of planned_bytes; log_bytes, which weights and their log of changes take on disk at most;
-        warning, None or what is slow about it; and the settings.
+        warning, None or what is slow about it; order_warning, None or what is wrong with the order of
+        the labels; and the settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
@@ -458,6 +462,7 @@ def _describe(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) 
         "lists_bytes": _lists_bytes(store, settings),
         "log_bytes": int(MOST_LOGS * size) + (0 if in_memory else size),
         "warning": _warning(store, settings, plan),
+        "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
 
@@ -550,7 +555,9 @@ class _Training:
         self.rare: RareFeatures | None = None
         self.in_memory = _are_resident(store, self.settings)
         self.peak = private_memory()
-        self.report(_describe(store, self.settings, self.plan, starts))
+        described = _describe(store, self.settings, self.plan, starts)
+        self.order_warning: str | None = described["order_warning"]
+        self.report(described)
         if _has_lists(store, self.settings):
             self.rare = RareFeatures(
                 run.rare,
@@ -917,7 +924,7 @@ class _Training:
         visited = int(tally[VISITED])
         return {
             "rows": visited,
-            "progressive_accuracy": float(tally[CORRECT]) / max(visited, 1),
+            "progressive_accuracy": None if self.order_warning else float(tally[CORRECT]) / max(visited, 1),
             "empty_rows": int(tally[EMPTY]),
         }
 
@@ -967,5 +974,5 @@ class _Training:
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,
-            warnings=self.warnings,
+            warnings=self.warnings + ([self.order_warning] if self.order_warning else []),
         )
