@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 STREAM_WARNING = (
     "the rows come in groups of alike labels: the model may be much worse than one of shuffled rows, and "
-    "there is no progressive accuracy, which would say nothing of new data; shuffle the input first, or fit "
+    "there is no progressive accuracy, as it would say nothing of new data; shuffle the input first, or fit "
     "a store that `streamsvm convert` has shuffled"
 )
 _LIMIT = 0.2
 _DEVIATIONS = 15  # from what random order gives, in its standard deviations: few rows may be so by chance
 _STREAM_GROUP = 32  # rows: runs of a few alike labels do not matter to it, longer ones do
+_STREAM_FEWEST = 8  # groups: the first few rows of a stream are no reason to complain
 _PIECE = 2**18  # labels read at a time
 
 
@@ -38,6 +39,8 @@ class LabelGroups:
         To go on from.
     size : int
         Rows a group. The last ones count when they make a group.
+    fewest : int
+        With fewer groups nothing is said.
 
     Attributes
     ----------
@@ -46,8 +49,9 @@ class LabelGroups:
         and those of the group begun.
     """
 
-    def __init__(self, state: Any = (), size: int = _STREAM_GROUP) -> None:
+    def __init__(self, state: Any = (), size: int = _STREAM_GROUP, fewest: int = _STREAM_FEWEST) -> None:
         self.size = size
+        self.fewest = fewest
         self.state = np.array(state, np.float64).reshape(3, -1)
 
     @staticmethod
@@ -92,7 +96,7 @@ class LabelGroups:
         squares, counts, _ = self.state[:, self.state[1] > 0]
         n, k = counts.sum(), len(counts)
         n_groups = n // self.size
-        if min(k, n_groups) < 2:
+        if k < 2 or n_groups < self.fewest:
             return 0.0
         freedom = (k - 1) * (n_groups - 1)
         excess = (squares / counts).sum() / self.size - 1 - freedom / (n - 1)  # of chi-squared, over n
@@ -111,9 +115,8 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
     """What to say of a store whose blocks hold other labels each, if they do; reads the labels alone."""
     if store.shuffled or n_blocks < 2:
         return None
-    groups = LabelGroups(
-        size=store.n_rows // n_blocks
-    )  # of one size, for a short last block would weigh too much
+    # Of one size, for a short last block would weigh too much.
+    groups = LabelGroups(size=store.n_rows // n_blocks, fewest=2)
     for start in range(0, store.n_rows, _PIECE):
         groups.add(store.labels(start, min(start + _PIECE, store.n_rows)))
     if not groups.alike:
@@ -121,7 +124,7 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
     return (
         f"the rows of {store.path} are not shuffled, and its {n_blocks:,} blocks hold different labels "
         f"(Cramér's V is {groups.association:.2f}, in random order 0): the model may be much worse than one "
-        "of shuffled rows, and there is no progressive accuracy, which would say nothing of new data; shuffle "
-        "the rows (`streamsvm convert` does, without --no-shuffle; in Python: "
+        "of shuffled rows, and there is no progressive accuracy, as it would say nothing of new data; "
+        "shuffle the rows (`streamsvm convert` does, without --no-shuffle; in Python: "
         "adata[numpy.random.permutation(adata.n_obs)]), or give a --memory that holds them in one block"
     )

@@ -465,7 +465,7 @@ class _Learning:
             codes, at_first = np.unique(rows.labels, return_index=True)
             firsts = at_first[np.searchsorted(codes, len(self.classes)) :].tolist()
         order, old = np.arange(rows.n_rows), self.no_duals.segment(0, rows.n_rows)
-        at = 0
+        at = counted = 0
         while at < rows.n_rows:
             end = min(rows.n_rows, at + (1 << self.visited.bit_length()) - self.visited)
             if firsts and firsts[0] == at:
@@ -482,8 +482,10 @@ class _Learning:
             seen = rows.indices[rows.indptr[at] : rows.indptr[end]]
             if len(seen):
                 self.width = max(self.width, int(seen.max()) + 1)
-            self.groups.add(rows.labels[at:end])
             at = end
+            if self.visited.bit_count() == 1 or at == rows.n_rows:
+                self.groups.add(rows.labels[counted:at])
+                counted = at
             if self.visited.bit_count() == 1:
                 self._mark()
 
