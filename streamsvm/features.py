@@ -25,7 +25,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     if len(set(names)) < len(names):
         twice = [name for name, times in Counter(names).items() if times > 1]
         raise FeatureError(
-            f"{where}: {len(twice):,} names of features occur more than once ({_first(twice)}); "
+            f"{where}: names that several features share: {len(twice):,} ({_first(twice)}); "
             "give each feature a name of its own, such as the ID of a gene instead of its symbol"
         )
     return names

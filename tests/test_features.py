@@ -54,7 +54,7 @@ def test_numbers_of_columns_are_no_names() -> None:
 
 
 def test_names_that_occur_twice_are_refused() -> None:
-    with pytest.raises(FeatureError, match=r"data: 2 names of features occur more than once \('b', 'c'\)"):
+    with pytest.raises(FeatureError, match=r"data: names that several features share: 2 \('b', 'c'\)"):
         feature_names("abbccd", "data")
 
 
