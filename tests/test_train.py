@@ -673,7 +673,7 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     newest = commits(stopped)[0]
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(RunError, match="run format 99, this program writes and resumes 3"):
+    with pytest.raises(RunError, match="run format 99, this program writes and resumes 4"):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
