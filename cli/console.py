@@ -61,6 +61,10 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
 
 
+def fraction(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
 def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
     numbers = {"row": rows, "feature": features, "class": classes, "non-zero": nnz}
     return ", ".join(count(n, noun) for noun, n in numbers.items())
@@ -84,6 +88,7 @@ class Console:
         self._json = json
         self._bar: Any = None
         self._stage = ""
+        self._warned: set[str] = set()
 
     def say(self, line: str = "") -> None:
         """One line for people, whatever names from outside are in it."""
@@ -92,7 +97,10 @@ class Console:
             print(printable(line), flush=True)
 
     def warn(self, line: str) -> None:
-        """One line on stderr, whoever reads the rest."""
+        """One line on stderr, whoever reads the rest; the same line once."""
+        if line in self._warned:
+            return
+        self._warned.add(line)
         self._close()
         complain(line)
 
@@ -157,6 +165,8 @@ class Table:
             self.console.say("compiling kernels; this happens once on a machine")
         elif event["event"] == "ready" and event["seconds"] > 2:
             self.console.say(f"kernels compiled in {event['seconds']:.0f} s")
+        elif event["event"] == "warning":
+            self.console.warn(event["warning"])
 
     def line(self, event: dict[str, Any]) -> None:
         """One line of the table, below its heading."""

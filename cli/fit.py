@@ -16,6 +16,7 @@ from streamsvm_cli.console import (
     Quiet,
     Table,
     count,
+    fraction,
     size_of_data,
     stop_on_signals,
     wrong_usage,
@@ -128,6 +129,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["warning"]:
         console.say(plan["warning"])
+    if plan["order_warning"]:
+        console.warn(plan["order_warning"])
 
 
 def _place(plan: dict[str, Any]) -> str:
@@ -165,7 +168,7 @@ class Reporter(Table):
             self.console.say(f"C {event['C']:.6g}" + ", chosen from the data" * event["C_auto"])
         elif event["event"] == "rows" and event["rows"] >= 100:
             self.console.say(
-                f"  {event['rows']:>12,} rows, progressive accuracy {event['progressive_accuracy']:.4f}"
+                f"  {event['rows']:>12,} rows, progressive accuracy {fraction(event['progressive_accuracy'])}"
             )
         elif event["event"] == "pass":
             self.line(event)
@@ -182,9 +185,7 @@ def finish(console: Console, result: Any) -> None:
         line += f", relative gap {result.relative_gap:.2e}"
         if result.average is not None:
             line += f" (of the averaged weights {result.average['relative_gap']:.2e})"
-    if result.progressive_accuracy is not None:
-        line += f", progressive accuracy {result.progressive_accuracy:.4f}"
-    console.say(line)
+    console.say(f"{line}, progressive accuracy {fraction(result.progressive_accuracy)}")
     console.say(
         f"{count(result.checkpoints, 'checkpoint')} of {format_size(result.checkpoint_bytes)} in all "
         f"in {result.checkpoint_seconds:.2f} s, "

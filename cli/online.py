@@ -18,6 +18,7 @@ from streamsvm_cli.console import (
     Quiet,
     Table,
     count,
+    fraction,
     stop_on_signals,
     tell_what_was_met,
     wrong_usage,
@@ -205,7 +206,7 @@ def finish(console: Console, result: Any) -> None:
         console.say(f"  {count(result.empty_rows, 'row')} {told}")
     console.say(
         f"{result.status}: {count(result.rows, 'row')} in {result.seconds:.2f} s, "
-        f"C {result.C:.6g}, progressive accuracy {result.progressive_accuracy:.4f}"
+        f"progressive accuracy {fraction(result.progressive_accuracy)}"
     )
     console.say(
         f"{count(result.checkpoints, 'checkpoint')} in {result.checkpoint_seconds:.2f} s, "

@@ -31,7 +31,7 @@ def predict(
     top_k: Annotated[int, typer.Option(min=1, help="The best so many labels, tab-separated.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Each label followed by its score.")] = False,
     memory: Memory = "256M",  # type: ignore[assignment]
-    label: Annotated[str | None, typer.Option(help="Label column of obs, for foreign AnnData.")] = None,
+    label: Annotated[str | None, typer.Option(help="Not needed: labels are not looked at.")] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -97,7 +97,7 @@ def batches(
     if str(data) != "-" and is_store(data):
         from streamsvm import open_store
 
-        store = stack.enter_context(open_store(data, label=label))
+        store = stack.enter_context(open_store(data, label=label, labelled=labelled))
         yield from model.batches(store, memory, share=2, labelled=labelled)
         return
     from streamsvm_converters import read_rows

@@ -31,6 +31,21 @@ class ModelError(StreamsvmError):
     """A model folder that is missing, damaged, or does not fit the data."""
 
 
+class FeatureError(StreamsvmError):
+    """Data whose features cannot be matched with those of the model by their names.
+
+    Attributes
+    ----------
+    missing, unknown : int
+        How many of the model's the data lacks, and how many the data has beside them.
+    """
+
+    def __init__(self, message: str, *, missing: int = 0, unknown: int = 0) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.unknown = unknown
+
+
 class Interrupted(StreamsvmError):
     """Training stopped on request, after a commit from which `resume` continues."""
 

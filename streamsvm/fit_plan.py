@@ -13,6 +13,7 @@ from streamsvm.changes import ChangeLog
 from streamsvm.checkpoint import MOST_LOGS
 from streamsvm.errors import PlanError, StoreError
 from streamsvm.kernels import padded_classes
+from streamsvm.label_order import block_warning
 from streamsvm.memory_plan import (
     INTERPRETER,
     SMALL_BLOCK,
@@ -145,6 +146,7 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         "lists_bytes": RareFeatures.size(store.n_features) if plan.lists else 0,
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(settings, plan, both, in_files),
+        "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
 

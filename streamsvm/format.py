@@ -52,11 +52,13 @@ def changes_name(number: int) -> str:
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 1
-HASHED_MODEL_VERSION = 2  # whose features are hashed, which a reader of version 1 would not do
+MODEL_VERSION = 3
+# Version 1 knows neither hashed features nor names of features, version 2 is a hashed model without names.
+MODEL_VERSIONS = (1, 2, MODEL_VERSION)
 MODEL = "model"
 MODEL_JSON = "model.json"
 COEF = "coef.npy"
+FEATURES = "features.json"  # their names, where they have any
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them

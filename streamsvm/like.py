@@ -25,6 +25,8 @@ class Like:
         Of the text that the data comes from, if it does.
     hash : dict or None
         ``bits`` and ``seed`` of a model that hashes its features: to it data may have any.
+    named : bool
+        Whether the features have names, which LIBSVM text cannot give.
     """
 
     path: Path
@@ -32,9 +34,18 @@ class Like:
     n_features: int
     index_base: int | None
     hash: dict[str, Any] | None = None
+    named: bool = False
 
     def base(self, asked: int | None) -> int:
-        """The index base; `InputError` if `asked` contradicts it, or neither says one."""
+        """The index base of text that shall have these features.
+
+        `InputError` if `asked` contradicts it, neither says one, or features have names.
+        """
+        if self.named:
+            raise InputError(
+                f"the features of {self.path} have names, and those of LIBSVM text have numbers; convert "
+                "without --like, or predict on AnnData that names its features"
+            )
         base = asked if self.index_base is None else self.index_base
         if base is None:
             raise InputError(f"{self.path} does not record an index base; give --index-base 0 or 1")
@@ -49,8 +60,11 @@ def read_like(path: str | Path) -> Like:
     if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
         from streamsvm.model import load_model
 
-        record = load_model(path).record
-        return Like(path, record["classes"], record["n_features"], record["index_base"], record.get("hash"))
+        model = load_model(path)
+        record, named = model.record, model.feature_names_in_ is not None
+        return Like(
+            path, record["classes"], record["n_features"], record["index_base"], record.get("hash"), named
+        )
     from streamsvm.store import open_store
 
     with open_store(path) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import mmap
@@ -10,7 +11,7 @@ import shutil
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.errors import ModelError, PlanError
+from streamsvm.features import feature_names, match_features, sort_rows
 from streamsvm.rows import Rows
 from streamsvm.settings import MOST_BITS
 from streamsvm.text import check_classes, check_local, format_size
@@ -40,6 +42,7 @@ def save_model(
     lagging: float = 0.0,
     columns: np.ndarray | None = None,
     marks: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
 ) -> None:
     """Write ``model.json`` and ``coef.npy`` into `folder`, replacing a model that is there.
 
@@ -53,6 +56,8 @@ def save_model(
         The column of each class, where they do not stand in the order of ``record["classes"]``.
     marks : ndarray, shape (n_features, 2), optional
         Zero for features whose weights are zero, which are then not read: they may be holes of a file.
+    names : sequence of str, optional
+        Of the features, for ``features.json``.
     record : dict
         What the model is; equal records and weights give equal bytes.
     """
@@ -80,6 +85,8 @@ def save_model(
                 piece[moved] -= weights.dtype.type(lagging) * lag[rows, :][:, kept]
             crc = zlib.crc32(piece.data, crc)
             file.write(piece.data)
+    if names is not None:
+        record = {**record, **_write_names(aside / format.FEATURES, names)}
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, "coef_crc32": crc})
     (aside / format.MODEL_JSON).write_text(json.dumps(sealed, indent=1) + "\n")
     files.sync_tree(aside)
@@ -89,6 +96,26 @@ def save_model(
     os.rename(aside, folder)
     files.sync_dir(folder.parent)
     files.remove(old)
+
+
+def _write_names(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Write the names of the features; what the model's record says of them."""
+    text = json.dumps(list(names), separators=(",", ":")).encode()
+    path.write_bytes(text)
+    return {"features_sha256": hashlib.sha256(text).hexdigest()}
+
+
+def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
+    """The names of the features, checked against the model's record; None if they have none."""
+    if "features_sha256" not in record:
+        return None
+    text = path.read_bytes()
+    if hashlib.sha256(text).hexdigest() != record["features_sha256"]:
+        raise ModelError(f"{path} is damaged: its checksum does not match")
+    names = json.loads(text)
+    if not (format.are_labels(names) and len(set(names)) == len(names) == record["n_features"]):
+        raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
+    return names
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
@@ -144,13 +171,16 @@ def _load(path: Path) -> Model:
         record = files.read_record(header, follow=True)
         if not format.is_sealed(record):
             raise ModelError(f"{header} is damaged: its checksum does not match")
-        known = format.HASHED_MODEL_VERSION if record.get("hash") else format.MODEL_VERSION
-        if record["version"] != known:
-            raise ModelError(f"{header} has model format {record['version']}, not {known}")
+        if record["version"] not in format.MODEL_VERSIONS:
+            raise ModelError(
+                f"{header} has model format {record['version']}, and this program reads up to "
+                f"{format.MODEL_VERSION}; update streamsvm"
+            )
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
         check_classes(record["classes"], header, ModelError)
         coef = _map_coef(folder / format.COEF, record)
+        names = _read_names(folder / format.FEATURES, record)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
             raise ModelError(f"{path} has no finished model yet: `streamsvm resume {path}`") from None
@@ -163,7 +193,7 @@ def _load(path: Path) -> Model:
         raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {files.reason(error)}") from None
-    return Model(coef, record)
+    return Model(coef, record, names)
 
 
 def _is_sound(record: dict[str, Any]) -> bool:
@@ -225,14 +255,19 @@ class Model:
     classes_ : ndarray of str, shape (n_classes,)
         The labels as they stood in the training data.
     n_features : int
+    feature_names_in_ : ndarray of str objects, shape (n_features,), or None
+        Names of the features, if they had any in training: new data is matched by them.
     record : dict
         All that ``model.json`` says. If it has a ``hash``, features are those of `hashed` rows.
     """
 
-    def __init__(self, coef: np.ndarray, record: dict[str, Any]) -> None:
+    def __init__(
+        self, coef: np.ndarray, record: dict[str, Any], feature_names: Sequence[str] | None = None
+    ) -> None:
         self.coef_ = coef
         self.classes_ = np.array(record["classes"], dtype=str)
         self.n_features = coef.shape[0]
+        self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
         self.record = record
 
     def batches(
@@ -241,9 +276,18 @@ class Model:
         """The rows of a store in its order, some at a time within `memory` bytes, ready to score.
 
         Or within one of `share` equal parts of `memory`; messages speak of the whole.
-        Labels are in this model's codes, -1 where it does not know them. Raises `StoreError` if the
-        store has features that the model lacks, or counts them differently, or, if `labelled`, none
-        of its labels is known; `ModelError` if the model hashes features that the store does not number.
+        Labels are in this model's codes, -1 where it does not know them. Columns are matched with the
+        model's features by name, in any order, and by position where neither side has names.
+
+        Raises
+        ------
+        FeatureError
+            If only one side names its features, or they are not the same names.
+        StoreError
+            If the store, without names, has features that the model lacks, or counts them differently;
+            or, if `labelled`, none of its labels is known.
+        ModelError
+            If the model hashes features that the store does not number.
         """
         from streamsvm.stream import ReadAhead, blocks_to_score
 
@@ -265,6 +309,7 @@ class Model:
             memory=memory,
             share=share,
             labelled=labelled,
+            feature_names=self.feature_names_in_,
         )
         for rows in ReadAhead()(blocks.read, range(len(blocks))):
             yield self.hashed(rows._replace(indices=rows.indices + shift) if shift else rows)
@@ -308,7 +353,12 @@ class Model:
 
         Parameters
         ----------
-        X : array_like or scipy sparse matrix or array, shape (n, n_features)
+        X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
+            Column j is the model's feature j: in LIBSVM text the one with the number j + index_base.
+            Where columns have names (the columns of a DataFrame, ``var_names`` of AnnData), they are
+            matched with the model's names, in any order. To a model that hashes features, `X` may
+            have any number of columns, and column j is the feature with the number j in the text:
+            what scikit-learn's ``load_svmlight_file(..., zero_based=True)`` gives.
 
         Returns
         -------
@@ -317,35 +367,93 @@ class Model:
         Raises
         ------
         ModelError
-            If `X` has another number of features.
+            If `X` has another number of features, or a value or a score is not finite (in the model's
+            dtype): says which row and column.
+        FeatureError
+            If the columns' names are not the model's names, or only `X` has names.
+
+        Warns
+        -----
+        UserWarning
+            If only the model has names: columns are then taken to be in its order.
         """
         rows = self._rows(X)
         result = np.empty((rows.n_rows, len(self.classes_)), self.coef_.dtype)
-        for begin, scores in self.scores(rows):
+        for begin, scores in self._finite_scores(rows):
             result[begin : begin + len(scores)] = scores
         return result
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (str, shape (n,)) of the rows of `X`; of equal scores the first class wins."""
+        """Labels (str, shape (n,)) of the rows of `X`; of equal scores the first class wins.
+
+        `X`, errors and warnings as in `decision_function`.
+        """
         rows = self._rows(X)
         best = np.empty(rows.n_rows, np.int64)
-        for begin, scores in self.scores(rows):
+        for begin, scores in self._finite_scores(rows):
             best[begin : begin + len(scores)] = scores.argmax(axis=1)
         return self.classes_[best]
 
+    def _finite_scores(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
+        for begin, scores in self.scores(rows):
+            finite = np.isfinite(scores).all(axis=1)
+            if not finite.all():
+                row = begin + int(np.argmin(finite))
+                raise ModelError(f"row {row} of X: a score is beyond {scores.dtype}; scale the values down")
+            yield begin, scores
+
     def _rows(self, X: Any) -> Rows:
+        """The rows of `X`, their columns those of `coef_`."""
         import scipy.sparse
 
-        X = scipy.sparse.csr_array(X)
-        if X.shape[1] != self.n_features:
-            raise ModelError(f"the data has {X.shape[1]} features, the model {self.n_features}")
-        if not X.has_canonical_format:
-            X = X.copy()  # the caller's arrays stay as they are
-            X.sum_duplicates()
-        return Rows(
-            np.ascontiguousarray(X.data, self.coef_.dtype),
-            np.ascontiguousarray(X.indices, format.index_dtype(self.n_features)),
-            X.indptr.astype(np.int64),
-            np.full(X.shape[0], format.UNSEEN_LABEL, format.LABEL_DTYPE),
-            np.zeros(X.shape[0]),
-        )
+        matrix, names = _unlabelled(X)
+        columns = self._columns(names)
+        matrix = scipy.sparse.csr_array(matrix)
+        if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+            raise ModelError(
+                f"X has {matrix.ndim} axes and values of type {matrix.dtype}; give a matrix of numbers, "
+                "rows by features"
+            )
+        if matrix.shape[1] != self.n_features and not self.is_hashed:
+            raise ModelError(f"the data has {matrix.shape[1]} features, the model {self.n_features}")
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()  # the caller's arrays stay as they are
+            matrix.sum_duplicates()
+        with np.errstate(over="ignore"):
+            data = np.ascontiguousarray(matrix.data, self.coef_.dtype)
+        finite = np.isfinite(data)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            row, column = int(np.searchsorted(matrix.indptr, at, "right")) - 1, matrix.indices[at]
+            raise ModelError(
+                f"X, row {row}, column {column}: {matrix.data[at]} is not finite as {data.dtype}; "
+                "drop or replace such values"
+            )
+        indptr = matrix.indptr.astype(np.int64)
+        if columns is not None:
+            data, indices = sort_rows(data.copy(), columns[matrix.indices], indptr, self.n_features)
+        else:
+            numbered = np.int64 if self.is_hashed else format.index_dtype(self.n_features)
+            indices = np.ascontiguousarray(matrix.indices, numbered)
+        labels = np.full(len(indptr) - 1, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+        return self.hashed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
+
+    def _columns(self, names: list[str] | None) -> np.ndarray | None:
+        """The model's columns of those of an X with these names, unless they are the same."""
+        if names is None and self.feature_names_in_ is not None:
+            warnings.warn(
+                "X does not name its features, and the model does: its columns are taken to be in the order "
+                "of the model's feature_names_in_",
+                stacklevel=4,
+            )
+            return None
+        return match_features(names, self.feature_names_in_, "X")
+
+
+def _unlabelled(X: Any) -> tuple[Any, list[str] | None]:
+    """The matrix of an AnnData or a DataFrame, and the names of its columns; of anything else, X itself."""
+    if hasattr(X, "var_names") and hasattr(X, "X"):
+        return X.X, feature_names(X.var_names, "X")
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        return X.to_numpy(), feature_names(X.columns, "X")
+    return X, None

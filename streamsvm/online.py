@@ -22,7 +22,7 @@ from streamsvm import files, format
 from streamsvm.auto_c import c_for
 from streamsvm.changes import restore
 from streamsvm.checkpoint import Position, RunDir, check_finite, commit, recover
-from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StreamsvmError
+from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError, StreamsvmError
 from streamsvm.growth import HORIZON, GrowingWeights
 from streamsvm.hashing import hash_rows
 from streamsvm.kernels import (
@@ -37,6 +37,7 @@ from streamsvm.kernels import (
     is_compiled,
     padded_classes,
 )
+from streamsvm.label_order import STREAM_WARNING, LabelGroups
 from streamsvm.losses import get_loss
 from streamsvm.memory_plan import private_memory
 from streamsvm.model import save_model
@@ -107,9 +108,10 @@ class OnlineResult:
     C : float
         That trained the rows, from the first 1,000 of them on.
     rows, classes, features : int
-    progressive_accuracy : float
+    progressive_accuracy : float or None
         Of the rows, each predicted by the weights before it; the first row of a class counts as wrong.
-    recent_accuracy : float
+        None where the order of the labels makes it no estimate, as a warning says.
+    recent_accuracy : float or None
         The same since the last line of the report.
     rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
     checkpoint_bytes
@@ -130,8 +132,8 @@ class OnlineResult:
     rows: int
     classes: int
     features: int
-    progressive_accuracy: float
-    recent_accuracy: float
+    progressive_accuracy: float | None
+    recent_accuracy: float | None
     rows_per_second: float
     waited_fraction: float
     seconds: float
@@ -197,6 +199,11 @@ def online(
     asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
     _check_classes(stream)
+    if asked.hash_bits is not None and stream.index_base != 0:
+        raise SettingsError(
+            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
+            f"{stream.index_base} changes them; leave it 0"
+        )
     run = RunDir(out)
     record = {
         "version": format.RUN_VERSION,
@@ -294,6 +301,7 @@ class _Learning:
         self.checkpoint_seconds = 0.0
         self.checkpoint_bytes = 0
         self.waited = 0.0
+        self.told = False  # of the order of the labels
         self.history: list[dict[str, Any]] = []
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -311,6 +319,7 @@ class _Learning:
             self.place: dict[str, Any] | None = None
             self.norms: list[Any] = [0.0, 0]  # sum and number of the first rows' squared norms
             self.marked = [0, 0]  # rows and correct ones at the last line of the report
+            self.groups = LabelGroups()
             self.ended = False
             shape = 0, 0
         else:
@@ -370,6 +379,7 @@ class _Learning:
             and all(type(n) is int for n in marked)
             and isinstance(norms, list)
             and [type(n) for n in norms] == [float, int]
+            and LabelGroups.is_state(state.get("label_groups"), len(classes))
             and isinstance(state.get("place"), dict)
             and all(0 <= position.tally[each] < 2**53 for each in (VISITED, CORRECT, CLOCK))
         )
@@ -377,6 +387,7 @@ class _Learning:
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; begin anew")
         self.position, self.classes, self.marked, self.norms = position, classes, marked, norms
         self.place, self.ended = state["place"], bool(state.get("ended"))
+        self.groups = LabelGroups(state["label_groups"])
         return shape[0], shape[1]
 
     def _compile(self) -> None:
@@ -462,7 +473,7 @@ class _Learning:
             codes, at_first = np.unique(rows.labels, return_index=True)
             firsts = at_first[np.searchsorted(codes, len(self.classes)) :].tolist()
         order, old = np.arange(rows.n_rows), self.no_duals.segment(0, rows.n_rows)
-        at = 0
+        at = counted = 0
         while at < rows.n_rows:
             end = min(rows.n_rows, at + (1 << self.visited.bit_length()) - self.visited)
             if self.settings.C == AUTO and self.visited < _C_ROWS:
@@ -483,6 +494,9 @@ class _Learning:
             if len(seen):
                 self.width = max(self.width, int(seen.max()) + 1)
             at = end
+            if self.visited.bit_count() == 1 or at == rows.n_rows:
+                self.groups.add(rows.labels[counted:at])
+                counted = at
             if self.visited.bit_count() == 1:
                 self._mark()
 
@@ -535,6 +549,7 @@ class _Learning:
             "shape": list(used.now.shape),
             "marked": self.marked,
             "norms": self.norms,
+            "label_groups": self.groups.state.tolist(),
             "ended": self.ended,
         }
         if self.run.metrics.exists():
@@ -596,6 +611,9 @@ class _Learning:
 
     def _mark(self) -> None:
         """Report how it goes."""
+        if self.groups.alike and not self.told:
+            self.told = True
+            self.report({"event": "warning", "warning": STREAM_WARNING})
         record = {"event": "rows", **self._figures()}
         self.marked = [self.visited, int(self.tally[CORRECT])]
         self._log(record)
@@ -605,10 +623,12 @@ class _Learning:
         seconds = self.before + time.perf_counter() - self.begin
         accuracy = correct / max(rows, 1)
         since = rows - self.marked[0]
+        recent = (correct - self.marked[1]) / since if since else accuracy
+        grouped = self.groups.alike
         return {
             "rows": rows,
-            "progressive_accuracy": accuracy,
-            "recent_accuracy": (correct - self.marked[1]) / since if since else accuracy,
+            "progressive_accuracy": None if grouped else accuracy,
+            "recent_accuracy": None if grouped else recent,
             "classes": len(self.classes),
             "features": self.width,
             "empty_rows": int(self.tally[EMPTY]),
@@ -620,7 +640,6 @@ class _Learning:
         """What the model says of itself: nothing that differs between equal passes."""
         settings = dataclasses.asdict(self.settings)
         bits, seed = settings.pop("hash_bits"), settings.pop("seed")
-        hashed = {"version": format.HASHED_MODEL_VERSION, "hash": {"bits": bits, "seed": seed}}
         return {
             "classes": [self.classes[code] for code in order],
             "n_features": self.weights.n_features,
@@ -628,7 +647,7 @@ class _Learning:
             **settings,
             "C": self.C,
             "C_auto": self.settings.C == AUTO,
-            **({} if bits is None else hashed),
+            **({} if bits is None else {"hash": {"bits": bits, "seed": seed}}),
             "average": True,
             "passes": 1,
             "rows": self.visited,
@@ -640,6 +659,8 @@ class _Learning:
         if self.history:  # the last line says it, of the time before the model was written too
             figures = {name: self.history[-1][name] for name in figures}
         odd = self.stream.warnings(self.classes) if self.stream.classes is None else []
+        if self.groups.alike:
+            odd.append(STREAM_WARNING)
         return OnlineResult(
             status=status,
             C=self.C,

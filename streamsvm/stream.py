@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from streamsvm.errors import StoreError
+from streamsvm.features import match_features, sort_rows
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.memory_plan import cut_blocks, make_plan
 from streamsvm.rows import Rows
@@ -34,14 +35,22 @@ class Blocks:
         Of the computation; values are converted to it.
     classes : sequence of str, optional
         Give label codes in this order of classes instead of the store's own; -1 for others.
+    columns : ndarray of int32 or int64, shape (store.n_features,), optional
+        Give these features instead of the store's own: a permutation.
     """
 
     def __init__(
-        self, store: Store, starts: np.ndarray, dtype: np.dtype, classes: Sequence[str] | None = None
+        self,
+        store: Store,
+        starts: np.ndarray,
+        dtype: np.dtype,
+        classes: Sequence[str] | None = None,
+        columns: np.ndarray | None = None,
     ) -> None:
         self.store = store
         self.starts = starts
         self.dtype = dtype
+        self.columns = columns
         self._only: Rows | None = None  # the rows, if all are one block: read once
         self._codes = None
         if classes is not None and tuple(classes) != tuple(store.classes):
@@ -59,7 +68,10 @@ class Blocks:
             return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
         labels = rows.labels if self._codes is None else self._codes[rows.labels]
-        rows = rows._replace(data=self._cast(rows, int(self.starts[block])), labels=labels)
+        data, indices = self._cast(rows, int(self.starts[block])), rows.indices
+        if self.columns is not None:
+            data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
+        rows = rows._replace(data=data, indices=indices, labels=labels)
         if len(self) == 1:
             self._only = rows
         return rows
@@ -119,13 +131,17 @@ def blocks_to_score(
     memory: int,
     share: int = 1,
     labelled: bool = True,
+    feature_names: Sequence[str] | None = None,
+    model: str = "the model",
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
     Reading takes one of `share` equal parts of `memory`; messages speak of the whole. Labels come in
-    the model's codes, whatever the store's. Raises `StoreError` if the store's
-    features are not the model's, or, if `labelled`, none of its classes is.
+    the model's codes, and features in its order, whatever the store's. Raises `FeatureError` if
+    features cannot be matched by name (an error calls the model `model`), `StoreError` if, without
+    names, the store's features are not the model's, or, if `labelled`, none of its classes is.
     """
+    columns = match_features(store.feature_names(), feature_names, str(store.path), model=model)
     if not store.native and store.n_features != n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "
@@ -146,8 +162,15 @@ def blocks_to_score(
             f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
             f"{tuple(classes[:1])}); convert it with --like and the model, or the store it was trained on"
         )
-    plan = make_plan(store, dtype=dtype, columns=len(classes), memory=memory // share, pooled=False)
-    return Blocks(store, cut_blocks(store, plan, share), dtype, classes)
+    plan = make_plan(
+        store,
+        dtype=dtype,
+        columns=len(classes),
+        memory=memory // share,
+        pooled=False,
+        shared=0 if columns is None else columns.nbytes,
+    )
+    return Blocks(store, cut_blocks(store, plan, share), dtype, classes, columns)
 
 
 class ReadAhead:

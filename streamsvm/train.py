@@ -87,7 +87,8 @@ class FitResult:
         If the model is an average: dual, primal, gap, relative_gap, accuracy and valid_accuracy of
         it, as far as they were measured. What stands above is that of the last iterate.
     progressive_accuracy : float or None
-        Of the first pass, each row predicted before it was learned from.
+        Of the first pass, each row predicted before it was learned from; None where the order of the
+        labels makes it no estimate, as a warning says.
     rows_per_second : float
         In the training of all passes.
     waited_fraction : float
@@ -108,7 +109,8 @@ class FitResult:
     history : list of dict
         The report of each pass.
     warnings : list of str
-        What went wrong and was repaired, such as a damaged commit passed over on resuming.
+        What went wrong and was repaired, such as a damaged commit passed over on resuming, and what
+        makes a worse model than there could be, such as rows sorted by label.
     """
 
     status: str
@@ -236,7 +238,8 @@ def plan(store: str | Path, **settings: Any) -> dict[str, Any]:
         if that is less, and planned_bytes; weights_bytes (as a matrix, with the average), of them
         mapped_bytes in files, and weights_in_memory; lists, whether rare features have lists instead,
         and lists_bytes, what these take of planned_bytes; log_bytes, which weights and their log of
-        changes take on disk at most; warning, None or what is slow about it; and the settings.
+        changes take on disk at most; warning, None or what is slow about it; order_warning, None or what
+        is wrong with the order of the labels; and the settings.
     """
     asked = Settings(**settings)
     with open_store(store, label=asked.label) as opened:
@@ -357,6 +360,8 @@ def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_byt
         index_base=store.index_base,
         dtype=np.dtype(settings.dtype),
         memory=settings.memory - held_bytes,
+        feature_names=store.feature_names(),
+        model="the training data",
     )
 
 
@@ -449,7 +454,9 @@ class _Training:
         self.shape = (store.n_features, padded_classes(store.n_classes, self.dtype))
         self.rare: RareFeatures | None = None
         self.peak = private_memory()
-        self.report({**describe_fit(store, self.settings, self.plan, starts), "C_auto": self.C_auto})
+        described = describe_fit(store, self.settings, self.plan, starts)
+        self.order_warning: str | None = described["order_warning"]
+        self.report({**described, "C_auto": self.C_auto})
         if self.plan.lists:
             self.rare = RareFeatures(
                 run.rare,
@@ -511,7 +518,10 @@ class _Training:
             now = Spread(self.rare, now, 1, self.store.n_features)
             lag = Spread(self.rare, lag, 2, self.store.n_features) if self.settings.average else None
         marks = self.weights.marks if self.rare is None and len(self.weights.marks) else None
-        save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks)
+        save_model(
+            self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks,
+            names=self.store.feature_names(),
+        )  # fmt: skip
 
     def _map(self) -> Weights:
         """The weights as of the last commit, in memory or over new files."""
@@ -848,7 +858,7 @@ class _Training:
         visited = int(tally[VISITED])
         return {
             "rows": visited,
-            "progressive_accuracy": float(tally[CORRECT]) / max(visited, 1),
+            "progressive_accuracy": None if self.order_warning else float(tally[CORRECT]) / max(visited, 1),
             "empty_rows": int(tally[EMPTY]),
         }
 
@@ -900,5 +910,5 @@ class _Training:
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,
-            warnings=self.warnings,
+            warnings=self.warnings + ([self.order_warning] if self.order_warning else []),
         )

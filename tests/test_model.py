@@ -7,14 +7,19 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
+from sklearn.datasets import load_svmlight_file
+from streamsvm_converters import TextStream, read_rows
 
 from streamsvm import Model, fit, format, load_model, open_store
-from streamsvm.errors import ModelError, PlanError, StoreError
+from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
 from streamsvm.model import check_room, save_model
+from streamsvm.online import online
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]
@@ -129,6 +134,154 @@ def test_no_rows_and_other_widths(folder: Path) -> None:
             model.predict(np.zeros((2, width)))
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_array])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_values_that_are_not_finite_are_refused_with_their_place(folder: Path, form, value: float) -> None:
+    """1e39 is finite, but not in the model's float32."""
+    X = np.ones((4, D))
+    X[1, 3] = 0
+    X[2, 5] = value
+    model = load_model(folder)
+    for ask in (model.predict, model.decision_function):
+        with pytest.raises(ModelError, match=r"X, row 2, column 5: .* is not finite as float32"):
+            ask(form(X))
+    assert model.predict(form(np.delete(X, 2, axis=0))).shape == (3,)
+
+
+def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
+    save_model(tmp_path / "model", np.full((D, 8), 1e30, np.float32), record())
+    X = np.zeros((5, D), np.float32)
+    X[3] = 1e30
+    with pytest.raises(ModelError, match="row 3 of X: a score is beyond float32"):
+        load_model(tmp_path / "model").predict(X)
+
+
+def test_what_is_no_matrix_of_numbers_is_refused(folder: Path) -> None:
+    for X in (np.ones(D), np.ones((2, D), complex)):
+        with pytest.raises(ModelError, match="give a matrix of numbers, rows by features"):
+            load_model(folder).predict(X)
+
+
+# -- hashed features -------------------------------------------------------------------------------
+
+
+def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Path) -> None:
+    """Of any width: the column is the number in the text."""
+    X, labels = make_problem(400, 300, 4, density=0.1)
+    coo = X.tocoo()
+    lines = [f"{label}" for label in labels]
+    for row, column, value in zip(coo.row, coo.col, coo.data, strict=True):
+        lines[row] += f" {column + 1}:{value}"
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    online(TextStream([tmp_path / "text"]), tmp_path / "run", hash_bits=10, seed=3)
+    model = load_model(tmp_path / "run")
+    assert model.n_features == 1024
+    read = read_rows([tmp_path / "text"], classes=model.classes_, n_features=None, index_base=0)
+    of_text = np.concatenate([s.copy() for rows, _ in read for _, s in model.scores(model.hashed(rows))])
+    assert (model.classes_[of_text.argmax(axis=1)] == [line.split()[0] for line in lines]).mean() > 0.9
+
+    loaded, _ = load_svmlight_file(str(tmp_path / "text"), zero_based=True)
+    wider = sp.hstack([loaded, sp.csr_array((400, 5000))])
+    for given in (loaded, wider, sp.csc_array(loaded), loaded.toarray()):
+        np.testing.assert_array_equal(model.decision_function(given), of_text)
+        np.testing.assert_array_equal(model.predict(given), model.classes_[of_text.argmax(axis=1)])
+    assert model.predict(sp.csr_array((2, 7), dtype=np.float32)).tolist() == [model.classes_[0]] * 2
+    named = pd.DataFrame(loaded.toarray()).rename(columns={3: "gene"})
+    with pytest.raises(FeatureError, match="X names its features"):
+        model.predict(named)
+
+
+# -- names of features -----------------------------------------------------------------------------
+
+NAMES = [f"gene {j} ü" for j in range(D)]
+
+
+@pytest.fixture
+def named(tmp_path: Path, coef: np.ndarray) -> Path:
+    save_model(tmp_path / "named", coef, record(index_base=None), names=NAMES)
+    return tmp_path / "named"
+
+
+def test_names_come_back(named: Path, folder: Path) -> None:
+    assert load_model(named).feature_names_in_.tolist() == NAMES
+    assert json.loads((named / "features.json").read_bytes()) == NAMES
+    assert load_model(folder).feature_names_in_ is None
+    assert not (folder / "features.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["AnnData", "DataFrame"])
+def test_named_columns_are_matched_in_any_order(named: Path, coef: np.ndarray, kind: str) -> None:
+    rng = np.random.default_rng(5)
+    X = (rng.integers(-2, 3, size=(50, D)) * (rng.random((50, D)) < 0.5)).astype(np.float32)
+    order = rng.permutation(D)
+    table = pd.DataFrame(X[:, order], columns=[NAMES[j] for j in order])
+    given = table
+    if kind == "AnnData":
+        given = anndata.AnnData(sp.csr_matrix(table.to_numpy()), var=pd.DataFrame(index=table.columns))
+    model = load_model(named)
+    np.testing.assert_array_equal(model.decision_function(given), X @ coef[:, :K])
+    np.testing.assert_array_equal(table.to_numpy(), X[:, order])  # the caller's values stay
+    other = pd.DataFrame(X, columns=["new", *NAMES[1:]])
+    with pytest.raises(FeatureError, match=r"X: .*1 of 12 are missing \('gene 0 ü'\) and 1 are unknown"):
+        model.predict(other)
+    with pytest.raises(FeatureError, match=r"X: names that several features share: 1 \('gene 1 ü'\)"):
+        model.predict(pd.DataFrame(X, columns=[NAMES[1], *NAMES[1:]]))
+
+
+def test_a_matrix_without_names_goes_by_position_and_is_warned_of(named: Path, coef: np.ndarray) -> None:
+    X = np.eye(D, dtype=np.float32)
+    with pytest.warns(UserWarning, match="X does not name its features") as told:
+        scores = load_model(named).decision_function(X)
+    np.testing.assert_array_equal(scores, coef[:, :K])
+    assert told[0].filename == __file__
+
+
+def test_names_given_to_a_model_without_them_are_refused(folder: Path, coef: np.ndarray) -> None:
+    with pytest.raises(FeatureError, match="those of the model have no names"):
+        load_model(folder).predict(pd.DataFrame(np.eye(D), columns=NAMES))
+    numbered = pd.DataFrame(np.eye(D))
+    np.testing.assert_array_equal(load_model(folder).decision_function(numbered), coef[:, :K])
+
+
+def test_any_flipped_byte_of_the_names_is_found(named: Path) -> None:
+    path = named / "features.json"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ModelError, match=r"features\.json is damaged"):
+            load_model(named)
+    path.unlink()
+    with pytest.raises(ModelError, match=r"features\.json: no model is there"):
+        load_model(named)
+
+
+@pytest.mark.parametrize(
+    "names", [NAMES[1:], [*NAMES[1:], NAMES[1]], [*NAMES[1:], 5], {"a": 1}, ["\ud800"] * D]
+)
+def test_sealed_names_that_do_not_fit_are_refused(named: Path, coef: np.ndarray, names) -> None:
+    import hashlib
+
+    text = json.dumps(names).encode()
+    (named / "features.json").write_bytes(text)
+    sealed = {
+        **json.loads((named / "model.json").read_bytes()),
+        "features_sha256": hashlib.sha256(text).hexdigest(),
+    }
+    (named / "model.json").write_text(json.dumps(format.sealed(sealed)))
+    with pytest.raises(ModelError, match="does not name the features"):
+        load_model(named)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_models_of_earlier_versions_are_read(folder: Path, coef: np.ndarray, version: int) -> None:
+    path = folder / "model.json"
+    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), "version": version})))
+    np.testing.assert_array_equal(load_model(folder).decision_function(np.eye(D)), coef[:, :K])
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
 def test_batches_are_the_rows_of_the_store_within_memory(tmp_path: Path, coef: np.ndarray) -> None:
     X, labels = make_problem(200, D, 4)
     store = make_store(tmp_path / "a.h5", X, labels)
@@ -203,7 +356,7 @@ def test_hostile_headers_allocate_nothing_and_run_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 99}, "model format 99, not 1"),
+        ({"version": 99}, "model format 99, and this program reads up to"),
         ({"n_features": 2**60}, "not the array"),
         ({"n_features": -12}, "not what it should be"),
         ({"classes": ["a"]}, "not the array"),

@@ -370,10 +370,17 @@ def test_a_hashed_model_hashes_what_it_is_asked(tmp_path, problem) -> None:
 
 
 def test_programs_that_know_no_hash_refuse_a_hashed_model(tmp_path, problem) -> None:
-    online(Listed(*problem), tmp_path / "plain")
+    """They read version 1; version 3 says more than that of the features."""
     online(Listed(*problem), tmp_path / "hashed", hash_bits=4)
-    assert load_model(tmp_path / "plain").record["version"] == 1
-    assert load_model(tmp_path / "hashed").record["version"] == 2
+    assert load_model(tmp_path / "hashed").record["version"] == 3
+
+
+def test_numbers_that_are_not_those_of_the_text_are_not_hashed(tmp_path, problem) -> None:
+    stream = Listed(*problem)
+    stream.index_base = 1
+    with pytest.raises(SettingsError, match="index_base=1 changes them"):
+        online(stream, tmp_path / "run", hash_bits=4)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_store_that_counts_from_one_serves_a_model_that_counts_from_zero(tmp_path, problem) -> None:
@@ -577,3 +584,41 @@ def test_an_error_before_any_row_says_no_more(tmp_path, problem) -> None:
     with pytest.raises(InputError, match=r"^line 1 is no row$"):
         online(one, tmp_path / "run")
     assert not (tmp_path / "run/model").exists()
+
+
+# -- order of the labels ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_rows_sorted_by_label_are_told_of_as_they_stream(tmp_path, order) -> None:
+    X, codes = make_problem(1500, 8, 5, seed=4)
+    labels = [f"c{code}" for code in codes]
+    rows = np.argsort(codes, kind="stable") if order == "sorted" else np.arange(1500)
+    stream = Listed(X[rows], [labels[row] for row in rows], (400, 1100))
+    events: list[dict[str, Any]] = []
+    result = online(stream, tmp_path / "run", report=events.append)
+    lines = {event["rows"]: event["progressive_accuracy"] for event in events if event["event"] == "rows"}
+    told = [event["warning"] for event in events if event["event"] == "warning"]
+    if order == "random":
+        assert (told, result.warnings) == ([], [])
+        assert None not in lines.values()
+        return
+    assert told == result.warnings
+    assert len(told) == 1
+    assert "shuffle" in told[0]
+    place = events.index({"event": "warning", "warning": told[0]})
+    assert place < len(events) - 2  # not only at the end
+    assert [lines[n] for n in (512, 1024, 1500)] == [None] * 3
+    assert (result.progressive_accuracy, result.recent_accuracy) == (None, None)
+
+
+def test_a_resumed_stream_knows_the_order_of_what_came_before(tmp_path) -> None:
+    X, codes = make_problem(600, 8, 5, seed=4)
+    rows = np.argsort(codes, kind="stable")
+    labels = [f"c{code}" for code in codes[rows]]
+    with pytest.raises(Interrupted):
+        online(Listed(X[rows], labels, (500,)), tmp_path / "run", stop=lambda: True)
+    resumed = resume(tmp_path / "run", lambda record: Listed(X[rows], labels, (500,)))
+    whole = online(Listed(X[rows], labels), tmp_path / "whole")
+    assert resumed.warnings == whole.warnings != []
+    assert resumed.progressive_accuracy is None

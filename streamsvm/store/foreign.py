@@ -11,6 +11,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.errors import StoreError
+from streamsvm.features import feature_names, sort_rows
 from streamsvm.store import layout
 from streamsvm.store.checks import Fault, row_norms
 from streamsvm.store.container import Container, StoredArray
@@ -19,25 +20,21 @@ from streamsvm.store.reader import Progress, Store
 PIECE = 2**18  # elements of a per-row array looked at together
 
 
-def open_foreign(container: Container, label: str | None) -> ForeignStore:
+def open_foreign(container: Container, label: str | None, labelled: bool) -> ForeignStore:
     """Check what the metadata says, and refuse with the remedy in Python what cannot be used."""
     path = container.path
     shape = _csr_shape(container)
-    columns = _obs_columns(container)
-    if label is None:
-        raise StoreError(f"{path}: AnnData of others; name its label column, one of: {_listed(columns)}")
-    if label not in columns:
-        raise StoreError(f"{path}: obs has no column {label!r}; it has {_listed(columns)}")
-    codes, classes = _categorical(container, label)
     arrays = {name: container.array(name) for name in (layout.DATA, layout.INDICES, layout.INDPTR)}
-    arrays[layout.CODES] = codes
-    for name, kinds in ((layout.INDICES, "iu"), (layout.INDPTR, "iu"), (layout.CODES, "iu")):
-        dtype = arrays[name].dtype
-        if dtype is None or dtype.kind not in kinds:
-            raise StoreError(f"{path}: array {arrays[name].name} holds no integers")
     nnz = arrays[layout.DATA].length
-    lengths = {layout.INDICES: nnz, layout.INDPTR: shape[0] + 1, layout.CODES: shape[0]}
+    lengths = {layout.INDICES: nnz, layout.INDPTR: shape[0] + 1}
+    classes: list[str] = []
+    if labelled:
+        arrays[layout.CODES], classes = _labels(container, label)
+        lengths[layout.CODES] = shape[0]
     for name, length in lengths.items():
+        dtype = arrays[name].dtype
+        if dtype is None or dtype.kind not in "iu":
+            raise StoreError(f"{path}: array {arrays[name].name} holds no integers")
         if arrays[name].length != length:
             raise StoreError(
                 f"{path}: array {arrays[name].name} has {arrays[name].length} elements, expected {length}"
@@ -58,6 +55,16 @@ def open_foreign(container: Container, label: str | None) -> ForeignStore:
     return store
 
 
+def _labels(container: Container, label: str | None) -> tuple[StoredArray, list[str]]:
+    """The codes and the class names of the label column."""
+    path, columns = container.path, [str(column) for column in _table(container, "obs")["column-order"]]
+    if label is None:
+        raise StoreError(f"{path}: AnnData of others; name its label column, one of: {_listed(columns)}")
+    if label not in columns:
+        raise StoreError(f"{path}: obs has no column {label!r}; it has {_listed(columns)}")
+    return _categorical(container, label)
+
+
 class ForeignStore(Store):
     """A store without our record: no checksums, norms computed, rows sorted as they are read.
 
@@ -71,7 +78,7 @@ class ForeignStore(Store):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of shape, dtypes, classes, row pointers, labels, and the first and last chunk of X.
+        """Hash of shape, dtypes, names, classes, row pointers, labels, and the first and last chunk of X.
 
         A change in the middle of `data` or `indices` alone escapes it: hashing all of X would cost a
         pass over the disk before training.
@@ -86,12 +93,13 @@ class ForeignStore(Store):
     def _scan(self) -> tuple[str, np.ndarray]:
         sha = hashlib.sha256()
         header = [self.n_rows, self.n_features, self.nnz, str(self._arrays[layout.DATA].dtype)]
-        sha.update(format.json_digest({"header": header, "classes": list(self.classes)}).encode())
+        texts = {"classes": list(self.classes), "features": self.feature_names()}
+        sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
         for start in range(0, self.n_rows, PIECE):
             stop = min(start + PIECE, self.n_rows)
             codes = self.labels(start, stop)
-            counts += np.bincount(codes, minlength=self.n_classes)
+            counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
             sha.update(self.indptr(start, stop).astype("<i8").tobytes())
             sha.update(codes.astype("<i4").tobytes())
         for name in (layout.DATA, layout.INDICES):
@@ -102,6 +110,9 @@ class ForeignStore(Store):
         return sha.hexdigest(), counts
 
     def labels(self, start: int, stop: int) -> np.ndarray:
+        if layout.CODES not in self._arrays:
+            self._check_range(start, stop)
+            return np.full(stop - start, format.UNSEEN_LABEL, format.LABEL_DTYPE)
         codes = super().labels(start, stop)
         if len(codes) and int(codes.min()) < 0:
             row = start + int(np.argmin(codes))
@@ -118,6 +129,26 @@ class ForeignStore(Store):
     def names(self, start: int, stop: int) -> np.ndarray:
         self._check_range(start, stop)
         return self._names.read(start, stop)
+
+    def feature_names(self) -> list[str] | None:
+        """Names of the features: the index of ``var``.
+
+        None if it only counts them from 0, which is what anndata gives features without names.
+
+        Raises
+        ------
+        FeatureError
+            If a name occurs twice.
+        StoreError
+            If the index cannot be read.
+        """
+        array = _text_array(self._container, f"var/{_table(self._container, 'var').get('_index')}")
+        if array.length != self.n_features:
+            raise StoreError(
+                f"{self.path}: array {array.name} has {array.length} names for {self.n_features} features"
+            )
+        array.check_held()
+        return feature_names(array.read(0, array.length).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read and check all rows. Without checksums, a wrong but plausible value is not noticed."""
@@ -149,9 +180,7 @@ class ForeignStore(Store):
         starts = offsets[1:-1]
         falling[starts[(starts > 0) & (starts < hi - lo)] - 1] = False
         if falling.any():
-            row_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-            order = np.lexsort((indices, row_of))
-            data, indices = data[order], indices[order]
+            return sort_rows(data, indices, offsets, self.n_features)
         return data, indices
 
     def _exact(self, values: np.ndarray, lo: int) -> np.ndarray:
@@ -209,14 +238,15 @@ def _csr_shape(container: Container) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _obs_columns(container: Container) -> list[str]:
-    attrs = container.attrs("obs") if container.node("obs") == "group" else {}
-    columns = attrs.get("column-order")
-    if attrs.get("encoding-type") != "dataframe" or not isinstance(columns, list):
+def _table(container: Container, name: str) -> dict[str, Any]:
+    """The attributes of ``obs`` or ``var``."""
+    attrs = container.attrs(name) if container.node(name) == "group" else {}
+    if attrs.get("encoding-type") != "dataframe" or not isinstance(attrs.get("column-order"), list):
         raise StoreError(
-            f"{container.path}: obs is no dataframe that is read here; read and write it with anndata >= 0.8"
+            f"{container.path}: {name} is no dataframe that is read here; read and write it with "
+            "anndata >= 0.8"
         )
-    return [str(column) for column in columns]
+    return attrs
 
 
 def _categorical(container: Container, label: str) -> tuple[StoredArray, list[str]]:
@@ -231,14 +261,17 @@ def _categorical(container: Container, label: str) -> tuple[StoredArray, list[st
             f"{path}: obs column {label!r} is not categorical; in Python: "
             f"adata.obs[{label!r}] = adata.obs[{label!r}].astype('category'), and write it again"
         )
-    categories = f"{node}/categories"
-    # Newer pandas text comes as a group of values and a mask; a category is never missing.
-    array = container.array(f"{categories}/values" if container.node(categories) == "group" else categories)
+    array = _text_array(container, f"{node}/categories")
     array.check_held()
     classes = [_text(value) for value in array.read(0, array.length).tolist()]
     if len(set(classes)) != len(classes):
         raise StoreError(f"{path}: obs column {label!r} has two categories of the same text")
     return container.array(f"{node}/codes"), classes
+
+
+def _text_array(container: Container, node: str) -> StoredArray:
+    """An array of text; newer pandas text comes as a group of values and a mask, of which none is missing."""
+    return container.array(f"{node}/values" if container.node(node) == "group" else node)
 
 
 def _text(value: Any) -> str:

@@ -22,7 +22,7 @@ from streamsvm.text import check_classes, check_local
 Progress = Callable[[int, int], None]
 
 
-def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Store:
+def open_store(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Store:
     """Open a store for reading.
 
     Parameters
@@ -32,6 +32,9 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
     label : str, optional
         The categorical column of ``obs`` that holds the classes, for AnnData that streamsvm did not
         write. A store of ours has just one, ``"label"``.
+    labelled : bool
+        Whether labels are read from such AnnData; if not, it needs none, has no classes, and all label
+        codes are -1.
 
     Returns
     -------
@@ -62,7 +65,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
-            return _open_native(container, record, label)
+            return _open_native(container, record, label if labelled else None)
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData (the root says neither); "
@@ -70,7 +73,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None) -> Sto
             )
         from streamsvm.store.foreign import open_foreign
 
-        return open_foreign(container, label)
+        return open_foreign(container, label, labelled)
     except BaseException:
         container.close()
         raise
@@ -226,6 +229,13 @@ class Store:
         if len(names) and names.min() < 0:
             raise self._arrays[layout.NAMES].fault(start + int(np.argmin(names)), "a row number is below 0")
         return names
+
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, read anew; None if they have none but their numbers, as in stores of ours.
+
+        Raises `FeatureError` if a name occurs twice.
+        """
+        return None
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read every chunk of every array, and compare the content with the fingerprint.

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import zarr
 from store_problems import assert_rows_equal
 
-from streamsvm.errors import StoreError
+from streamsvm.errors import FeatureError, StoreError
 from streamsvm.store import open_store
 
 LABELS = ["T cell", "B-Zelle ü", "NK"]
@@ -155,6 +155,47 @@ def test_big_endian_values(tmp_path):
         assert_rows_equal(store.rows(0, 120), adata.X, adata.obs["celltype"].cat.codes.to_numpy())
 
 
+def test_features_have_the_names_of_the_index_of_var(target):
+    adata = cells()
+    write(adata, target)
+    with open_store(target, label="celltype") as store:
+        assert store.feature_names() == adata.var_names.tolist()
+
+
+@pytest.mark.parametrize("index", [None, [str(j) for j in range(30)]])
+def test_numbers_that_anndata_gives_features_without_names_are_no_names(target, index):
+    adata = cells()
+    write(anndata.AnnData(adata.X, obs=adata.obs, var=index and pd.DataFrame(index=index)), target)
+    with open_store(target, label="celltype") as store:
+        assert store.feature_names() is None
+
+
+def test_the_fingerprint_sees_names_and_their_order(tmp_path):
+    found = set()
+    names = cells().var_names.tolist()
+    for number, index in enumerate((names, names[::-1], ["other", *names[1:]], None)):
+        adata = cells()
+        path = tmp_path / f"{number}.h5ad"
+        write(anndata.AnnData(adata.X, obs=adata.obs, var=index and pd.DataFrame(index=index)), path)
+        with open_store(path, label="celltype") as store:
+            found.add(store.fingerprint)
+    assert len(found) == 4
+
+
+def test_no_label_is_needed_where_none_is_read(target):
+    adata = cells()
+    del adata.obs["celltype"]
+    adata.obs = adata.obs[[]]
+    write(adata, target)
+    with open_store(target, labelled=False) as store:
+        assert (store.classes, store.n_classes, store.class_counts.tolist()) == ((), 0, [])
+        assert_rows_equal(store.rows(3, 90), adata.X[3:90], np.full(87, -1))
+        assert isinstance(store.fingerprint, str)
+        store.verify()
+    with pytest.raises(StoreError, match="name its label column, one of: none"):
+        open_store(target)
+
+
 # -- refused ---------------------------------------------------------------------------------------
 
 
@@ -208,6 +249,33 @@ def test_duplicates_name_the_row(target):
         store.rows(0, row)
         with pytest.raises(StoreError, match=r"X/indices, row 33: .*sum_duplicates"):
             store.rows(20, 120)
+
+
+def test_names_that_occur_twice_are_named(target):
+    adata = cells()
+    adata.var_names = ["g1", *adata.var_names[1:]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata advises against them too
+        write(adata, target)
+    with open_store(target, label="celltype") as store:
+        for read in (store.feature_names, lambda: store.fingerprint):
+            with pytest.raises(FeatureError, match=r"names that several features share: 1 \('g1'\)"):
+                read()
+
+
+def test_names_that_cannot_be_read_are_an_error(tmp_path):
+    for number, reason in enumerate(("var is no dataframe", "29 names for 30 features")):
+        path = tmp_path / f"{number}.h5ad"
+        write(cells(), path)
+        with h5py.File(path, "r+") as file:
+            if number == 0:
+                del file["var"]
+            else:
+                names = file["var/_index"][:29]
+                del file["var/_index"]
+                file["var/_index"] = names
+        with open_store(path, label="celltype") as store, pytest.raises(StoreError, match=reason):
+            store.feature_names()
 
 
 def test_values_that_are_not_finite(target):

@@ -1,0 +1,214 @@
+"""Training on AnnData of others and predicting on more: names, no labels, rows in order of labels."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from streamsvm_cli import main
+
+from streamsvm import load_model
+
+N, D, K = 900, 60, 4
+LABEL = ("--label", "type")
+
+
+def streamsvm(*words: object, cwd: Path) -> tuple[int, str, str]:
+    """A command in this process: its exit code, and what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
+        code: object = 0
+        try:
+            main.run()
+        except SystemExit as ended:
+            code = ended.code or 0
+    return int(str(code)), out.getvalue(), err.getvalue()
+
+
+def succeeds(*words: object, cwd: Path) -> str:
+    code, out, err = streamsvm(*words, cwd=cwd)
+    assert (code, err) == (0, "")
+    return out
+
+
+def fails(*words: object, cwd: Path) -> str:
+    code, _, err = streamsvm(*words, cwd=cwd)
+    assert (code, err.count("\n")) == (1, 1), err
+    return err
+
+
+def cells() -> anndata.AnnData:
+    rng = np.random.default_rng(0)
+    types = rng.integers(K, size=N)
+    rates = rng.gamma(0.5, size=(K, D))
+    X = sp.csr_matrix(np.log1p(rng.poisson(rates[types])).astype(np.float32))
+    obs = pd.DataFrame({"type": pd.Categorical([f"T{t}" for t in types])}, index=[f"c{i}" for i in range(N)])
+    return anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=[f"ENSG{j}" for j in range(D)]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over 600 cells, and queries of the other 300."""
+    path = tmp_path_factory.mktemp("cells")
+    adata, rng = cells(), np.random.default_rng(1)
+    query = adata[600:].copy()
+    adata[:600].copy().write_h5ad(path / "train.h5ad")
+    query.write_h5ad(path / "query.h5ad")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata tells what it will change
+        query[:, rng.permutation(D)].copy().write_zarr(path / "reordered.zarr")
+    bare = query[:, ::-1].copy()
+    bare.obs = bare.obs[[]]
+    bare.write_h5ad(path / "unlabelled.h5ad")
+    names = query.var_names.to_numpy(dtype=object)
+    names[:20] = [f"other{j}" for j in range(20)]
+    query.var_names = names
+    query.write_h5ad(path / "others.h5ad")
+    query.var_names = [str(j) for j in range(D)]
+    query.write_h5ad(path / "numbered.h5ad")
+    query.var_names = ["twice"] * 2 + names[2:].tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata advises against them too
+        query.write_h5ad(path / "twice.h5ad")
+    (path / "text").write_text("T0 1:1 60:1\nT1 2:1\n")
+    succeeds("convert", "text", "--out", "text.h5", cwd=path)
+    succeeds("fit", "train.h5ad", *LABEL, "--out", "run", "--C", 0.01, cwd=path)
+    return path
+
+
+def evaluated(folder: Path, data: str) -> float:
+    return json.loads(succeeds("evaluate", "run", data, *LABEL, "--json", cwd=folder))["accuracy"]
+
+
+def test_genes_in_another_order_are_matched_by_name(folder: Path) -> None:
+    model, query = load_model(folder / "run"), cells()[600:]
+    best = model.classes_[(query.X @ model.coef_).argmax(axis=1)]
+    expected = (best == query.obs["type"]).mean()
+    assert expected > 0.8
+    for data in ("query.h5ad", "reordered.zarr"):
+        assert evaluated(folder, data) == pytest.approx(expected)
+        for memory in ("256M", "40M"):
+            printed = succeeds("predict", "run", data, "--memory", memory, cwd=folder)
+            assert printed.splitlines() == best.tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reordered = anndata.read_zarr(folder / "reordered.zarr")
+    assert model.predict(reordered).tolist() == best.tolist()
+
+
+def test_a_query_needs_no_labels_to_be_predicted(folder: Path) -> None:
+    scores = succeeds("predict", "run", "query.h5ad", "--scores", cwd=folder)
+    for options in ((), LABEL):
+        assert succeeds("predict", "run", "unlabelled.h5ad", "--scores", *options, cwd=folder) == scores
+    assert "name its label column" in fails("evaluate", "run", "unlabelled.h5ad", cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            "others.h5ad",
+            "20 of 60 are missing ('ENSG0', 'ENSG1', 'ENSG2', ...) and 20 are unknown ('other0', ",
+        ),
+        ("numbered.h5ad", "does not name its features"),
+        ("twice.h5ad", "names that several features share: 1 ('twice')"),
+        ("text.h5", "does not name its features"),
+        ("text", "predict on AnnData"),
+    ],
+)
+def test_other_features_are_refused(folder: Path, tmp_path: Path, data: str, message: str) -> None:
+    assert message in fails("predict", "run", data, cwd=folder)
+    labels = LABEL if data.endswith("h5ad") else ()
+    assert message in fails("evaluate", "run", data, *labels, cwd=folder)
+    if data != "text":
+        words = ("fit", "train.h5ad", *LABEL, "--out", tmp_path / "run", "--valid", data)
+        assert message in fails(*words, cwd=folder)
+        assert not (tmp_path / "run").exists()
+
+
+def test_names_twice_in_training_data_are_refused(folder: Path, tmp_path: Path) -> None:
+    message = fails("fit", "twice.h5ad", *LABEL, "--out", tmp_path / "run", cwd=folder)
+    assert "names that several features share: 1 ('twice')" in message
+
+
+def test_a_validation_set_is_matched_by_name(folder: Path, tmp_path: Path) -> None:
+    for name in ("query.h5ad", "reordered.zarr"):
+        words = ("--out", tmp_path / name, "--C", 0.01, "--valid", name, "--json")
+        result = json.loads(succeeds("fit", "train.h5ad", *LABEL, *words, cwd=folder))
+        assert result["average"]["valid_accuracy"] == pytest.approx(evaluated(folder, "query.h5ad"))
+
+
+def test_a_model_without_names_takes_no_names(folder: Path, tmp_path: Path) -> None:
+    succeeds("fit", "numbered.h5ad", *LABEL, "--out", tmp_path / "run", cwd=folder)
+    assert "those of the model have no names" in fails("predict", tmp_path / "run", "query.h5ad", cwd=folder)
+    predicted = succeeds("predict", tmp_path / "run", "numbered.h5ad", cwd=folder)
+    assert len(predicted.splitlines()) == 300
+
+
+def test_text_cannot_be_made_like_a_model_with_names(folder: Path, tmp_path: Path) -> None:
+    like = ("--like", "run", "--index-base", 1, "--out", tmp_path / "like.h5")
+    for command in ("convert", "online"):
+        assert "the features of run have names" in fails(command, "text", *like, cwd=folder)
+    classes = ("--like", "run", "--hash-bits", 6, "--out", tmp_path / "hashed")  # takes the classes alone
+    succeeds("online", "text", *classes, cwd=folder)
+
+
+def test_a_run_resumes_only_with_the_names_it_began_with(folder: Path, tmp_path: Path) -> None:
+    adata = anndata.read_h5ad(folder / "train.h5ad")
+    words = ("fit", folder / "train.h5ad", *LABEL, "--out", "run", "--passes", 2)
+    succeeds(*words, cwd=tmp_path)
+    adata.var_names = adata.var_names[::-1]
+    adata.write_h5ad(tmp_path / "renamed.h5ad")
+    resume = ("resume", "run", "--passes", 3, "--store")
+    assert "has changed" in fails(*resume, "renamed.h5ad", cwd=tmp_path)
+    succeeds(*resume, folder / "train.h5ad", cwd=tmp_path)
+    assert load_model(tmp_path / "run").feature_names_in_.tolist() == adata.var_names[::-1].tolist()
+
+
+def test_cells_sorted_by_type_are_told_of_before_they_are_trained_on(folder: Path, tmp_path: Path) -> None:
+    adata = cells()
+    adata = adata[np.argsort(adata.obs["type"].cat.codes, kind="stable")].copy()
+    adata.write_h5ad(tmp_path / "sorted.h5ad")
+    words = ("fit", "sorted.h5ad", *LABEL, "--out", "run", "--block-rows", 225)
+    code, out, err = streamsvm(*words, cwd=tmp_path)
+    assert code == 0
+    assert err.count("\n") == 1  # at the start, and not again at the end
+    assert "its 4 blocks hold different labels" in err
+    assert "progressive accuracy -" in out
+    code, out, err = streamsvm(*words, "--force", "--json", cwd=tmp_path)
+    result = json.loads(out)
+    assert [result["progressive_accuracy"], result["warnings"]] == [
+        None,
+        [err.strip().removeprefix("streamsvm: ")],
+    ]
+    code, out, err = streamsvm(*words[:-1], 225, "--dry-run", cwd=tmp_path)
+    assert "its 4 blocks hold different labels" in err
+
+
+def test_text_sorted_by_label_is_told_of_as_it_streams(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    lines = [f"{c} {c + 1}:1 {rng.integers(9, 20)}:0.5\n" for c in range(5) for _ in range(300)]
+    (tmp_path / "sorted").write_text("".join(lines))
+    code, out, err = streamsvm("online", "sorted", "--out", "run", cwd=tmp_path)
+    assert (code, err.count("\n")) == (0, 1)
+    assert "the rows come in groups of alike labels" in err
+    assert "shuffle" in err
+    assert "progressive accuracy -" in out
+    rng.shuffle(lines)
+    (tmp_path / "shuffled").write_text("".join(lines))
+    assert "progressive accuracy 0." in succeeds("online", "shuffled", "--out", "shuffled-run", cwd=tmp_path)
