@@ -32,7 +32,7 @@ class Settings:
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver: for Weston-Watkins "newton" (default) or "sorted", the published Algorithm 2.
+        Block solver: "newton" (default), or "sorted", the published one.
     dtype : {"float32", "float64"}
         Of weights, duals and scores; sums and objectives are float64 always.
     seed : int
@@ -41,7 +41,7 @@ class Settings:
         Budget in bytes for blocks and scratch, beside the interpreter and memory-mapped files.
     tol : float, optional
         Stop as soon as the exact relative gap (primal - dual) / primal of the weights that the model
-        would hold is at most this.
+        would hold is at most this. Rounding can make it negative: then its size counts.
     inner_passes : int or "auto"
         How often to revisit the rows of a block with the classes of their duals alone, before going
         on to the next: buys convergence without reading. By default as often as pays.

@@ -40,7 +40,7 @@ from streamsvm.kernels import (
 )
 from streamsvm.losses import get_loss
 from streamsvm.model import check_room, save_model
-from streamsvm.objective import Scoring, gap_record, score_blocks
+from streamsvm.objective import Scoring, gap_record, is_within, score_blocks, warn_of_rounding
 from streamsvm.rare import MANY_CLASSES, RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
@@ -864,7 +864,7 @@ class _Training:
     def _converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
         name = "average_relative_gap" if self.settings.average else "relative_gap"
-        return tol is not None and bool(history) and history[-1][name] <= tol
+        return tol is not None and bool(history) and is_within(history[-1][name], tol)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -962,5 +962,5 @@ class _Training:
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,
-            warnings=self.warnings,
+            warnings=self.warnings + warn_of_rounding(last.get("relative_gap") or 0.0, self.dtype),
         )

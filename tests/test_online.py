@@ -24,7 +24,13 @@ from streamsvm.kernels import Weights, permutation
 from streamsvm.online import online, resume
 
 N, D, K = 150, 13, 5
-LOSSES = [("ww", 1.0, "newton"), ("ww", 0.5, "newton"), ("ww", 1.0, "sorted"), ("cs", 1.0, "sorted")]
+LOSSES = [
+    ("ww", 1.0, "newton"),
+    ("ww", 0.5, "newton"),
+    ("ww", 1.0, "sorted"),
+    ("cs", 1.0, "newton"),
+    ("cs", 1.0, "sorted"),
+]
 
 
 class Listed:
