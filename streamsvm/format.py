@@ -52,11 +52,13 @@ def changes_name(number: int) -> str:
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 1
-HASHED_MODEL_VERSION = 2  # whose features are hashed, which a reader of version 1 would not do
+MODEL_VERSION = 3
+OLD_MODEL_VERSIONS = (1, 2)  # that are read: all dense; features are hashed in version 2 alone
 MODEL = "model"
 MODEL_JSON = "model.json"
+DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"
+SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them

@@ -52,7 +52,7 @@ def _source_digest() -> str:
     """Hash of every file that holds kernels."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    names = ("changes", "kernels", "rare", "rows", "simd", "teamwork")
+    names = ("changes", "kernels", "rare", "rows", "simd", "sparse_rows", "teamwork")
     for path in [*(here / f"{name}.py" for name in names), *sorted((here / "losses").glob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

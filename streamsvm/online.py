@@ -561,6 +561,7 @@ class _Learning:
             lag=used.lag, lagging=(HORIZON / clock) ** AVERAGE_POWER, columns=order,
             marks=used.marks,
         )  # fmt: skip
+        self.run.remove_weights()
 
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""
@@ -603,13 +604,12 @@ class _Learning:
         """What the model says of itself: nothing that differs between equal passes."""
         settings = dataclasses.asdict(self.settings)
         bits, seed = settings.pop("hash_bits"), settings.pop("seed")
-        hashed = {"version": format.HASHED_MODEL_VERSION, "hash": {"bits": bits, "seed": seed}}
         return {
             "classes": [self.classes[code] for code in order],
             "n_features": self.weights.n_features,
             "index_base": self.stream.index_base,
             **settings,
-            **({} if bits is None else hashed),
+            **({} if bits is None else {"hash": {"bits": bits, "seed": seed}}),
             "average": True,
             "passes": 1,
             "rows": self.visited,

@@ -611,6 +611,7 @@ class _Training:
             lag = Spread(self.rare, lag, 2, self.store.n_features) if self.settings.average else None
         marks = self.weights.marks if self.rare is None and len(self.weights.marks) else None
         save_model(self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks)
+        self.run.remove_weights()
 
     def _map(self) -> Weights:
         """The weights as of the last commit, in memory or over new files."""

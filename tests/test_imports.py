@@ -109,6 +109,7 @@ def test_kernels_use_only_numpy_and_numba() -> None:
     for name, ours in (
         *(("rows", set()), ("simd", set()), ("kernels", {simd})),
         ("teamwork", {simd, "streamsvm.kernels"}),
+        ("sparse_rows", {simd, "streamsvm.kernels"}),
     ):
         path = ROOT / f"streamsvm/{name}.py"
         others = {name.split(".")[0] for name in imports_of(path) if not within(name, ours)}

@@ -16,6 +16,7 @@ import reference
 from helpers import make_problem, make_store
 
 from streamsvm import fit, format, load_model, open_store, resume
+from streamsvm.checkpoint import RunDir
 from streamsvm.errors import Interrupted, PlanError, RunError, SettingsError, StoreError
 from streamsvm.inspection import inspect
 from streamsvm.kernels import permutation
@@ -458,11 +459,48 @@ def test_weights_in_files_are_those_in_memory(
     fit(store, tmp_path / "memory", **options)
     monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
     assert not plan(store, **options)["weights_in_memory"]
-    fit(store, tmp_path / "files", **options)
-    names = {path.name for path in (tmp_path / "files").glob("*.bin")} - {"duals-1.bin", "duals-2.bin"}
-    assert names >= {"weights.bin", "weights-marks.bin"} | ({"weights-avg.bin"} if average else set())
+    names: set[str] = set()
+
+    def list_files(*_: object) -> None:
+        names.update(path.name for path in (tmp_path / "files").glob("weights*.bin"))
+
+    fit(store, tmp_path / "files", progress=list_files, **options)
+    assert names == {"weights.bin", "weights-marks.bin"} | ({"weights-avg.bin"} if average else set())
     assert not list((tmp_path / "memory").glob("weights*.bin"))
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was killed after the model was saved, before the weights were deleted."""
+    monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
+    options: dict[str, Any] = {"block_rows": BLOCK, "average": True}
+    fit(store, tmp_path / "whole", passes=3, **options)
+    assert not list((tmp_path / "whole").glob("weights*"))
+    finished, killed = tmp_path / "finished", tmp_path / "killed"
+    fit(store, finished, passes=2, **options)
+
+    def die(run: RunDir) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "remove_weights", die)
+        with pytest.raises(Killed):
+            fit(store, killed, passes=2, **options)
+    assert list(killed.glob("weights*"))
+    assert model_bytes(killed) == model_bytes(finished)
+    assert not list(finished.glob("weights*"))
+    for run in (finished, killed):
+        assert resume(run).passes == 2  # nothing to do: it ends as before
+        assert not list(run.glob("weights*"))
+        resume(run, passes=3)
+        assert not list(run.glob("weights*"))
+        assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
 # -- stopping and resuming -------------------------------------------------------------------------

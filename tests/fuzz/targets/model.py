@@ -83,7 +83,7 @@ def seeds() -> list[bytes]:
         }
         save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
         files = bundle.read_files(made)
-        hashed = {"version": format.HASHED_MODEL_VERSION, "hash": {"bits": 3, "seed": 7}}
+        hashed = {"hash": {"bits": 3, "seed": 7}}
         save_model(
             Path(made), np.arange(128, dtype=dtype).reshape(8, 16), record | {"n_features": 8} | hashed
         )
