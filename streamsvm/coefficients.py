@@ -43,6 +43,10 @@ class SparseCoef(NamedTuple):
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_classes
 
+    @property
+    def dtype(self) -> np.dtype:
+        return self.data.dtype
+
 
 class Source(NamedTuple):
     """What a model's coefficients are made of: ``weights - lagging * lag``, in columns of their order."""

@@ -156,7 +156,7 @@ class Model:
 
     def __init__(self, coef: np.ndarray | SparseCoef, record: dict[str, Any]) -> None:
         self._coef = coef
-        self.dtype = np.dtype(record["dtype"])
+        self.dtype: np.dtype = coef.dtype
         self.classes_ = np.array(record["classes"], dtype=str)
         self.n_features = coef.shape[0]
         self.record = record

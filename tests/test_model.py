@@ -201,7 +201,7 @@ def test_hostile_headers_allocate_nothing_and_run_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 99}, "model format 99, not 1"),
+        ({"version": 99}, "model format 99, not 3 or an older one"),
         ({"n_features": 2**60}, "not the array"),
         ({"n_features": -12}, "not what it should be"),
         ({"classes": ["a"]}, "not the array"),
