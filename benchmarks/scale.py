@@ -103,12 +103,14 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
         "--gap", options.gap, "--checkpoint-every", options.checkpoint_every,
         "--memory", options.memory, "--json",
     )  # fmt: skip
+    words = "fit", "train.zarr", "--passes", options.passes, "--memory", options.memory, "--dry-run", "--json"
+    planned = json.loads(run((*STREAMSVM, *words), cwd=work, limit=None).output)
     evaluate = phase("evaluate", *STREAMSVM, "evaluate", "run", "test.zarr", "--json")
     record = json.loads((work / "train.zarr/zarr.json").read_text())["attributes"]["streamsvm"]
     sizes = {
         "rows": record["n"], "nnz": record["nnz"], "features": record["d"], "classes": record["n_classes"],
         "store_bytes": size_of(work / "train.zarr"),
-        "weights_bytes": sum(size_of(path) for path in (work / "run").glob("weights*.bin")),
+        "weights_bytes": planned["weights_bytes"],
         "duals_bytes": sum(size_of(path) for path in (work / "run").glob("duals-*.bin")),
         "test_bytes": evaluate["output"]["n"] * VALUE_BYTES * record["nnz"] // record["n"],
     }  # fmt: skip

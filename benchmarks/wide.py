@@ -116,6 +116,11 @@ def train_once(
     out, begin = Path(folder) / "run", time.monotonic()
     processor: list[float] = []
     rows = [0]
+    sizes = [0]
+
+    def stop() -> bool:
+        sizes.append(sum(path.stat().st_blocks * 512 for path in out.glob("weights*.bin")))
+        return time.monotonic() - begin > seconds
 
     def report(event: dict[str, Any]) -> None:
         if event["event"] == "ready":
@@ -126,18 +131,17 @@ def train_once(
         result = fit(
             f"{folder}/s.zarr", out, passes=passes, memory=memory, average=False, inner_passes=0, gap="none",
             block_rows=500, checkpoint_every="1h", report=report,
-            stop=lambda: time.monotonic() - begin > seconds,
+            stop=stop,
         )  # fmt: skip
         taken = [record["seconds"] for record in result.history]
     except Interrupted:
         taken = []
     processor.append(processor_seconds())
-    weights = sum(path.stat().st_blocks * 512 for path in out.glob("weights*.bin"))
     log = sum(size_of(path) for path in out.glob("changes-*.bin"))
     shutil.rmtree(out)
     return {
         "seconds": taken, "processor": processor[1] - processor[0], "rows": max(rows),
-        "weights_bytes": weights, "log_bytes": log,
+        "weights_bytes": sizes[-1], "log_bytes": log,
     }  # fmt: skip
 
 

@@ -104,6 +104,11 @@ class RunDir:
     def changes(self, number: int) -> Path:
         return self.path / format.changes_name(number)
 
+    def remove_weights(self) -> None:
+        """Delete the files of weights, of use to the process that made them alone, once there is a model."""
+        for path in (self.weights, self.lag, self.marks, self.rare):
+            files.remove(path)
+
     def read_settings(self) -> dict[str, Any]:
         """What was asked of this run, checked; `RunError` if there is none or it is damaged."""
         try:

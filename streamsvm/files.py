@@ -112,12 +112,16 @@ def read_record(path: Path, *, follow: bool = False) -> Any:
     ValueError, RecursionError
         If it is not JSON.
     """
+    return json.loads(read_bounded(path, follow=follow))
+
+
+def read_bounded(path: Path, *, follow: bool = False) -> bytes:
+    """The bytes of a regular file of at most `MOST_RECORD`; raises as `read_record`."""
     with named(path), open_file(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
         if length > MOST_RECORD:
             raise UnfitFile(path, f"{length:,} bytes, where {MOST_RECORD:,} at most are a record")
-        content = file.read(length)
-    return json.loads(content)
+        return file.read(length)
 
 
 def size(path: Path) -> int:

@@ -57,8 +57,10 @@ MODEL_VERSION = 3
 MODEL_VERSIONS = (1, 2, MODEL_VERSION)
 MODEL = "model"
 MODEL_JSON = "model.json"
+DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"
 FEATURES = "features.json"  # their names, where they have any
+SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them

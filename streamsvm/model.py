@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import io
 import json
-import mmap
 import os
 import shutil
 import time
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm import files, format
+from streamsvm.coefficients import Source, SparseCoef, open_coef, write_coef
 from streamsvm.errors import ModelError, PlanError
 from streamsvm.features import feature_names, match_features, sort_rows
 from streamsvm.rows import Rows
@@ -27,9 +26,7 @@ from streamsvm.text import check_classes, check_local, format_size
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-_PIECE = 2**22  # bytes of weights or coefficients that are written or checked at a time
-_HEADER = 2**14  # bytes that the header of an array cannot exceed
-_FILES = (format.MODEL_JSON, format.COEF)
+_FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
 _LOOKS, _PAUSE = 20, 0.01  # at a model that is exchanged while it is read, and seconds between them
 
 
@@ -44,7 +41,7 @@ def save_model(
     marks: np.ndarray | None = None,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Write ``model.json`` and ``coef.npy`` into `folder`, replacing a model that is there.
+    """Write ``model.json`` and the coefficients into `folder`, replacing a model that is there.
 
     Parameters
     ----------
@@ -64,30 +61,12 @@ def save_model(
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     files.remove(aside)
     aside.mkdir()
-    n_features, n_classes = weights.shape[0], len(record["classes"])
-    crc = 0
-    with (aside / format.COEF).open("wb") as file:
-        np.lib.format.write_array_header_2_0(
-            file,
-            {"descr": weights.dtype.str, "fortran_order": False, "shape": (n_features, n_classes)},
-        )
-        step = max(1, _PIECE // (weights.shape[1] * weights.itemsize))
-        kept = slice(n_classes) if columns is None else columns
-        for at in range(0, n_features, step):
-            rows: Any = slice(at, min(at + step, n_features))
-            piece = np.zeros((rows.stop - at, n_classes), weights.dtype)
-            moved: Any = slice(None)
-            if marks is not None:
-                moved = np.flatnonzero(marks[rows].any(axis=1))
-                rows = at + moved
-            piece[moved] = weights[rows, :][:, kept]
-            if lag is not None:
-                piece[moved] -= weights.dtype.type(lagging) * lag[rows, :][:, kept]
-            crc = zlib.crc32(piece.data, crc)
-            file.write(piece.data)
+    if columns is None:
+        columns = np.arange(len(record["classes"]))
+    stored = write_coef(aside, Source(weights, lag, lagging, columns, marks))
     if names is not None:
-        record = {**record, **_write_names(aside / format.FEATURES, names)}
-    sealed = format.sealed({"version": format.MODEL_VERSION, **record, "coef_crc32": crc})
+        stored |= _write_names(aside / format.FEATURES, names)
+    sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})
     (aside / format.MODEL_JSON).write_text(json.dumps(sealed, indent=1) + "\n")
     files.sync_tree(aside)
     files.remove(old)
@@ -109,7 +88,7 @@ def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
     """The names of the features, checked against the model's record; None if they have none."""
     if "features_sha256" not in record:
         return None
-    text = path.read_bytes()
+    text = files.read_bounded(path, follow=True)
     if hashlib.sha256(text).hexdigest() != record["features_sha256"]:
         raise ModelError(f"{path} is damaged: its checksum does not match")
     names = json.loads(text)
@@ -179,7 +158,7 @@ def _load(path: Path) -> Model:
         if not _is_sound(record):
             raise TypeError("an entry is not what it should be")
         check_classes(record["classes"], header, ModelError)
-        coef = _map_coef(folder / format.COEF, record)
+        coef = open_coef(folder, record)
         names = _read_names(folder / format.FEATURES, record)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
@@ -205,6 +184,9 @@ def _is_sound(record: dict[str, Any]) -> bool:
             return False
         if record["n_features"] != 2**bits:
             return False
+    version = record["version"]
+    if version < format.MODEL_VERSION and (version == 2) != bool(hashed):
+        return False
     return (
         type(record["n_features"]) is int
         and record["n_features"] >= 0
@@ -215,60 +197,45 @@ def _is_sound(record: dict[str, Any]) -> bool:
     )
 
 
-def _map_coef(path: Path, record: dict[str, Any]) -> np.ndarray:
-    """The coefficients as a read-only map, checked against the model's record."""
-    shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    with files.open_file(path, follow=True) as file:
-        begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            version = np.lib.format.read_magic(begin)
-            found = np.lib.format.read_array_header_2_0(begin) if version == (2, 0) else None
-        except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
-            found = None
-        offset = begin.tell()
-    size = shape[0] * shape[1] * dtype.itemsize
-    if found != (shape, False, dtype) or path.stat().st_size != offset + size:
-        raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
-    if size == 0:
-        return np.zeros(shape, dtype)
-    with files.open_file(path, follow=True) as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    coef = np.frombuffer(mapped, dtype, shape[0] * shape[1], offset).reshape(shape)
-    flat = coef.reshape(-1).view(np.uint8)
-    crc = 0
-    for at in range(0, size, _PIECE):
-        crc = zlib.crc32(flat[at : at + _PIECE].data, crc)
-    if crc != record["coef_crc32"]:
-        raise ModelError(f"{path} is damaged: its checksum does not match")
-    mapped.madvise(mmap.MADV_RANDOM)  # from here on, rows are looked up in no order
-    return coef
-
-
 class Model:
     """A linear classifier: the class of x is the one whose column of `coef_` scores it highest.
 
     Attributes
     ----------
-    coef_ : ndarray, shape (n_features, n_classes)
-        Memory-mapped, read-only.
+    coef_ : ndarray or scipy.sparse.csr_array, shape (n_features, n_classes)
+        Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes, with 64 classes or
+        more: ``coef_.toarray()`` is what a dense model has.
     classes_ : ndarray of str, shape (n_classes,)
         The labels as they stood in the training data.
     n_features : int
     feature_names_in_ : ndarray of str objects, shape (n_features,), or None
         Names of the features, if they had any in training: new data is matched by them.
+    dtype : dtype
+        Of coefficients and scores.
     record : dict
         All that ``model.json`` says. If it has a ``hash``, features are those of `hashed` rows.
     """
 
     def __init__(
-        self, coef: np.ndarray, record: dict[str, Any], feature_names: Sequence[str] | None = None
+        self,
+        coef: np.ndarray | SparseCoef,
+        record: dict[str, Any],
+        feature_names: Sequence[str] | None = None,
     ) -> None:
-        self.coef_ = coef
+        self._coef = coef
+        self.dtype: np.dtype = coef.dtype
         self.classes_ = np.array(record["classes"], dtype=str)
         self.n_features = coef.shape[0]
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
         self.record = record
+
+    @functools.cached_property
+    def coef_(self) -> Any:
+        if isinstance(self._coef, np.ndarray):
+            return self._coef
+        import scipy.sparse
+
+        return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
 
     def batches(
         self, store: Store, memory: int = 2**28, *, share: int = 1, labelled: bool = True
@@ -305,7 +272,7 @@ class Model:
             classes=self.record["classes"],
             n_features=n_features,
             index_base=base,
-            dtype=self.coef_.dtype,
+            dtype=self.dtype,
             memory=memory,
             share=share,
             labelled=labelled,
@@ -338,14 +305,18 @@ class Model:
             In the model's dtype; the array is used again for the next piece.
         """
         from streamsvm.kernels import score_rows
+        from streamsvm.sparse_rows import score_sparse_rows
 
-        rows = rows._replace(data=rows.data.astype(self.coef_.dtype, copy=False))
+        rows = rows._replace(data=rows.data.astype(self.dtype, copy=False))
         n_classes = len(self.classes_)
-        step = max(1, memory // max(1, n_classes * self.coef_.itemsize))
-        scores = np.empty((min(step, rows.n_rows), n_classes), self.coef_.dtype)
+        step = max(1, memory // max(1, n_classes * self.dtype.itemsize))
+        scores = np.empty((min(step, rows.n_rows), n_classes), self.dtype)
         for begin in range(0, rows.n_rows, step):
             end = min(begin + step, rows.n_rows)
-            score_rows(rows, begin, end, self.coef_, scores)
+            if isinstance(self._coef, np.ndarray):
+                score_rows(rows, begin, end, self._coef, scores)
+            else:
+                score_sparse_rows(rows, begin, end, *self._coef[:3], scores)
             yield begin, scores[: end - begin]
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -378,7 +349,7 @@ class Model:
             If only the model has names: columns are then taken to be in its order.
         """
         rows = self._rows(X)
-        result = np.empty((rows.n_rows, len(self.classes_)), self.coef_.dtype)
+        result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
         for begin, scores in self._finite_scores(rows):
             result[begin : begin + len(scores)] = scores
         return result
@@ -420,7 +391,7 @@ class Model:
             matrix = matrix.copy()  # the caller's arrays stay as they are
             matrix.sum_duplicates()
         with np.errstate(over="ignore"):
-            data = np.ascontiguousarray(matrix.data, self.coef_.dtype)
+            data = np.ascontiguousarray(matrix.data, self.dtype)
         finite = np.isfinite(data)
         if not finite.all():
             at = int(np.argmin(finite))

@@ -50,6 +50,21 @@ def score_blocks(
     return [Scoring(float(t[LOSS_SUM]), float(t[CORRECT] / max(t[VISITED], 1.0))) for t in tallies]
 
 
+def is_within(relative_gap: float, tol: float) -> bool:
+    """Whether a relative gap meets a tolerance: a negative one, which is rounding, by its size as well."""
+    return -tol <= relative_gap <= tol
+
+
+def warn_of_rounding(relative_gap: float, dtype: np.dtype) -> list[str]:
+    """A warning if a relative gap is more negative than the rounding of a sound fit makes it."""
+    if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
+        return []
+    return [
+        f"the relative gap is {relative_gap:.1e}, and only rounding makes it negative: how far the model is "
+        "from optimal is not known; use dtype float64, or scale the values of the data to about 1"
+    ]
+
+
 def gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> dict[str, float]:
     """Dual, primal, gap and relative gap from Σβ, the summed loss and ‖w‖²."""
     primal = 0.5 * norm2 + C * loss_sum

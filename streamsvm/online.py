@@ -588,6 +588,7 @@ class _Learning:
             lag=used.lag, lagging=(HORIZON / clock) ** AVERAGE_POWER, columns=order,
             marks=used.marks,
         )  # fmt: skip
+        self.run.remove_weights()
 
     def _log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""

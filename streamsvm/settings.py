@@ -55,7 +55,7 @@ class Settings(_Named):
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver: for Weston-Watkins "newton" (default) or "sorted", the published Algorithm 2.
+        Block solver: "newton" (default), or "sorted", the published one.
     dtype : {"float32", "float64"}
         Of weights, duals and scores; sums and objectives are float64 always.
     seed : int
@@ -65,7 +65,7 @@ class Settings(_Named):
         memory-mapped files.
     tol : float, optional
         Stop as soon as the exact relative gap (primal - dual) / primal of the weights that the model
-        would hold is at most this.
+        would hold is at most this. Rounding can make it negative: then its size counts.
     inner_passes : int or "auto"
         How often to revisit the rows of a block with the classes of their duals alone, before going
         on to the next: buys convergence without reading. By default as often as pays.

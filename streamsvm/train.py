@@ -44,7 +44,7 @@ from streamsvm.kernels import (
 from streamsvm.losses import get_loss
 from streamsvm.memory_plan import Plan, cut_blocks, dual_id_dtype, private_memory
 from streamsvm.model import check_room, save_model
-from streamsvm.objective import Scoring, gap_record, score_blocks
+from streamsvm.objective import Scoring, gap_record, is_within, score_blocks, warn_of_rounding
 from streamsvm.rare import RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.rows import Rows
 from streamsvm.settings import Interval, Settings
@@ -522,6 +522,7 @@ class _Training:
             self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks,
             names=self.store.feature_names(),
         )  # fmt: skip
+        self.run.remove_weights()
 
     def _map(self) -> Weights:
         """The weights as of the last commit, in memory or over new files."""
@@ -809,7 +810,7 @@ class _Training:
         tol, history = self.settings.tol, self.position.history
         name = "average_relative_gap" if self.settings.average else "relative_gap"
         gap = history[-1].get(name) if history else None
-        return tol is not None and gap is not None and gap <= tol
+        return tol is not None and gap is not None and is_within(gap, tol)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -910,5 +911,9 @@ class _Training:
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,
-            warnings=self.warnings + ([self.order_warning] if self.order_warning else []),
+            warnings=[
+                *self.warnings,
+                *([self.order_warning] if self.order_warning else []),
+                *warn_of_rounding(last.get("relative_gap") or 0.0, self.dtype),
+            ],
         )

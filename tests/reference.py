@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 
@@ -20,6 +22,29 @@ def walrus(v: np.ndarray, C: float) -> np.ndarray:
     upper, free = v - probe >= C, (v - probe > 0) & (v - probe < C)
     gamma = (C * upper.sum() + v[free].sum()) / (1 + free.sum())
     return np.clip(v - gamma, 0, C)
+
+
+def exact_block(v: list[Fraction], upper: Fraction, total: Fraction) -> list[Fraction]:
+    """Minimiser of ½bᵀ(I + 11ᵀ)b - vᵀb over 0 <= b_j <= upper, Σb <= total: rational, without rounding.
+
+    It is clip(v - γ, 0, upper) for the γ at which the sum is min(γ, total). The difference of the two is
+    linear between breakpoints, and falls.
+    """
+
+    def clipped(gamma: Fraction) -> list[Fraction]:
+        return [min(max(v_j - gamma, Fraction(0)), upper) for v_j in v]
+
+    def excess(gamma: Fraction) -> Fraction:
+        return sum(clipped(gamma), Fraction(0)) - min(gamma, total)
+
+    points = {Fraction(0), total, *v, *(v_j - upper for v_j in v)}
+    points = sorted(point for point in points if point >= 0)
+    points.append(points[-1] + 1)
+    after = next(r for r in range(len(points)) if excess(points[r]) <= 0)
+    if excess(points[after]) == 0:
+        return clipped(points[after])
+    low, high = points[after - 1], points[after]
+    return clipped(low + (high - low) * excess(low) / (excess(low) - excess(high)))
 
 
 def project_to_simplex(u: np.ndarray, z: float) -> np.ndarray:

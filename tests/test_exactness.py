@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import reference
 import scipy.sparse as sp
 from helpers import make_problem, make_store
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 from sklearn.svm import LinearSVC
 from streamsvm_converters import convert
 
@@ -112,6 +113,99 @@ def test_both_block_solvers_and_both_dtypes_reach_the_same_optimum(tmp_path: Pat
     assert published.primal == pytest.approx(newton.primal, rel=1e-6)
     assert single.primal == pytest.approx(newton.primal, rel=1e-4)
     assert single.relative_gap <= 1e-5
+
+
+EXTREMES = [1e-20, 1e-10, 1e-5, 1.0, 1e5, 5e9, 5e17, 1e20]  # of C times the squared norm of a row
+
+
+@pytest.mark.parametrize("C", EXTREMES)
+@pytest.mark.parametrize(("loss", "margin"), [("ww", 1.0), ("ww", 0.5), ("cs", 1.0)])
+@pytest.mark.parametrize("solver", ["newton", "sorted"])
+def test_training_converges_whatever_the_size_of_C(
+    tmp_path: Path, loss: str, margin: float, C: float, solver: str
+) -> None:
+    """Separable rows of norm 1: from some C on the optimum is that of the hard margin.
+
+    For C near 0 every slack is 1, so that all duals are at C (Crammer-Singer: their sum).
+    """
+    n, k = 30, 4
+    X, labels = make_problem(n, 40, k)
+    X = sp.csr_array(X.multiply(1 / np.sqrt(X.multiply(X).sum(axis=1))[:, None]))
+    settings = {"C": C, "loss": loss, "margin": margin, "solver": solver, "average": False}
+    result = optimum(tmp_path, X, labels, tol=1e-9, passes=300, **settings)
+    assert result.warnings == []
+    assert result.relative_gap >= -1e-12
+    if C <= 1e-5:
+        assert result.status == "converged"
+        costs = n * (k - 1 if loss == "ww" else 1)
+        assert 1 - 2 * n**2 * C - 1e-12 <= result.dual / (C * costs) <= 1 + 1e-12
+        assert 1 - 2 * n**2 * C - 1e-12 <= result.primal / (C * costs) <= 1 + 1e-12
+    elif C > 1:
+        assert result.dual == pytest.approx(hard_margin(X.toarray(), labels, margin), rel=1e-7)
+        # All that is left of the loss is the rounding of scores, C times.
+        assert result.primal - result.dual <= result.dual * 1e-6 + C * n * k * 1e-14
+    else:
+        assert result.status == "converged"
+
+
+def hard_margin(X: np.ndarray, labels: np.ndarray, margin: float) -> float:
+    """The least ½‖W‖² with M (w_y - w_j)ᵀx >= 1 for all rows and wrong classes: the same for both losses.
+
+    Its dual is Σ b - ½‖W‖² over b >= 0, half of the squared distance of a cone: non-negative least squares.
+    """
+    n, k = len(labels), int(labels.max()) + 1
+    pairs = [(i, j) for i in range(n) for j in range(k) if j != labels[i]]
+    rows = np.zeros((len(pairs), k, X.shape[1]))
+    for r, (i, j) in enumerate(pairs):
+        rows[r, labels[i]] += margin * X[i]
+        rows[r, j] -= margin * X[i]
+    rows = rows.reshape(len(pairs), -1)
+    # Lawson & Hanson, LDP: min ½‖z‖² with A z >= 1 is solved by z = -r[:-1] / r[-1] for what the minimiser
+    # u >= 0 of ‖[Aᵀ; 1ᵀ] u - e‖ leaves, with e the last unit vector.
+    system = np.vstack([rows.T, np.ones(len(pairs))])
+    target = np.zeros(len(system))
+    target[-1] = 1
+    solution, _ = nnls(system, target)
+    left = system @ solution - target
+    z = -left[:-1] / left[-1]
+    assert (rows @ z).min() >= 1 - 1e-8
+    return 0.5 * z @ z
+
+
+# Optimal objectives of the first 200 rows by a general convex solver (Clarabel, to 1e-10).
+SMALL = [
+    ("dna.scale", "ww", 1.0, {1.0: 1.43353238, 1 / 16: 1.43353238, 5e9: 1.43353238, 5e17: 1.43353238}),
+    ("dna.scale", "ww", 0.5, {1.0: 5.73412953, 1 / 16: 4.84672299, 5e9: 5.73412953, 5e17: 5.73412953}),
+    ("dna.scale", "cs", 1.0, {1.0: 1.43353238, 1 / 16: 1.43342112, 5e9: 1.43353238, 5e17: 1.43353238}),
+    ("satimage.scale", "ww", 1.0, {1.0: 29.2474831, 1 / 16: 5.98770184}),
+    ("satimage.scale", "ww", 0.5, {1.0: 56.9534184, 1 / 16: 9.9734598}),
+    ("satimage.scale", "cs", 1.0, {1.0: 24.8069878, 1 / 16: 4.10033927}),
+]
+
+
+@pytest.mark.parametrize(("name", "loss", "margin", "optima"), SMALL)
+def test_optima_of_real_rows_at_any_C(
+    data_folder: Path, tmp_path: Path, name: str, loss: str, margin: float, optima: dict[float, float]
+) -> None:
+    text = bz2.decompress((data_folder / f"{name}.bz2").read_bytes()).decode().splitlines(keepends=True)[:200]
+    (tmp_path / "text").write_text("".join(text))
+    convert([tmp_path / "text"], tmp_path / "a.zarr", dtype="float64")
+    asked = {"loss": loss, "margin": margin, "dtype": "float64", "passes": 300, "average": False}
+    for C, expected in optima.items():
+        result = fit(tmp_path / "a.zarr", tmp_path / "run", force=True, C=C, tol=1e-9, **asked)
+        assert result.dual == pytest.approx(expected, rel=1e-7)
+        if C <= 1:
+            assert result.primal == pytest.approx(expected, rel=1e-7)
+            assert result.status == "converged"
+    for C in (1e-20, 1e-10):
+        result = fit(tmp_path / "a.zarr", tmp_path / "run", force=True, C=C, tol=1e-9, **asked)
+        assert result.status == "converged"
+        assert result.relative_gap >= -1e-12
+        assert result.primal <= C * 200 * (k_of(text) - 1 if loss == "ww" else 1) * (1 + 1e-12)
+
+
+def k_of(text: list[str]) -> int:
+    return len({line.split()[0] for line in text})
 
 
 RECORD = [  # optimal primal objectives from an independent implementation

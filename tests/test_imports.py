@@ -112,6 +112,7 @@ def test_kernels_use_only_numpy_and_numba() -> None:
         *(("rows", set()), ("simd", set()), ("jit", {"streamsvm.errors"})),
         ("kernels", {simd, "streamsvm.jit"}),
         ("teamwork", {simd, "streamsvm.kernels"}),
+        ("sparse_rows", {simd, "streamsvm.kernels"}),
     ):
         path = ROOT / f"streamsvm/{name}.py"
         others = {name.split(".")[0] for name in imports_of(path) if not within(name, ours)}

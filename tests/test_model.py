@@ -414,7 +414,7 @@ def test_a_fitted_model_says_where_it_comes_from(tmp_path: Path) -> None:
     assert isinstance(model, Model)
     with open_store(store) as opened:
         expected = {
-            "loss": "cs", "C": 0.25, "seed": 7, "passes": 2, "dtype": "float64", "solver": "sorted",
+            "loss": "cs", "C": 0.25, "seed": 7, "passes": 2, "dtype": "float64", "solver": "newton",
             "margin": 1.0, "classes": ["0", "1", "2", "3"], "n_features": D, "index_base": 1,
             "store_fingerprint": opened.fingerprint,
         }  # fmt: skip

@@ -11,7 +11,7 @@ from helpers import make_problem, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm import fit, load_model, open_store
+from streamsvm import fit, load_model, open_store, train
 from streamsvm.kernels import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.memory_plan import dual_id_dtype
@@ -95,6 +95,19 @@ def test_without_a_gap_nothing_is_called_exact(tmp_path: Path) -> None:
     assert "gap" not in result.history[0]
     assert result.gap == result.history[1]["gap"]
     assert result.gap_decay is None or result.gap_decay == 1  # nothing measured to compare with
+
+
+@pytest.mark.parametrize(("relative_gap", "met", "told"), [(-0.5, False, True), (-1e-9, True, False)])
+def test_a_negative_gap_beyond_the_tolerance_is_no_convergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative_gap: float, met: bool, told: bool
+) -> None:
+    store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
+    measured = train.gap_record
+    monkeypatch.setattr(train, "gap_record", lambda *sums: measured(*sums) | {"relative_gap": relative_gap})
+    result = fit(store, tmp_path / "run", passes=2, tol=1e-6, average=False, dtype="float64")
+    assert (result.status, result.passes) == (("converged", 1) if met else ("done", 2))
+    assert len(result.warnings) == told
+    assert not told or "only rounding makes it negative" in result.warnings[0]
 
 
 @settings(deadline=None)

@@ -24,7 +24,13 @@ from streamsvm.kernels import Weights, permutation
 from streamsvm.online import online, resume
 
 N, D, K = 150, 13, 5
-LOSSES = [("ww", 1.0, "newton"), ("ww", 0.5, "newton"), ("ww", 1.0, "sorted"), ("cs", 1.0, "sorted")]
+LOSSES = [
+    ("ww", 1.0, "newton"),
+    ("ww", 0.5, "newton"),
+    ("ww", 1.0, "sorted"),
+    ("cs", 1.0, "newton"),
+    ("cs", 1.0, "sorted"),
+]
 
 
 class Listed:
@@ -381,6 +387,10 @@ def test_numbers_that_are_not_those_of_the_text_are_not_hashed(tmp_path, problem
     with pytest.raises(SettingsError, match="index_base=1 changes them"):
         online(stream, tmp_path / "run", hash_bits=4)
     assert not (tmp_path / "run").exists()
+    plain, hashed = (load_model(tmp_path / name).record for name in ("plain", "hashed"))
+    assert plain["version"] == hashed["version"] == 3  # programs that read 1 alone know no hash
+    assert "hash" not in plain
+    assert hashed["hash"] == {"bits": 4, "seed": 0}
 
 
 def test_a_store_that_counts_from_one_serves_a_model_that_counts_from_zero(tmp_path, problem) -> None:

@@ -16,6 +16,7 @@ import reference
 from helpers import in_files, make_problem, make_store, prefer
 
 from streamsvm import fit, format, load_model, open_store, resume
+from streamsvm.checkpoint import RunDir
 from streamsvm.errors import Interrupted, PlanError, RunError, SettingsError, StoreError
 from streamsvm.inspection import inspect
 from streamsvm.kernels import permutation
@@ -28,7 +29,13 @@ from streamsvm.train import plan
 
 N, D, K = 70, 11, 5
 BLOCK = 16  # rows: five blocks, the last of six
-LOSSES = [("ww", 1.0, "newton"), ("ww", 0.5, "newton"), ("ww", 1.0, "sorted"), ("cs", 1.0, "sorted")]
+LOSSES = [
+    ("ww", 1.0, "newton"),
+    ("ww", 0.5, "newton"),
+    ("ww", 1.0, "sorted"),
+    ("cs", 1.0, "newton"),
+    ("cs", 1.0, "sorted"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -465,11 +472,48 @@ def test_weights_in_files_are_those_in_memory(
     fit(store, tmp_path / "memory", **options)
     monkeypatch.setattr("streamsvm.fit_plan.choices", prefer(in_files))
     assert not plan(store, **options)["weights_in_memory"]
-    fit(store, tmp_path / "files", **options)
-    names = {path.name for path in (tmp_path / "files").glob("*.bin")} - {"duals-1.bin", "duals-2.bin"}
-    assert names >= {"weights.bin", "weights-marks.bin"} | ({"weights-avg.bin"} if average else set())
+    names: set[str] = set()
+
+    def list_files(*_: object) -> None:
+        names.update(path.name for path in (tmp_path / "files").glob("weights*.bin"))
+
+    fit(store, tmp_path / "files", progress=list_files, **options)
+    assert names == {"weights.bin", "weights-marks.bin"} | ({"weights-avg.bin"} if average else set())
     assert not list((tmp_path / "memory").glob("weights*.bin"))
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was killed after the model was saved, before the weights were deleted."""
+    monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
+    options: dict[str, Any] = {"block_rows": BLOCK, "average": True}
+    fit(store, tmp_path / "whole", passes=3, **options)
+    assert not list((tmp_path / "whole").glob("weights*"))
+    finished, killed = tmp_path / "finished", tmp_path / "killed"
+    fit(store, finished, passes=2, **options)
+
+    def die(run: RunDir) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "remove_weights", die)
+        with pytest.raises(Killed):
+            fit(store, killed, passes=2, **options)
+    assert list(killed.glob("weights*"))
+    assert model_bytes(killed) == model_bytes(finished)
+    assert not list(finished.glob("weights*"))
+    for run in (finished, killed):
+        assert resume(run).passes == 2  # nothing to do: it ends as before
+        assert not list(run.glob("weights*"))
+        resume(run, passes=3)
+        assert not list(run.glob("weights*"))
+        assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
 # -- stopping and resuming -------------------------------------------------------------------------
@@ -811,7 +855,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
         ({"margin": 0.7}, r"margin must be for ww one of \(1.0, 0.5\), not 0.7"),
         ({"loss": "cs", "margin": 0.5}, "margin must be for cs"),
         ({"solver": "magic"}, r"solver must be .*'newton', 'sorted'.*, not 'magic'"),
-        ({"loss": "cs", "solver": "newton"}, "solver must be for cs"),
+        ({"loss": "cs", "solver": "magic"}, "solver must be for cs"),
         ({"inner_passes": -1}, "inner passes must be auto or a number, 0 or more, not -1"),
         ({"threads": 0}, "threads must be from 1 to 256"),
         ({"threads": 2, "loss": "cs"}, "threads must be 1"),
@@ -856,7 +900,7 @@ def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path: Path) -> None:
 
 def test_defaults_are_what_they_stand_for() -> None:
     assert (Settings().margin, Settings().solver, Settings().keep_duals) == (1.0, "newton", True)
-    assert (Settings(loss="cs").solver, Settings(passes=1).keep_duals) == ("sorted", False)
+    assert (Settings(loss="cs").solver, Settings(passes=1).keep_duals) == ("newton", False)
     assert all(Settings(passes=passes).average for passes in (1, 5, 6, 100))
     assert (Settings().gap, Settings(tol=0.1).gap, Settings().C) == ("end", "pass", "auto")
 

@@ -97,6 +97,7 @@ def check_engine(side: str, everything: bool = False) -> None:
     from streamsvm.losses import MODULES, get_loss
     from streamsvm.memory_plan import dual_id_dtype
     from streamsvm.rows import Rows
+    from streamsvm.sparse_rows import are_sorted_rows, compress_rows, score_sparse_rows
 
     def guard(named: Any) -> Any:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
@@ -114,7 +115,19 @@ def check_engine(side: str, everything: bool = False) -> None:
         K = padded_classes(k, dtype)
         now, lag = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
         weights = guard(Weights.create(now, lag, float(n)))
+        piece = guarded(now[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
+        stored = [np.empty(d * k, kind) for kind in (dtype, np.int32)]
+        ends = guarded(np.empty(d, np.int64), side)
+        size = compress_rows(piece, *(guarded(array, side) for array in stored), ends)
+        assert compress_rows(piece, *stored, ends) == size
+        sparse = [guarded(array[:size].copy(), side) for array in stored]
+        sparse.append(guarded(np.concatenate([[0], ends]), side))
+        assert are_sorted_rows(*sparse[1:], k)
         scores = guarded(np.zeros((n, k), dtype), side)
+        score_sparse_rows(rows, 0, n, *sparse, scores)
+        np.testing.assert_allclose(
+            scores[0], data[: indptr[1]] @ piece[indices[: indptr[1]]], rtol=1e-4, atol=1e-5
+        )
         score_rows(rows, 0, n, guarded(now[:, :k], side), scores)
         np.testing.assert_allclose(
             scores[0], data[: indptr[1]] @ now[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5

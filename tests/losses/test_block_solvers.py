@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import reference
+import scipy.sparse as sp
+from helpers import as_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
-from streamsvm.losses.crammer_singer import threshold_sorted
+from streamsvm.kernels import N_TALLIES, OldDuals, Scratch, Weights, padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.losses.crammer_singer import threshold_newton as compiled_threshold_newton
+from streamsvm.losses.crammer_singer import threshold_sorted as compiled_threshold_sorted
 from streamsvm.losses.weston_watkins import gamma_newton as compiled_newton
 from streamsvm.losses.weston_watkins import gamma_sorted as compiled_sorted
+from streamsvm.memory_plan import dual_id_dtype
+from streamsvm.state import make_pool
 
 TOLERANCE = 1e-10
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")
@@ -110,15 +120,135 @@ def test_padding_and_own_class_as_zeros_change_nothing() -> None:
         assert gamma_sorted(padded, C) == pytest.approx(gamma_sorted(v, C), rel=1e-13, abs=0)
 
 
-def test_projection_to_the_simplex() -> None:
+# -- Crammer-Singer --------------------------------------------------------------------------------
+
+
+def thresholds(v: np.ndarray, C: float, guess: float) -> list[tuple[np.ndarray, float, float]]:
+    """For each solver: what it is given of v, d and the largest, and the threshold it finds."""
+    top = float(v.max())
+    d = v - top
+    found = compiled_threshold_newton(with_room(d), len(d), top, C, guess)
+    return [(d, top, found), (d, top, compiled_threshold_sorted(with_room(d), len(d), top, C))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crammer_singer_meets_the_kkt_conditions(kind: str) -> None:
+    """With γ = top + θ, b_j = max(v_j - γ, 0) is optimal if and only if Σ b = min(γ, C)."""
+    rng = np.random.default_rng(100 + KINDS.index(kind))
+    for _ in range(5000):
+        v, C = random_block(rng, kind)
+        C *= 10.0 ** rng.integers(-14, 15)
+        guess = -rng.choice([0.0, C, np.abs(v).max(), C * rng.random()])
+        for d, top, theta in thresholds(v, C, guess):
+            assert -C <= theta <= 0
+            b = np.maximum(d - theta, 0)
+            wanted = min(max(top, 0.0) + theta, C)  # γ: both terms are of the size of Σ b, or C is less
+            assert math.fsum(b) == pytest.approx(wanted, rel=1e-12, abs=1e-14 * max(top, 0.0) * (wanted < C))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crammer_singer_agrees_with_a_general_solver(kind: str) -> None:
+    """With s = C - Σb >= 0 for slack: minimise over b, s >= 0 with a heavy penalty on the equation."""
+    rng = np.random.default_rng(150 + KINDS.index(kind))
+    for _ in range(20):
+        v, C = random_block(rng, kind, most=12)
+        scale = np.abs(v).max() or 1.0
+        v, C = v / scale, min(C / scale, 2.0)  # Σ b is less than the largest v
+        m, heavy = len(v), 1e4
+        factor = np.linalg.cholesky(np.eye(m) + 1)
+        matrix = np.vstack([np.column_stack([factor.T, np.zeros(m)]), heavy * np.ones(m + 1)])
+        target = np.append(np.linalg.solve(factor, v), heavy * C)
+        answer = lsq_linear(matrix, target, (0, np.inf), method="bvls", tol=1e-15).x[:m]
+        for d, _, theta in thresholds(v, C, 0.0):
+            np.testing.assert_allclose(np.maximum(d - theta, 0), answer, atol=1e-6)
+
+
+def test_crammer_singer_projects_to_the_simplex_where_its_bound_holds() -> None:
     rng = np.random.default_rng(9)
     for _ in range(2000):
-        u, z = random_block(rng, "mixed", most=200)
-        b = np.maximum(u - threshold_sorted(u, len(u), z), 0)
-        np.testing.assert_allclose(
-            b, reference.project_to_simplex(u, z), rtol=1e-9, atol=1e-12 * np.abs(u).max()
-        )
-        # Optimality: moving mass from any class that has some towards any other cannot help.
-        assert b.sum() == pytest.approx(z, rel=1e-9, abs=1e-12 * np.abs(u).max())
-        pull = u - b
-        assert pull[b > 0].min() >= pull.max() - 1e-9 * max(np.abs(u).max(), z)
+        v, z = random_block(rng, "mixed", most=200)
+        v += 3 * np.abs(v).max() + 3 * z  # Σ b would exceed z
+        expected = reference.project_to_simplex(v - v.max(), z)
+        for d, _, theta in thresholds(v, z, 0.0):
+            np.testing.assert_allclose(np.maximum(d - theta, 0), expected, rtol=1e-9, atol=1e-12 * z)
+
+
+# -- whole visits, against rational numbers --------------------------------------------------------
+
+KINDS_OF_SCORES = ("near 1", "as C", "at the margin", "far apart")
+
+
+def random_row(rng: np.random.Generator, k: int, kind: str, loss: str) -> dict:
+    """Scores, old duals and C of one row, with C times its squared norm from 1e-20 to 1e20."""
+    value = 2.0 ** rng.integers(-20, 21)  # so that scores, value times weight, are exact
+    Cq = 10 ** rng.uniform(-20, 20)
+    C, y = Cq / value**2, int(rng.integers(k))
+    scores = rng.normal(size=k)
+    if kind == "as C":
+        scores *= Cq
+    elif kind == "at the margin":
+        scores = scores * min(Cq, 1.0) - (np.arange(k) != y)
+    elif kind == "far apart":
+        scores *= 10.0 ** rng.integers(-12, 13, size=k)
+    old = rng.choice([0.0, 1e-8, 0.5, 1.0], size=k) * rng.random(k) * C
+    old[y] = 0
+    if loss == "cs" and old.sum() > C:
+        old *= 0.99 * C / old.sum()
+    return {"value": value, "C": C, "y": y, "weights": scores / value, "old": old}
+
+
+def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
+    """The duals, dense, that a visit leaves."""
+    k = len(row["old"])
+    X = sp.csr_array(np.array([[row["value"]]]))
+    weights = np.zeros((1, padded_classes(k, np.dtype(float))))
+    weights[0, :k] = row["weights"]
+    ids = np.flatnonzero(row["old"]).astype(dual_id_dtype(k))
+    values = row["old"][ids]
+    ids.flags.writeable = values.flags.writeable = False
+    zero = np.zeros(1, np.int64)
+    old = OldDuals(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
+    pool = make_pool(k, 1, np.dtype(float), dual_id_dtype(k))
+    get_loss(loss).visit(
+        as_rows(X, np.array([row["y"]])), np.zeros(1, np.int64), 0, 1,
+        Weights.create(weights, weights[:0], 1.0), k, row["C"], margin, solver, old, pool,
+        Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES),
+    )  # fmt: skip
+    b = np.zeros(k)
+    b[pool.ids[: pool.used[0]]] = pool.values[: pool.used[0]]
+    return b
+
+
+def exact_visit(loss: str, margin: float, row: dict) -> tuple[np.ndarray, float]:
+    """The same without rounding, and by how much γ is more than C, if the sum is bounded."""
+    q, M, C, y = Fraction(row["value"]) ** 2, Fraction(margin), Fraction(row["C"]), row["y"]
+    scores = [Fraction(row["value"]) * Fraction(w) for w in row["weights"]]
+    old = [Fraction(b) for b in row["old"]]
+    others = [c for c in range(len(old)) if c != y]
+    v = [(1 - M * (scores[y] - scores[c])) / (M * M * q) + old[c] + sum(old) for c in others]
+    total = sum(v, Fraction(1)) ** 2 + C if loss == "ww" else C  # none, or C
+    b = np.zeros(len(old))
+    b[others] = [float(each) for each in reference.exact_block(v, C, total)]
+    return b, float(max(v) - Fraction(b.max()) - C) if loss == "cs" else 0.0
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_SCORES)
+@pytest.mark.parametrize(("loss", "margin"), [("ww", 1.0), ("ww", 0.5), ("cs", 1.0)])
+def test_visits_are_exact_whatever_the_size_of_C(loss: str, margin: float, kind: str) -> None:
+    """But for the rounding of 1 - M (s_y - s_j), which scores of any other program have too."""
+    rng = np.random.default_rng(KINDS_OF_SCORES.index(kind))
+    eps = np.finfo(float).eps
+    for _ in range(300):
+        row = random_row(rng, int(rng.integers(2, 20)), kind, loss)
+        exact, above_bound = exact_visit(loss, margin, row)
+        scores = np.abs(row["weights"] * row["value"])[[row["y"], *np.flatnonzero(exact)]]
+        rounding = 16 * eps * (1 + margin * scores.max()) / (margin * row["value"]) ** 2
+        allowed = 16 * eps * (exact.max() + row["old"].max())
+        if above_bound < rounding:  # where Σ b = C, only differences of scores count, without the 1
+            allowed += rounding
+        for solver in range(len(get_loss(loss).SOLVERS)):
+            b = visit(loss, margin, solver, row)
+            assert (b >= 0).all()
+            assert b[row["y"]] == 0
+            assert (b.max() if loss == "ww" else b.sum()) <= row["C"] * (1 + 4 * eps)
+            assert np.abs(b - exact).max() <= allowed

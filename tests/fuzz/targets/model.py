@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import unittest.mock
 import zlib
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fuzz import bundle
 from fuzz.workplace import allowed, folder
 from streamsvm_converters import read_rows
 
-from streamsvm import format, load_model
+from streamsvm import coefficients, format, load_model
 from streamsvm.errors import InputError, ModelError
 from streamsvm.inspection import inspect
 from streamsvm.model import save_model
@@ -31,8 +32,13 @@ def run(data: bytes) -> None:
         record = json.loads(files.get("model.json", b""))
         if isinstance(record, dict):
             if flags & CRC:
-                content = files.get("coef.npy", b"")
-                record["coef_crc32"] = zlib.crc32(content[_header_length(content) :])
+                crcs = {}
+                for name in ("coef.npy", *format.SPARSE_COEF.values()):
+                    content = files.get(name, b"")
+                    crcs[name] = zlib.crc32(content[_header_length(content) :])
+                record["coef_crc32"] = crcs["coef.npy"]
+                if record.get("layout") == format.SPARSE:
+                    record["coef_crc32"] = {name: crcs[path] for name, path in format.SPARSE_COEF.items()}
             if flags & SEAL:
                 files["model.json"] = json.dumps(format.sealed(record)).encode()
     path = folder("model") / "model"
@@ -89,4 +95,7 @@ def seeds() -> list[bytes]:
         )
         found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
+        with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
+            save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16) % 3, record)
+        found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found

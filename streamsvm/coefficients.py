@@ -1,0 +1,195 @@
+"""The coefficients of a model on disk, dense or sparse: written in pieces, mapped, scored with.
+
+A feature that few rows have has few weights that are not zero: of a model with 77,000 features and 1,000
+classes 6 % are. Such models are stored as the three arrays of a CSR matrix, a row a feature.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import mmap
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from streamsvm import files, format
+from streamsvm.errors import ModelError
+
+_PIECE = 2**20  # bytes, or elements, of coefficients that are gathered, written or checked at a time
+_HEADER = 2**14  # bytes that the header of an array cannot exceed
+_INDICES, _INDPTR = np.dtype("<i4"), np.dtype("<i8")
+# Coefficients are sparse if that takes less than this part of the bytes, and there are classes enough for it
+# to pay. Then scores take 0.5 to 2 times as long as by a dense array (wn1000, 1,000 classes). With half of
+# the bytes (clinc150) they would take 2 to 3 times as long, and with few classes a row of the array is hardly
+# more than an index.
+_MOST_BYTES = 0.25
+_LEAST_CLASSES = 64
+
+
+class SparseCoef(NamedTuple):
+    """A CSR matrix of shape (n_features, n_classes)."""
+
+    data: np.ndarray  # (nnz,) dtype of the model
+    indices: np.ndarray  # (nnz,) int32
+    indptr: np.ndarray  # (n_features + 1,) int64
+    n_classes: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.indptr) - 1, self.n_classes
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.data.dtype
+
+
+class Source(NamedTuple):
+    """What a model's coefficients are made of: ``weights - lagging * lag``, in columns of their order."""
+
+    weights: Any  # (n_features, K): an array, or what gives one for a slice of rows and one of columns
+    lag: Any  # the same, or None
+    lagging: float
+    columns: np.ndarray  # (n_classes,) int64
+    marks: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """The coefficients, a few rows at a time, in an array that is used again."""
+        from streamsvm.sparse_rows import gather_rows
+
+        n_features, n_classes = self.weights.shape[0], len(self.columns)
+        step = max(1, _PIECE // (max(n_classes, 1) * self.weights.dtype.itemsize))
+        buffer = np.empty((min(step, n_features), n_classes), self.weights.dtype)
+        no_marks = np.zeros((0, 2), np.uint64)
+        for begin in range(0, n_features, step):
+            rows = slice(begin, min(begin + step, n_features))
+            now = np.ascontiguousarray(self.weights[rows, :])
+            lag = now[:0] if self.lag is None else np.ascontiguousarray(self.lag[rows, :])
+            marks = no_marks if self.marks is None else self.marks[rows]
+            piece = buffer[: rows.stop - begin]
+            gather_rows(now, lag, now.dtype.type(self.lagging), self.columns, marks, piece)
+            yield piece
+
+
+def write_coef(folder: Path, source: Source) -> dict[str, Any]:
+    """Write the coefficients into `folder`, sparse if that is smaller; return what the record says of it."""
+    if len(source.columns) >= _LEAST_CLASSES:
+        written = _write_sparse(folder, source)
+        if written is not None:
+            return written
+        for name in format.SPARSE_COEF.values():
+            (folder / name).unlink()
+    with (folder / format.COEF).open("wb") as file:
+        _write_header(file, source.weights.dtype, (source.weights.shape[0], len(source.columns)))
+        crc = 0
+        for piece in source.pieces():
+            crc = zlib.crc32(piece.data, crc)
+            if piece.any():
+                file.write(piece.data)
+            else:
+                file.seek(piece.nbytes, io.SEEK_CUR)  # a hole, which takes no disk
+        file.truncate()
+    return {"layout": format.DENSE, "coef_crc32": crc}
+
+
+def _write_sparse(folder: Path, source: Source) -> dict[str, Any] | None:
+    """Write sparse coefficients; None, and what was written is of no use, if they take too much."""
+    from streamsvm.sparse_rows import compress_rows
+
+    dtype, n_features = source.weights.dtype, source.weights.shape[0]
+    most = _MOST_BYTES * n_features * len(source.columns) * dtype.itemsize
+    most -= _INDPTR.itemsize * (n_features + 1)
+    crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
+    with contextlib.ExitStack() as stack:
+        opened = {
+            name: stack.enter_context((folder / path).open("wb")) for name, path in format.SPARSE_COEF.items()
+        }
+        shapes = {"data": (dtype, 0), "indices": (_INDICES, 0), "indptr": (_INDPTR, n_features + 1)}
+
+        def append(**arrays: np.ndarray) -> None:
+            for name, array in arrays.items():
+                crcs[name] = zlib.crc32(array.data, crcs[name])
+                opened[name].write(array.data)
+
+        for name, (kind, length) in shapes.items():
+            _write_header(opened[name], kind, (length,))
+        append(indptr=np.zeros(1, _INDPTR))
+        for piece in source.pieces():
+            data, indices = np.empty(piece.size, dtype), np.empty(piece.size, _INDICES)
+            ends = np.empty(len(piece), _INDPTR)
+            size = compress_rows(piece, data, indices, ends)
+            append(data=data[:size], indices=indices[:size], indptr=nnz + ends)
+            nnz += size
+            if nnz * (dtype.itemsize + _INDICES.itemsize) > most:
+                return None
+        for name in ("data", "indices"):  # NumPy leaves room in the header for any length
+            opened[name].seek(0)
+            _write_header(opened[name], shapes[name][0], (nnz,))
+    return {"layout": format.SPARSE, "nnz": nnz, "coef_crc32": crcs}
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(file, header)
+
+
+def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
+    """The coefficients as read-only maps, checked against the model's record.
+
+    Raises `ModelError` if they are damaged, and `KeyError` or `TypeError` if the record does not fit them.
+    """
+    shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
+    crc = record["coef_crc32"]
+    layout = record["layout"] if record["version"] >= format.MODEL_VERSION else format.DENSE
+    if layout == format.DENSE:
+        return _map_array(folder / format.COEF, shape, dtype, crc)
+    from streamsvm.sparse_rows import are_sorted_rows
+
+    nnz = record["nnz"]
+    if layout != format.SPARSE or type(nnz) is not int or nnz < 0:
+        raise TypeError("no layout of ours")
+    wanted = {"data": (nnz, dtype), "indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
+    paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
+    arrays = {name: _map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}
+    # The checksums find damage; this finds what was never ours. Compiled code trusts the numbers.
+    if not are_sorted_rows(arrays["indices"], arrays["indptr"], shape[1]):
+        raise ModelError(
+            f"{paths['indptr']} is damaged: with {paths['indices'].name} it is no matrix of "
+            f"{shape[1]:,} classes"
+        )
+    return SparseCoef(**arrays, n_classes=shape[1])
+
+
+def _map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
+    with files.open_file(path, follow=True) as file:
+        begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            version = np.lib.format.read_magic(begin)
+            found = np.lib.format.read_array_header_2_0(begin) if version == (2, 0) else None
+        except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
+            found = None
+        offset = begin.tell()
+    n = 1
+    for length in shape:  # in Python's numbers, which have no end
+        n *= length
+    if found != (shape, False, dtype) or path.stat().st_size != offset + n * dtype.itemsize:
+        raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
+    array = np.zeros(0, dtype)
+    if n:
+        with files.open_file(path, follow=True) as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        array = np.frombuffer(mapped, dtype, n, offset)
+    content, computed = array.view(np.uint8), 0
+    for at in range(0, len(content), _PIECE):
+        computed = zlib.crc32(content[at : at + _PIECE].data, computed)
+    if computed != crc:
+        raise ModelError(f"{path} is damaged: its checksum does not match")
+    if n:
+        mapped.madvise(mmap.MADV_RANDOM)  # from here on, rows are looked up in no order
+    array.flags.writeable = False  # one type for compiled code, empty or not
+    return array.reshape(shape)

@@ -1,0 +1,257 @@
+"""Coefficients on disk: sparse where that is smaller, the same matrix either way, and checked."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_store
+
+from streamsvm import coefficients, evaluate, fit, format, load_model, open_store
+from streamsvm.errors import ModelError
+from streamsvm.model import save_model
+
+D, K = 200, 70
+COLUMNS = 80  # of the weights, padding included
+SPARSE_FILES = ["coef-data.npy", "coef-indices.npy", "coef-indptr.npy"]
+
+
+def record(**changes) -> dict:
+    classes = [str(c) for c in range(K)]
+    return {"classes": classes, "n_features": D, "index_base": 1, "dtype": "float32", "C": 1.0, **changes}
+
+
+def sparse_weights(dtype: str = "float32", density: float = 0.03) -> np.ndarray:
+    """Whole numbers: rows without any, with a few, and, one in forty, with nearly all of them."""
+    rng = np.random.default_rng(0)
+    some = rng.random((D, COLUMNS)) < np.where(np.arange(D) % 40 == 7, 0.9, density)[:, None]
+    weights = rng.integers(1, 9, size=(D, COLUMNS)) * rng.choice([-1, 1], size=(D, COLUMNS)) * some
+    weights[::5] = 0
+    return weights.astype(dtype)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_model(tmp_path / "model", sparse_weights(), record())
+    assert names_in(tmp_path / "model") == [*SPARSE_FILES, "model.json"]
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sparse_model_predicts_what_numpy_does(tmp_path: Path, dtype: str) -> None:
+    """Whole numbers: every score is exact in any order of summation, and ties are real."""
+    weights = sparse_weights(dtype)
+    save_model(tmp_path / "model", weights, record(dtype=dtype))
+    model, W = load_model(tmp_path / "model"), weights[:, :K]
+    assert names_in(tmp_path / "model") == [*SPARSE_FILES, "model.json"]
+    size = sum((tmp_path / "model" / name).stat().st_size for name in SPARSE_FILES)
+    assert size < W.nbytes / 4 + 3 * 128
+    X = np.random.default_rng(1).integers(-2, 3, size=(100, D)) * (np.random.default_rng(2).random(D) < 0.2)
+    scores = X @ W
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+    assert model.decision_function(X).dtype == dtype
+    np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
+    assert model.decision_function(sp.csr_array((0, D))).shape == (0, K)
+    assert model.coef_.shape == (D, K) == (model.n_features, len(model.classes_))
+    assert model.coef_.dtype == dtype
+    np.testing.assert_array_equal(model.coef_.toarray(), W)
+    np.testing.assert_array_equal(X @ model.coef_, scores)
+
+
+def test_scipy_alone_reads_sparse_coefficients(folder: Path) -> None:
+    arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in SPARSE_FILES]
+    assert all(isinstance(array, np.memmap) for array in arrays)
+    assert [array.dtype for array in arrays] == ["float32", "int32", "int64"]
+    matrix = sp.csr_array(tuple(arrays), shape=(D, K))
+    matrix.check_format(full_check=True)
+    assert matrix.has_sorted_indices
+    np.testing.assert_array_equal(matrix.toarray(), sparse_weights()[:, :K])
+
+
+@pytest.mark.parametrize(("density", "n_classes"), [(0.3, K), (0.03, 60)])
+def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
+    tmp_path: Path, density: float, n_classes: int
+) -> None:
+    weights = sparse_weights(density=density)
+    save_model(tmp_path / "model", weights, record(classes=[str(c) for c in range(n_classes)]))
+    assert names_in(tmp_path / "model") == ["coef.npy", "model.json"]
+    np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights[:, :n_classes])
+
+
+@pytest.mark.parametrize("piece", [1, 1000, 2**20])
+@pytest.mark.parametrize("density", [0.03, 0.3])
+def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, density: float
+) -> None:
+    monkeypatch.setattr(coefficients, "_PIECE", piece)
+    weights, rng = sparse_weights(density=density), np.random.default_rng(3)
+    lag = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
+    marks = np.zeros((D, 2), np.uint64)
+    marks[::2, 0] = marks[1::4, 1] = 1
+    columns = rng.permutation(COLUMNS)[:K]
+    save_model(tmp_path / "model", weights, record(), lag=lag, lagging=0.5, columns=columns, marks=marks)
+    expected = np.where(marks.any(axis=1)[:, None], weights - 0.5 * lag, 0)[:, columns]
+    coef = load_model(tmp_path / "model").coef_
+    assert sp.issparse(coef) == (density < 0.1)
+    np.testing.assert_array_equal(coef.toarray() if sp.issparse(coef) else coef, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, K), (3, K), (1, 64)])
+def test_models_of_next_to_nothing(tmp_path: Path, shape: tuple[int, int]) -> None:
+    classes = [str(c) for c in range(shape[1])]
+    save_model(tmp_path / "model", np.zeros(shape, np.float32), record(n_features=shape[0], classes=classes))
+    model = load_model(tmp_path / "model")
+    assert model.coef_.shape == shape
+    assert not model.decision_function(np.ones((2, shape[0]))).any()
+
+
+def test_pieces_of_zeros_take_no_disk(tmp_path: Path) -> None:
+    weights = np.zeros((1_000_000, 10), np.float32)
+    weights[500_000] = 1
+    classes = [str(c) for c in range(10)]
+    save_model(tmp_path / "model", weights, record(n_features=len(weights), classes=classes))
+    coef = tmp_path / "model/coef.npy"
+    assert coef.stat().st_size > weights.nbytes
+    assert coef.stat().st_blocks * 512 < weights.nbytes / 10
+    np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights)
+
+
+def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:
+    """Five words of its own for each class, one that all rows share, and many that none has."""
+    n, d = 300, 3000
+    rng = np.random.default_rng(5)
+    labels = np.concatenate([np.arange(K), rng.integers(K, size=n - K)]).astype(np.int32)
+    X = sp.lil_array((n, d), dtype=np.float32)
+    X[:, 0] = 0.5
+    for i in range(n):
+        X[i, 1 + 5 * labels[i] + rng.integers(5)] = 1
+    store = make_store(tmp_path / "a.zarr", X.tocsr(), labels)
+    result = fit(store, tmp_path / "run", passes=2, dtype="float64", inner_passes=0)
+    model = load_model(result.model)
+    assert sp.issparse(model.coef_)
+    with open_store(store) as opened:
+        assert result.average is not None
+        assert evaluate(model, model.batches(opened)).accuracy == result.average["accuracy"]
+    again = fit(store, tmp_path / "again", passes=2, dtype="float64", inner_passes=0)
+    for name in names_in(Path(result.model)):
+        assert (Path(result.model) / name).read_bytes() == (Path(again.model) / name).read_bytes()
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SPARSE_FILES)
+def test_any_flipped_byte_of_a_sparse_model_is_found(folder: Path, name: str) -> None:
+    """All but white space of a header turned into other white space."""
+    path = folder / name
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in {*range(128), *rng.integers(len(whole), size=100).tolist()}:
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x04
+        path.write_bytes(damaged)
+        if whole[at : at + 1].isspace() and bytes(damaged[at : at + 1]).isspace():
+            continue
+        with pytest.raises(ModelError, match=f"{name} is damaged"):
+            load_model(folder)
+
+
+@pytest.mark.parametrize("name", SPARSE_FILES)
+@pytest.mark.parametrize("change", ["empty", "cut", "longer", "missing"])
+def test_sparse_files_of_other_length_are_refused(folder: Path, name: str, change: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    if change == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "cut": whole[:-3], "longer": whole + b"\0"}[change])
+    with pytest.raises(ModelError, match=r"no model is there" if change == "missing" else "is damaged"):
+        load_model(folder)
+
+
+def forge(folder: Path, name: str, at: int, value: int) -> None:
+    """Change a number of an array, and make all checksums right again."""
+    path = folder / f"coef-{name}.npy"
+    array = np.load(path)
+    array[at] = value
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - array.nbytes] + array.tobytes())
+    found = json.loads((folder / "model.json").read_bytes())
+    found["coef_crc32"][name] = zlib.crc32(array.tobytes())
+    (folder / "model.json").write_text(json.dumps(format.sealed(found)))
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value"),
+    [
+        ("indices", 5, K), ("indices", 5, -1), ("indices", 5, 2**31 - 1), ("indices", -1, -(2**31)),
+        ("indices", 70, 0), ("indptr", 0, 1), ("indptr", 0, -1), ("indptr", -1, 0), ("indptr", -1, 2**62),
+        ("indptr", 8, 2**62), ("indptr", 8, -(2**62)), ("indptr", 9, 0),
+    ],
+)  # fmt: skip
+def test_sparse_coefficients_that_are_no_matrix_are_refused(
+    folder: Path, name: str, at: int, value: int
+) -> None:
+    """With checksums that fit, before compiled code would look beyond its arrays."""
+    forge(folder, name, at, value)
+    with pytest.raises(ModelError, match=r"indptr\.npy is damaged: with coef-indices\.npy it is no matrix"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layout": "dense"}, "no model is there"),
+        ({"layout": "coo"}, "not what it should be"),
+        ({"layout": None}, "not what it should be"),
+        ({"nnz": 5}, "not the array"),
+        ({"nnz": -1}, "not what it should be"),
+        ({"nnz": "5"}, "not what it should be"),
+        ({"nnz": 2**62}, "not the array"),
+        ({"coef_crc32": 5}, "not what it should be"),
+        ({"coef_crc32": {"data": 5}}, "data.npy is damaged: its checksum"),
+        ({"n_features": D - 1}, "not the array"),
+        ({"n_features": 2**60}, "not the array"),
+        ({"classes": ["a", "b"]}, "no matrix of 2 classes"),
+        ({"version": 1}, "no model is there"),
+        ({"dtype": "float64"}, "not the array"),
+    ],
+)
+def test_a_record_that_does_not_fit_a_sparse_model_is_refused(
+    folder: Path, changes: dict, message: str
+) -> None:
+    path = folder / "model.json"
+    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), **changes})))
+    with pytest.raises(ModelError, match=message):
+        load_model(folder)
+
+
+# -- older formats ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_models_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
+    """All dense, without a layout; features are hashed in version 2 alone."""
+    weights = np.arange(8.0).reshape(4, 2).astype(np.float32)
+    hashed = {"hash": {"bits": 2, "seed": 5}}
+    asked = record(classes=["a", "b"], n_features=4, **(hashed if version == 2 else {}))
+    save_model(tmp_path / "model", weights, asked)
+    path = tmp_path / "model/model.json"
+    found = json.loads(path.read_bytes())
+    assert found["version"] == 3
+    del found["layout"]
+    path.write_text(json.dumps(format.sealed({**found, "version": version})))
+    model = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(model.coef_, weights)
+    assert model.is_hashed == (version == 2)
+    path.write_text(json.dumps(format.sealed({**found, "version": 3 - version})))
+    with pytest.raises(ModelError, match="not what it should be"):
+        load_model(tmp_path / "model")
