@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +18,12 @@ from streamsvm.store import StoreWriter
 def prefer(liked: Callable[[Plan], bool]) -> Callable[..., list[Plan]]:
     """What takes the place of `fit_plan.choices`, for a fit to hold its weights in some way."""
     choices = fit_plan.choices
-    return lambda *asked: sorted(choices(*asked), key=lambda plan: not liked(plan))
+
+    def preferred(*asked: Any) -> list[Plan]:
+        plans = sorted(choices(*asked), key=lambda plan: not liked(plan))
+        return [*plans, [plan for plan in plans if liked(plan)][-1]]  # the last one is what must do
+
+    return preferred
 
 
 def in_files(plan: Plan) -> bool:

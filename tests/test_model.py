@@ -272,11 +272,25 @@ def test_sealed_names_that_do_not_fit_are_refused(named: Path, coef: np.ndarray,
         load_model(named)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_models_of_earlier_versions_are_read(folder: Path, coef: np.ndarray, version: int) -> None:
-    path = folder / "model.json"
-    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), "version": version})))
-    np.testing.assert_array_equal(load_model(folder).decision_function(np.eye(D)), coef[:, :K])
+@pytest.mark.parametrize(("version", "hashed"), [(1, None), (2, {"bits": 3, "seed": 5})])
+def test_models_of_earlier_versions_are_read(tmp_path: Path, version: int, hashed: dict | None) -> None:
+    """Dense, without a layout; only those of version 2 hash."""
+    coef = np.random.default_rng(0).normal(size=(8, K))
+    said = record(n_features=8, dtype="float64") | ({"hash": hashed} if hashed else {})
+    save_model(tmp_path / "model", coef, said)
+    path = tmp_path / "model/model.json"
+    stored = json.loads(path.read_bytes()) | {"version": version}
+    del stored["layout"]
+    path.write_text(json.dumps(format.sealed(stored)))
+    model = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(model.coef_, coef)
+    X = sp.csr_array(np.eye(8))
+    rows = model.hashed(as_rows(X, np.zeros(8, np.int32)))
+    expected = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(8, 8)) @ coef
+    np.testing.assert_allclose(model.decision_function(X), expected)
+    path.write_text(json.dumps(format.sealed({**stored, "version": 3 - version})))
+    with pytest.raises(ModelError, match="not what it should be"):
+        load_model(tmp_path / "model")
 
 
 # -- stores ----------------------------------------------------------------------------------------

@@ -313,7 +313,7 @@ def test_a_model_that_the_disk_cannot_take_is_refused_before_it_is_learned(tmp_p
     with pytest.raises(PlanError, match="row 2 has the feature 999,999: a model of 1,000,000 features and 2"):
         online(Listed(X, ["a", "b"]), tmp_path / "run")
     store = make_store(tmp_path / "s.zarr", X, np.arange(2), dtype="float32")
-    with pytest.raises(PlanError, match=r"0\.0 GB of disk left; free some"):
+    with pytest.raises(PlanError, match=r"takes 8\.0 MB, .* of disk left; free some"):
         fit(store, tmp_path / "fit")
 
 
@@ -387,10 +387,6 @@ def test_numbers_that_are_not_those_of_the_text_are_not_hashed(tmp_path, problem
     with pytest.raises(SettingsError, match="index_base=1 changes them"):
         online(stream, tmp_path / "run", hash_bits=4)
     assert not (tmp_path / "run").exists()
-    plain, hashed = (load_model(tmp_path / name).record for name in ("plain", "hashed"))
-    assert plain["version"] == hashed["version"] == 3  # programs that read 1 alone know no hash
-    assert "hash" not in plain
-    assert hashed["hash"] == {"bits": 4, "seed": 0}
 
 
 def test_a_store_that_counts_from_one_serves_a_model_that_counts_from_zero(tmp_path, problem) -> None:

@@ -491,7 +491,7 @@ def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it was killed after the model was saved, before the weights were deleted."""
-    monkeypatch.setattr("streamsvm.train._are_resident", lambda store, settings: False)
+    monkeypatch.setattr("streamsvm.fit_plan.choices", prefer(in_files))
     options: dict[str, Any] = {"block_rows": BLOCK, "average": True}
     fit(store, tmp_path / "whole", passes=3, **options)
     assert not list((tmp_path / "whole").glob("weights*"))
