@@ -677,7 +677,7 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
-    assert "has format 99, not 3" in resume(stopped).warnings[0]
+    assert "has format 99, not 4" in resume(stopped).warnings[0]
     assert model_bytes(stopped) == expected
 
 
