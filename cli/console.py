@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from streamsvm.errors import SettingsError
-from streamsvm.text import format_size, parse_size, printable
+from streamsvm.errors import InputError, SettingsError
+from streamsvm.text import check_local, format_size, parse_size, printable
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
@@ -223,13 +223,13 @@ def terminate_as_interrupt() -> Iterator[None]:
 
 def is_store(path: Path) -> bool:
     """Whether `path` is a store rather than text: a folder, or a file with HDF5's first bytes."""
+    check_local(path, InputError)
     if path.is_dir():
         return True
     try:
         with path.open("rb") as file:
             return file.read(8) == b"\x89HDF\r\n\x1a\n"
     except OSError as error:
-        from streamsvm.errors import InputError
         from streamsvm.files import reason
 
         raise InputError(f"{path}: {reason(error)}") from None

@@ -81,14 +81,16 @@ def test_what_is_found_in_a_file_is_shown_on_one_line(tmp_path: Path) -> None:
 
 
 def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
-    run = make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
+    store = make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
+    fit(store, tmp_path / "trained", passes=1)
     for words in (
         ("info", "s3://bucket/a.zarr"),
         ("fit", "s3://bucket/a.zarr", "--out", "run"),
-        ("fit", run, "--out", "s3://bucket/a.zarr"),
-        ("fit", run, "--out", "run", "--valid", "s3://bucket/a.zarr"),
+        ("fit", store, "--out", "s3://bucket/a.zarr"),
+        ("fit", store, "--out", "run", "--valid", "s3://bucket/a.zarr"),
         ("resume", "s3://bucket/a.zarr"),
-        ("predict", "s3://bucket/a.zarr", run),
+        ("predict", "s3://bucket/a.zarr", store),
+        ("predict", "trained", "s3://bucket/a.zarr"),
         ("online", "s3://bucket/a.zarr", "--out", "run"),
     ):
         done = streamsvm(*words, cwd=tmp_path)
