@@ -89,9 +89,8 @@ def source_digest(folder: Path) -> str:
 
 def _keep(dispatcher: Any, function: Callable) -> None:
     """Give a dispatcher its cache, or warn that it can have none."""
-    package = sys.modules[function.__module__.partition(".")[0]]
-    folder = Path(package.__file__ or "").parent
     try:
+        folder = Path(sys.modules[function.__module__.partition(".")[0]].__path__[0])  # of the whole package
         if not hasattr(dispatcher, "_cache"):
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))

@@ -21,6 +21,7 @@ from streamsvm.store import layout
 from streamsvm.store.checks import find_fault, is_monotonic, row_norms
 from streamsvm.store.container import Container, describe, open_container
 from streamsvm.store.layout import ArraySpec
+from streamsvm.text import check_classes
 
 CODECS = ("fast", "small", "none")
 
@@ -102,8 +103,7 @@ class StoreWriter:
             raise ValueError(f"index_base is 0, 1 or None, not {index_base!r}")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must be distinct")
-        if any("\0" in name for name in self.classes):
-            raise StoreError(f"{path}: a class name has a NUL character, which HDF5 cannot keep; rename it")
+        check_classes(self.classes, path, StoreError)
 
         self._record: dict[str, Any] = {
             "version": format.STORE_VERSION,

@@ -228,7 +228,7 @@ def test_meta_comes_back(stored: Path):
         assert store.chunk_nnz == 100
 
 
-@pytest.mark.parametrize("classes", [tuple(f"Klasse {i} é" * 9 for i in range(3000)), ("", "\n", "a b")])
+@pytest.mark.parametrize("classes", [tuple(f"Klasse {i} é" * 9 for i in range(3000)), ("", "\u3000", "a b")])
 def test_class_texts_come_back(classes, suffix, tmp_path):
     problem = Problem(sp.csr_matrix((3, 2), dtype=np.float32), np.zeros(3, np.int32), classes, np.arange(3))
     path = tmp_path / f"a.{suffix}"
@@ -236,6 +236,15 @@ def test_class_texts_come_back(classes, suffix, tmp_path):
     with open_store(path) as store:
         assert store.classes == classes
     assert read_with_anndata(path).obs["label"].cat.categories.tolist() == list(classes)
+
+
+def test_a_class_with_a_control_character_is_not_written(suffix, tmp_path):
+    """It could not be opened again."""
+    classes = ("a", "b\n")
+    problem = Problem(sp.csr_matrix((3, 2), dtype=np.float32), np.zeros(3, np.int32), classes, np.arange(3))
+    with pytest.raises(StoreError, match=r"'b\\n' has a control character"):
+        problem.write(tmp_path / f"a.{suffix}")
+    assert not (tmp_path / f"a.{suffix}").exists()
 
 
 OLD_CODECS = [
@@ -403,5 +412,5 @@ def test_writer_refuses_contradictions(tmp_path):
         with pytest.raises(ValueError, match=r".+"):
             StoreWriter(tmp_path / "a.zarr", kind, **{**good, **bad})
     assert not list(tmp_path.iterdir())
-    with pytest.raises(StoreError, match="NUL"):
+    with pytest.raises(StoreError, match=r"a\\x00b.*control character"):
         StoreWriter(tmp_path / "a.zarr", "zarr", **{**good, "classes": ["a\0b"]})
