@@ -160,11 +160,14 @@ def _warning(settings: Settings, plan: Plan, size: int, in_files: int) -> str | 
             f"{format_size(limit)}: it may be killed; resume it where there is more memory"
         )
     free = max(available_memory() - plan.total, 0)
-    if plan.lists or in_files <= free:
+    if plan.lists or not in_files:
         return None
     helps = []
-    if room() > size + 2 * INTERPRETER:
+    if limit > size + 2 * INTERPRETER:
         helps.append(f"--memory {-(-(size + INTERPRETER) // 2**20)}M, which holds them in memory")
+    if in_files <= free:
+        slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
+        return f"{slow}; what helps: {helps[0]}" if helps else slow
     if settings.dtype == "float64":
         helps.append("--dtype float32 (half)")
     if settings.average:
