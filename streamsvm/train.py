@@ -963,5 +963,5 @@ class _Training:
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
             history=history,
-            warnings=self.warnings + warn_of_rounding(last.get("relative_gap") or 0.0, self.dtype),
+            warnings=self.warnings + warn_of_rounding(last, self.dtype),
         )
