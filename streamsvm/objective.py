@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,8 +55,9 @@ def is_within(relative_gap: float, tol: float) -> bool:
     return -tol <= relative_gap <= tol
 
 
-def warn_of_rounding(relative_gap: float, dtype: np.dtype) -> list[str]:
-    """A warning if a relative gap is more negative than the rounding of a sound fit makes it."""
+def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
+    """A warning if a relative gap of a pass, if measured, is more negative than sound rounding makes it."""
+    relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
     return [

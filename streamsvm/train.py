@@ -914,6 +914,6 @@ class _Training:
             warnings=[
                 *self.warnings,
                 *([self.order_warning] if self.order_warning else []),
-                *warn_of_rounding(last.get("relative_gap") or 0.0, self.dtype),
+                *warn_of_rounding(last, self.dtype),
             ],
         )

@@ -97,14 +97,15 @@ def test_without_a_gap_nothing_is_called_exact(tmp_path: Path) -> None:
     assert result.gap_decay is None or result.gap_decay == 1  # nothing measured to compare with
 
 
+@pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize(("relative_gap", "met", "told"), [(-0.5, False, True), (-1e-9, True, False)])
 def test_a_negative_gap_beyond_the_tolerance_is_no_convergence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative_gap: float, met: bool, told: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative_gap: float, met: bool, told: bool, average: bool
 ) -> None:
     store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
     measured = train.gap_record
     monkeypatch.setattr(train, "gap_record", lambda *sums: measured(*sums) | {"relative_gap": relative_gap})
-    result = fit(store, tmp_path / "run", passes=2, tol=1e-6, average=False, dtype="float64")
+    result = fit(store, tmp_path / "run", passes=2, tol=1e-6, average=average, dtype="float64")
     assert (result.status, result.passes) == (("converged", 1) if met else ("done", 2))
     assert len(result.warnings) == told
     assert not told or "only rounding makes it negative" in result.warnings[0]

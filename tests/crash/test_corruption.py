@@ -97,9 +97,14 @@ def originals(launcher, digits, tmp_path_factory) -> Originals:
     for at in range(int(count * 0.7), count):
         shutil.rmtree(folder / "interrupted", ignore_errors=True)
         ended = launcher(*fit, cwd=folder, at=at)
-        if ended.what == "after fsync" and "state.sync" in ended.stack:
+        if (
+            ended.what == "after fsync"
+            and {"train._commit", "files.sync_tree"} <= set(ended.stack)
+            and len(list((folder / "interrupted").glob("duals-*.bin"))) == 2
+        ):
             break
     assert ended.code == -signal.SIGKILL
+    assert not (folder / "interrupted/model").exists()
     logs = list((folder / "interrupted").glob("duals-*.bin"))
     assert len(logs) == len(list((folder / "interrupted/checkpoint").iterdir())) == 2
     reading = {words: run(*words) for words in READING}
