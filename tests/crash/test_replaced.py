@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from streamsvm_cli.main import app
+from streamsvm_cli.commands import app
 from typer.testing import CliRunner
 
 from streamsvm import fit, resume

@@ -19,9 +19,9 @@ from helpers import make_problem, make_store
 from streamsvm import Settings, fit, format, resume
 from streamsvm.checkpoint import identity
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.fit_plan import plan_fit
 from streamsvm.inspection import inspect
 from streamsvm.store import open_store
-from streamsvm.train import _plan
 
 SEAL, CRC, PLAN, RESUME = 1, 2, 4, 8  # flags: checksums of records, and of logs; a plan that fits
 MAX_BYTES = 12_000
@@ -100,7 +100,7 @@ def seal_commits(files: dict[str, bytes], width: int) -> None:
 def _fitting_plan(settings: dict[str, Any]) -> dict[str, Any] | None:
     """The plan of whatever settings are accepted."""
     with contextlib.suppress(Exception), open_store(small_store()) as store:
-        return dataclasses.asdict(_plan(store, Settings(**settings))[0])
+        return dataclasses.asdict(plan_fit(store, Settings(**settings))[0])
     return None
 
 
