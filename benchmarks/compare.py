@@ -127,7 +127,7 @@ class Comparison:
         with contextlib.suppress(Interrupted):
             fit(
                 self.train, self.out, force=True, checkpoint_every="1h", report=report, stop=reached,
-                C=self.C, **settings,
+                C=self.C, **{"gap": "pass", **settings},
             )  # fmt: skip
         return history
 

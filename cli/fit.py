@@ -183,7 +183,7 @@ def finish(console: Console, result: Any) -> None:
     line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"
     if result.relative_gap is not None:
         line += f", relative gap {result.relative_gap:.2e}"
-        if result.average is not None:
+        if result.average and "relative_gap" in result.average:
             line += f" (of the averaged weights {result.average['relative_gap']:.2e})"
     console.say(f"{line}, progressive accuracy {fraction(result.progressive_accuracy)}")
     console.say(
@@ -196,6 +196,6 @@ def finish(console: Console, result: Any) -> None:
             f"for {result.waited_fraction:.0%} of the time training waited for the store: reading and "
             "decompressing it is the limit, not computing"
         )
-    averaged = "" if result.average is None else ", the average of the iterates"
+    averaged = ", the average of the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
     console.result(dataclasses.asdict(result))

@@ -64,14 +64,15 @@ class Settings(_Named):
         Budget in bytes, or as text ("500M", "2G"), for blocks and scratch, beside the interpreter and
         memory-mapped files.
     tol : float, optional
-        Stop as soon as the exact relative gap (primal - dual) / primal of the weights that the model
-        would hold is at most this. Rounding can make it negative: then its size counts.
+        Stop as soon as the exact relative gap (primal - dual) / primal of the last iterate is at most
+        this, or that of the average, which is kept in passes that may reach it; the model is one that
+        does. Rounding can make a gap negative: then its size counts.
     inner_passes : int or "auto"
         How often to revisit the rows of a block with the classes of their duals alone, before going
         on to the next: buys convergence without reading. By default as often as pays.
     average : bool, optional
         Make the model the average of the iterates in the second half of the last pass, the t-th of
-        them weighted by t. On by default.
+        them weighted by t (with a `tol`, see there). On by default.
     threads : int
         Threads that score rows together, for very many classes. Between one thread and several
         rounding differs, and the cut into blocks where memory decides it.

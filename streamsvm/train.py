@@ -57,6 +57,7 @@ from streamsvm.teamwork import ABANDONED, Team, help_leader
 # of the training where classes are few.
 _UNMARKED = 2**26
 _TINY = np.finfo(float).tiny
+_NEAR = 1.1  # times a tolerance: a pass that is expected to come so near has an average
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
 
 Report = Callable[[dict[str, Any]], None]
@@ -84,8 +85,10 @@ class FitResult:
         Of the training rows, with the final weights.
     valid_accuracy : float or None
     average : dict or None
-        If the model is an average: dual, primal, gap, relative_gap, accuracy and valid_accuracy of
-        it, as far as they were measured. What stands above is that of the last iterate.
+        Of the average of the last pass, as far as they were measured: dual, primal, gap, relative_gap,
+        accuracy and valid_accuracy. What stands above is that of the last iterate.
+    averaged : bool
+        Whether the model is that average, and not the last iterate.
     progressive_accuracy : float or None
         Of the first pass, each row predicted before it was learned from; None where the order of the
         labels makes it no estimate, as a warning says.
@@ -124,6 +127,7 @@ class FitResult:
     accuracy: float | None
     valid_accuracy: float | None
     average: dict[str, float] | None
+    averaged: bool
     progressive_accuracy: float | None
     rows_per_second: float
     waited_fraction: float
@@ -513,10 +517,10 @@ class _Training:
 
     def _save_model(self) -> None:
         now: Any = self.weights.now
-        lag: Any = self.weights.lag if self.settings.average else None
+        lag: Any = self.weights.lag if self._is_average() else None
         if self.rare is not None:
             now = Spread(self.rare, now, 1, self.store.n_features)
-            lag = Spread(self.rare, lag, 2, self.store.n_features) if self.settings.average else None
+            lag = None if lag is None else Spread(self.rare, lag, 2, self.store.n_features)
         marks = self.weights.marks if self.rare is None and len(self.weights.marks) else None
         save_model(
             self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks,
@@ -554,9 +558,25 @@ class _Training:
 
         An average is of the second half of its pass alone, so the next one does not depend on it.
         """
-        settings = self.settings
-        measured = settings.gap == "pass" or settings.valid is not None
-        return settings.average and (measured or this_pass == settings.passes)
+        settings, history = self.settings, self.position.history
+        if not settings.average:
+            return False
+        if this_pass == settings.passes or settings.valid is not None:
+            return True
+        if settings.tol is None:
+            return settings.gap == "pass"
+        gaps = [record.get("relative_gap") or np.inf for record in history[: this_pass - 1][-2:]]
+        if len(gaps) < 2:
+            return False
+        return gaps[1] * min(gaps[1] / gaps[0], 1.0) <= _NEAR * settings.tol  # what the next one will be
+
+    def _is_average(self) -> bool:
+        """Whether the model is the average: if there is one, and it does not miss a tolerance that is met."""
+        tol, last = self.settings.tol, self.position.history[-1]
+        if tol is None or "relative_gap" not in last:
+            return self._has_average(self.position.passes_done)
+        average = last.get("average_relative_gap")
+        return average is not None and (is_within(average, tol) or not is_within(last["relative_gap"], tol))
 
     def _begin_average(self, tally: np.ndarray) -> None:
         """Let the average begin here: it lags behind by nothing, after no visit."""
@@ -808,9 +828,10 @@ class _Training:
 
     def _converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
-        name = "average_relative_gap" if self.settings.average else "relative_gap"
-        gap = history[-1].get(name) if history else None
-        return tol is not None and gap is not None and is_within(gap, tol)
+        if tol is None or not history:
+            return False
+        gaps = (history[-1].get(name) for name in ("relative_gap", "average_relative_gap"))
+        return any(gap is not None and is_within(gap, tol) for gap in gaps)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -866,7 +887,7 @@ class _Training:
     def _model_record(self) -> dict[str, Any]:
         """What the model says of itself: nothing that differs between equal trainings."""
         names = (
-            *("loss", "C", "margin", "solver", "inner_passes", "average", "threads"),
+            *("loss", "C", "margin", "solver", "inner_passes", "threads"),
             *("seed", "dtype", "memory", "block_rows"),
         )
         return {
@@ -875,6 +896,7 @@ class _Training:
             "index_base": self.store.index_base,
             **{name: getattr(self.settings, name) for name in names},
             "C_auto": self.C_auto,
+            "average": self._is_average(),
             "passes": self.position.passes_done,
             "store_fingerprint": self.store.fingerprint,
         }
@@ -899,7 +921,8 @@ class _Training:
             gap_decay=last.get("gap_decay"),
             accuracy=last.get("accuracy"),
             valid_accuracy=last.get("valid_accuracy"),
-            average=self._of_average(last) if self.settings.average else None,
+            average=self._of_average(last) or None,
+            averaged=self._is_average(),
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.store.n_rows * len(history) / max(seconds, 1e-9),
             waited_fraction=sum(r["waited_seconds"] for r in history) / max(seconds, 1e-9),
