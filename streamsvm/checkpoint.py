@@ -21,7 +21,7 @@ from streamsvm import files, format
 from streamsvm.changes import ChangeLog, check_changes, mark_known, size_of_changes, with_marks
 from streamsvm.errors import PlanError, RunError
 from streamsvm.kernels import N_TALLIES, Weights
-from streamsvm.memory_plan import Plan
+from streamsvm.memory_plan import Plan, are_sizes
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.state import check_log
 from streamsvm.text import check_local
@@ -59,6 +59,8 @@ class Position:
         What those bytes are (see `streamsvm.state.chained`).
     changes_number, changes_length, changes_digest : int, int, str
         The log of changed weights, 0 before there is one; the bytes committed in it, and what they are.
+    average_pass : int
+        The pass whose average was begun last, and not yet another's; 0 before there is one.
     seconds : float
         Time spent training so far, and of it, `pass_seconds` in the pass in progress.
     stream : dict, optional
@@ -73,6 +75,7 @@ class Position:
     metrics_length: int = 0
     changes_number: int = 0
     changes_length: int = 0
+    average_pass: int = 0
     changes_digest: str = ""
     log_digests: dict[int, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
@@ -169,10 +172,10 @@ def _makes_sense(record: dict[str, Any]) -> bool:
         if record.get("kind") == format.ONLINE:
             OnlineSettings(**record["settings"])
             return isinstance(record["input"], dict)
-        Plan(**record["plan"])
         store = record["store"]
         return (
-            Settings(**record["settings"]).C != AUTO
+            are_sizes(Plan(**record["plan"]))
+            and Settings(**record["settings"]).C != AUTO
             and type(record["C_auto"]) is bool
             and isinstance(store["path"], str)
             and isinstance(store["fingerprint"], str)
@@ -429,7 +432,7 @@ def _is_shape(found: Any) -> bool:
 def _is_sound(position: Position) -> bool:
     """Whether a position could be one that `commit` wrote; how it fits the run is the trainer's to check."""
     counts = [position.passes_done, position.blocks_done, position.metrics_length]
-    counts += [position.changes_number, position.changes_length]
+    counts += [position.changes_number, position.changes_length, position.average_pass]
     counts += position.log_lengths.values()
     seconds = [position.seconds, position.pass_seconds]
     digests = [position.changes_digest, *position.log_digests.values()]

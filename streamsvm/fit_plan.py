@@ -20,6 +20,7 @@ from streamsvm.memory_plan import (
     Plan,
     available_memory,
     cut_blocks,
+    least_budget,
     make_plan,
 )
 from streamsvm.rare import MANY_CLASSES, RareFeatures
@@ -63,7 +64,17 @@ def plan_fit(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
         if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
             with contextlib.suppress(PlanError):  # a row is longer than its blocks
                 return plan, cut_blocks(store, plan)
-    return last, cut_blocks(store, last)
+    try:
+        return last, cut_blocks(store, last)
+    except PlanError:
+        if last.memory == settings.memory:
+            raise
+        need, longest = least_budget(store, last)
+        raise PlanError(
+            f"{store.path}: this process may have {format_size(room())} of memory, and a fit with a row of "
+            f"{longest:,} non-zeros needs {format_size(need + INTERPRETER)}: raise the limit of the process "
+            "(its cgroup or container)"
+        ) from None
 
 
 def choices(store: Store, settings: Settings, budget: int) -> Iterator[Plan]:
@@ -145,13 +156,13 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         "lists": plan.lists,
         "lists_bytes": RareFeatures.size(store.n_features) if plan.lists else 0,
         "log_bytes": int(MOST_LOGS * both) + in_files,
-        "warning": _warning(settings, plan, both, in_files),
+        "warning": _warning(store, settings, plan, in_files),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
 
 
-def _warning(settings: Settings, plan: Plan, size: int, in_files: int) -> str | None:
+def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str | None:
     """What is slow about a plan, and what would help."""
     limit, needed = room(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
@@ -163,8 +174,10 @@ def _warning(settings: Settings, plan: Plan, size: int, in_files: int) -> str | 
     if plan.lists or not in_files:
         return None
     helps = []
-    if limit > size + 2 * INTERPRETER:
-        helps.append(f"--memory {-(-(size + INTERPRETER) // 2**20)}M, which holds them in memory")
+    resident = next(iter(choices(store, settings, plan.memory)))
+    enough = -(-(resident.fixed + 3 * SMALL_BLOCK + 16 * store.n_classes) // 2**20)
+    if limit > enough * 2**20 + INTERPRETER:
+        helps.append(f"--memory {enough}M, which holds them in memory")
     if in_files <= free:
         slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
         return f"{slow}; what helps: {helps[0]}" if helps else slow

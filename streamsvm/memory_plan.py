@@ -38,6 +38,7 @@ class Plan:
 
     memory: int  # the budget: what was asked for, or less where the process may not have as much
     fixed: int  # weights in memory, chunks being decoded, one row's scratch, what is shared
+    decode_bytes: int  # of that, for the chunks
     pool_entries: int  # new duals held before they are appended to the log
     pool_bytes: int
     block_bytes: int  # bound of one block
@@ -58,6 +59,13 @@ class Plan:
     def largest_block(self) -> int:
         """Bytes of the largest block that any budget would give."""
         return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz
+
+
+def are_sizes(plan: Plan) -> bool:
+    """Whether a plan from a record has the types of one that was made here."""
+    kinds = {field.name: bool if field.type == "bool" else int for field in dataclasses.fields(plan)}
+    values = dataclasses.asdict(plan)
+    return all(type(values[name]) is kind and 0 <= values[name] < 2**63 for name, kind in kinds.items())
 
 
 def make_plan(
@@ -107,6 +115,7 @@ def make_plan(
     return Plan(
         memory=memory,
         fixed=fixed,
+        decode_bytes=decode,
         pool_entries=pool_entries,
         pool_bytes=pool_bytes,
         block_bytes=block_bytes if most_block_bytes is None else min(block_bytes, most_block_bytes),
@@ -125,14 +134,20 @@ def dual_id_dtype(n_classes: int) -> np.dtype:
     return np.min_scalar_type(max(n_classes - 1, 0))
 
 
-def _too_small(store: Store, plan: Plan, share: int) -> str:
-    """Why the plan cannot work, and the budget that would do: for two of the longest row, and the rest."""
+def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
+    """The budget that would do where a plan does not, and the non-zeros of the longest row."""
     longest = 0
     for begin in range(0, store.n_rows, _SCAN_ROWS):
         longest = max(longest, int(np.diff(store.indptr(begin, min(begin + _SCAN_ROWS, store.n_rows))).max()))
     blocks = LIVE_BLOCKS * (plan.row_bytes + plan.nnz_bytes * longest)
     entry = plan.pool_bytes // max(plan.pool_entries, 1)
     need = plan.fixed + max(blocks + store.n_classes * entry, int(blocks / (1 - _POOL_SHARE))) + 8
+    return need, longest
+
+
+def _too_small(store: Store, plan: Plan, share: int) -> str:
+    """Why the plan cannot work, and the budget that would do: for two of the longest row, and the rest."""
+    need, longest = least_budget(store, plan)
     part, need = "" if share == 1 else f"1/{share} of ", share * need
     return (
         f"{store.path}: {part}a memory budget of {share * plan.memory:,} bytes cannot hold a row of "

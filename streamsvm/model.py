@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm import files, format
 from streamsvm.coefficients import Source, SparseCoef, open_coef, write_coef
-from streamsvm.errors import ModelError, PlanError
+from streamsvm.errors import ModelError, PlanError, StreamsvmWarning
 from streamsvm.features import feature_names, match_features, sort_rows
 from streamsvm.rows import Rows
 from streamsvm.settings import MOST_BITS
@@ -345,7 +345,7 @@ class Model:
 
         Warns
         -----
-        UserWarning
+        StreamsvmWarning
             If only the model has names: columns are then taken to be in its order.
         """
         rows = self._rows(X)
@@ -379,7 +379,12 @@ class Model:
 
         matrix, names = _unlabelled(X)
         columns = self._columns(names)
-        matrix = scipy.sparse.csr_array(matrix)
+        if not scipy.sparse.issparse(matrix):
+            matrix = np.asarray(matrix)
+        if matrix.dtype == np.float16:  # which SciPy does not take
+            matrix = matrix.astype(np.float32)
+        if matrix.dtype.kind in "fiub":
+            matrix = scipy.sparse.csr_array(matrix)
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
             raise ModelError(
                 f"X has {matrix.ndim} axes and values of type {matrix.dtype}; give a matrix of numbers, "
@@ -415,6 +420,7 @@ class Model:
             warnings.warn(
                 "X does not name its features, and the model does: its columns are taken to be in the order "
                 "of the model's feature_names_in_",
+                StreamsvmWarning,
                 stacklevel=4,
             )
             return None

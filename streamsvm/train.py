@@ -56,7 +56,6 @@ from streamsvm.teamwork import ABANDONED, Team, help_leader
 # Bytes of weights in memory that commits write as a whole: to mark what changes in them would take a tenth
 # of the training where classes are few.
 _UNMARKED = 2**26
-_TINY = np.finfo(float).tiny
 _NEAR = 1.1  # times a tolerance: a pass that is expected to come so near has an average
 _BLOCK_ORDER = -1  # stands where a block's number stands, to draw the order of the blocks
 
@@ -204,7 +203,7 @@ def fit(
     with open_store(store, label=asked.label) as opened:
         asked, chosen = choose_c(opened, asked)
         plan, starts = plan_fit(opened, asked)
-        valid_fingerprint = _check_valid(opened, asked)
+        valid_fingerprint = _check_valid(opened, asked, plan)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(asked),
@@ -323,7 +322,9 @@ def resume(
                 record["settings"]["valid"] = os.path.abspath(valid)
             if record["settings"]["valid"] is not None:
                 _check_there(record["settings"]["valid"], "--valid")
-            found = _check_valid(opened, Settings(**record["settings"]))
+            settings = Settings(**record["settings"])
+            record["settings"] = dataclasses.asdict(settings)  # numbers of other libraries as Python's
+            found = _check_valid(opened, settings, plan)
             if valid is None and found != record.get("valid_fingerprint"):
                 raise RunError(_other_valid(record["settings"]["valid"]))
             record["valid_fingerprint"] = found
@@ -339,12 +340,12 @@ def _check_there(path: str, option: str) -> None:
         raise StoreError(f"{path}: nothing is there; bring it back, or say where it is now with {option}")
 
 
-def _check_valid(store: Store, settings: Settings) -> str | None:
+def _check_valid(store: Store, settings: Settings, plan: Plan) -> str | None:
     """The fingerprint of the validation store; raise now, not after a pass, if it cannot be used."""
     if settings.valid is None:
         return None
     with open_like(settings.valid, settings.label) as held_out:
-        _blocks_to_score(held_out, store, settings)
+        _blocks_to_score(held_out, store, settings, plan)
         return held_out.fingerprint
 
 
@@ -356,14 +357,16 @@ def _other_valid(path: str) -> str:
     )
 
 
-def _blocks_to_score(held_out: Store, store: Store, settings: Settings, held_bytes: int = 0) -> Blocks:
+def _blocks_to_score(held_out: Store, store: Store, settings: Settings, plan: Plan) -> Blocks:
+    """The blocks of a validation store, in what weights, duals and rows that are kept leave of the plan."""
+    kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
         held_out,
         classes=store.classes,
         n_features=store.n_features,
         index_base=store.index_base,
         dtype=np.dtype(settings.dtype),
-        memory=settings.memory - held_bytes,
+        memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.pool_bytes - kept,
         feature_names=store.feature_names(),
         model="the training data",
     )
@@ -553,7 +556,7 @@ class _Training:
         """The multiple of ``lag`` by which the average is behind, at this point of the run."""
         return (self.weights.horizon / max(self.position.tally[CLOCK], 1.0)) ** AVERAGE_POWER
 
-    def _has_average(self, this_pass: int) -> bool:
+    def _wants_average(self, this_pass: int) -> bool:
         """Whether the average of a pass is wanted, as the model or to be measured.
 
         An average is of the second half of its pass alone, so the next one does not depend on it.
@@ -574,12 +577,13 @@ class _Training:
         """Whether the model is the average: if there is one, and it does not miss a tolerance that is met."""
         tol, last = self.settings.tol, self.position.history[-1]
         if tol is None or "relative_gap" not in last:
-            return self._has_average(self.position.passes_done)
+            return self.position.average_pass == self.position.passes_done
         average = last.get("average_relative_gap")
         return average is not None and (is_within(average, tol) or not is_within(last["relative_gap"], tol))
 
-    def _begin_average(self, tally: np.ndarray) -> None:
+    def _begin_average(self, this_pass: int, tally: np.ndarray) -> None:
         """Let the average begin here: it lags behind by nothing, after no visit."""
+        self.position.average_pass = this_pass
         tally[CLOCK] = tally[DUAL_LAG] = 0.0
         self.weights = self.weights._replace(lag=self._map_lag())
         mark_known(self.weights.marks)  # for the log holds the lag of an earlier pass
@@ -726,11 +730,11 @@ class _Training:
             end, visited = rows.n_rows, int(tally[VISITED])
             if this_pass == 1:  # pause where the number of rows doubles, to report
                 end = min(end, at + (1 << visited.bit_length()) - visited)
-            averaged = self._has_average(this_pass) and visited >= half
-            if averaged and visited == half:
-                self._begin_average(tally)
-            elif not averaged and visited < half:
+            if visited < half:
                 end = min(end, at + half - visited)
+            elif visited == half and self._wants_average(this_pass):
+                self._begin_average(this_pass, tally)
+            averaged = self.position.average_pass == this_pass
             reached = self._visit(rows, order, at, end, duals, tally, self._moved(averaged))
             check_finite(self.run, tally.tolist())
             full = reached < end
@@ -761,7 +765,8 @@ class _Training:
         record["rows"] = self.store.n_rows
         record["dual"] = float(tally[DUAL_SUM]) - 0.5 * norm2
         record["primal_estimate"] = 0.5 * norm2 + settings.C * float(tally[LOSS_SUM])
-        record["relative_gap_estimate"] = 1.0 - record["dual"] / max(record["primal_estimate"], _TINY)
+        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]), norm2, settings.C)
+        record["relative_gap_estimate"] = estimate["relative_gap"]
         if settings.gap == "pass" or (settings.gap == "end" and last):
             scoring, *average = self._score(self.blocks, f"gap {this_pass}")
             record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings.C)
@@ -812,7 +817,8 @@ class _Training:
                 self._interrupt()
 
         settings = self.settings
-        lagging = self._lagging() if self._has_average(self.position.passes_done + 1) else None
+        averaged = self.position.average_pass == self.position.passes_done + 1
+        lagging = self._lagging() if averaged else None
         split = None if self.rare is None else self.rare.split
         return score_blocks(
             blocks, self.weights, lagging, self.loss, settings.margin, self.store.n_classes, step, split
@@ -822,8 +828,7 @@ class _Training:
         with open_like(valid, self.settings.label) as store:
             if store.fingerprint != self.valid_fingerprint:
                 raise RunError(_other_valid(str(valid)))
-            held = self.plan.fixed + self.plan.pool_bytes + self.blocks.held_bytes
-            blocks = _blocks_to_score(store, self.store, self.settings, held)
+            blocks = _blocks_to_score(store, self.store, self.settings, self.plan)
             return self._score(blocks, f"valid {this_pass}")
 
     def _converged(self) -> bool:

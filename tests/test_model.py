@@ -444,3 +444,14 @@ def test_room_is_told_in_the_unit_that_fits(tmp_path: Path, monkeypatch: pytest.
     check_room(tmp_path, 1000, 10, 4)
     with pytest.raises(PlanError, match=r"takes 4\.0 MB, and .* has 2\.5 MB of disk left"):
         check_room(tmp_path, 1000, 1000, 4)
+
+
+@pytest.mark.parametrize("X", [np.array([["a"] * D], object), np.array([["a"] * D])])
+def test_what_holds_no_numbers_is_refused(folder: Path, X: np.ndarray) -> None:
+    with pytest.raises(ModelError, match="give a matrix of numbers"):
+        load_model(folder).predict(X)
+
+
+def test_half_precision_is_taken(folder: Path, coef: np.ndarray) -> None:
+    scores = load_model(folder).decision_function(np.eye(D, dtype=np.float16))
+    np.testing.assert_array_equal(scores, coef[:, :K])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+import scipy.sparse as sp
 from helpers import in_files, make_problem, make_store, prefer
 
 from streamsvm import fit, format, load_model, open_store, resume
@@ -251,9 +252,9 @@ def test_threads_share_the_vectors_of_many_classes(tmp_path: Path, dtype: str) -
 
 
 def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
-    asked = {"dtype": "float64", "C": 0.1}
+    asked = {"dtype": "float64", "C": 0.1, "average": False}
     free = fit(store, tmp_path / "free", passes=20, gap="pass", **asked)
-    gaps = [record["average_relative_gap"] for record in free.history]
+    gaps = [record["relative_gap"] for record in free.history]
     best = gaps.index(min(gaps[:8]))
     assert best > 3
     below = np.nextafter(gaps[best], 0)  # a hair short of it is not reached yet
@@ -262,15 +263,50 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
     expected = best + 1
     result = fit(store, tmp_path / "tol", passes=20, tol=gaps[best], **asked)
     assert (result.status, result.passes) == ("converged", expected)
-    assert result.average["relative_gap"] == gaps[best]
+    assert result.relative_gap == gaps[best]
     assert (free.status, free.passes) == ("done", 20)
     for more in ({}, {"passes": 21}):  # nothing left to do
         again = resume(tmp_path / "tol", **more)
         assert (again.status, again.passes, again.checkpoints) == ("converged", expected, 0)
-        assert again.average == result.average
+        assert again.relative_gap == result.relative_gap
     again = resume(tmp_path / "tol", tol=below)
     assert (again.status, again.passes) == ("converged", later)
     assert model_bytes(tmp_path / "tol") == model_bytes(tmp_path / "below")
+
+
+def test_the_model_is_one_that_meets_the_tolerance(tmp_path: Path, store: Path) -> None:
+    """The average is kept only where it may end the run, and is the model where it meets the tolerance."""
+    kinds = set()
+    with open_store(store) as opened:
+        rows = opened.rows(0, N)
+    X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, D)).toarray().astype(float)
+    for tol in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01):
+        result = fit(store, tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
+        assert result.status == "converged"
+        primal = reference.primal(load_model(tmp_path / "run").coef_, X, rows.labels, 0.1, "ww", 1.0)
+        said = result.average if result.averaged else vars(result)
+        assert said is not None
+        assert said["primal"] == pytest.approx(primal, rel=1e-9)
+        assert said["relative_gap"] <= tol
+        assert load_model(tmp_path / "run").record["average"] is result.averaged
+        kinds.add(result.averaged)
+        assert sum("average_gap" in record for record in result.history) <= 4
+    assert kinds == {True, False}
+
+
+def test_an_average_that_did_not_begin_is_not_measured(tmp_path: Path, store: Path) -> None:
+    """A tolerance that is given in the second half of a pass finds the lag of an earlier pass."""
+    run = tmp_path / "run"
+    fit(store, run, passes=1, keep_duals=True, block_rows=BLOCK, dtype="float64", C=0.1)
+    with pytest.raises(Interrupted):
+        resume(run, passes=3, stop=stop_after(4))
+    result = resume(run, tol=1e-9)
+    assert ["average_gap" in record for record in result.history] == [True, False, True]
+
+
+def test_resume_takes_the_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
+    fit(store, tmp_path / "run", passes=2)
+    assert resume(tmp_path / "run", passes=np.int64(3), tol=np.float32(1e-6)).passes == 3
 
 
 def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
@@ -446,12 +482,16 @@ def test_a_plan_warns_of_weights_without_room(
         monkeypatch.setattr("streamsvm.fit_plan.available_memory", lambda: available)
         return plan(store, **(options | more))["warning"]
 
-    assert warning(needed) is None
+    def is_slow(text: str | None) -> bool:
+        return text is not None and "tens of times" in text
+
+    assert not is_slow(warning(needed))
     text = warning(needed - 1)
     assert text is not None
+    assert is_slow(text)
     assert all(word in text for word in ("float32", "--no-average", "--memory"))
-    assert warning(needed - 1, dtype="float32") is None  # what is advised is true
-    assert warning(needed - 1, average=False) is None
+    assert not is_slow(warning(needed - 1, dtype="float32"))  # what is advised is true
+    assert not is_slow(warning(needed - 1, average=False))
     text = warning(1, dtype="float32", average=False)
     assert text is not None
     assert "float32" not in text
