@@ -106,7 +106,7 @@ def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
     """Over the budgets around each change of plan: refused before the first pass, or not at all."""
     store = make_store(tmp_path / "a.zarr", *make_problem(400, 60, 4, density=0.2), chunk_nnz=64)
     trained = 0
-    for memory in range(12_000, 60_000, 1_500):
+    for memory in range(12_000, 60_000, 4_000):
         events: list[dict[str, Any]] = []
         try:
             fit(
@@ -116,7 +116,7 @@ def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
             trained += 1
         except PlanError:
             assert not events
-    assert trained > 20
+    assert trained > 6
 
 
 @pytest.mark.parametrize("forged", ["x", None, -1, 1.5, True])
