@@ -9,6 +9,7 @@ from streamsvm_converters import kernels
 
 from streamsvm.text import CONTROL
 
+NO_LIBSVM = "is no LIBSVM text"
 _SHOWN = 40  # characters of an offending token that a message repeats
 _PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)
 _OPTIONS = {
@@ -39,7 +40,7 @@ def explain(fault: int, line: bytes, at: int, dtype: str, options: bool) -> str:
     """What is wrong with the token at offset `at` of `line`, and what to do about it: by `options` too."""
     token = token_at(line, at)
     if fault in (kernels.LABEL, kernels.MALFORMED) and (other := _other_format(line)):
-        return f"{show(token)} is no LIBSVM text: {other}; {_LAYOUT}"
+        return f"{show(token)} {NO_LIBSVM}: {other}; {_LAYOUT}"
     hopeless = fault == kernels.VALUE_LARGE and dtype == "float64"
     hint = _OPTIONS.get(fault, "") if options and not hopeless else ""
     return f"{show(token)} {_words(fault, token, line, at, dtype)}{hint}"

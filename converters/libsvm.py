@@ -466,7 +466,8 @@ class LibsvmReader:
         for row in np.flatnonzero(fault)[: _FIRST_ERRORS - len(counts.first_errors)].tolist():
             message = self._message(block, row)
             if self._on_error == "raise":
-                skip = " (or skip such rows: --on-error skip)" if self._options else ""
+                offered = self._options and faults.NO_LIBSVM not in message
+                skip = " (or skip such rows: --on-error skip)" if offered else ""
                 raise InputError(message + skip)
             counts.first_errors.append(message)
         kept = np.flatnonzero(fault == kernels.OK)

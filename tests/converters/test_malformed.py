@@ -215,3 +215,11 @@ def test_any_tokens_convert_or_give_an_input_error(tmp_path: Path, content: byte
         report = convert([path], tmp_path / "any.h5", on_error="skip", force=True, chunk_nnz=64)
         assert report.n > 0
     assert [found.name for found in tmp_path.iterdir() if "partial" in found.name] == []
+
+
+def test_who_gives_another_format_is_not_told_to_skip_rows(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("5.1,3.5,setosa\n4.9,3.0,virginica\n")
+    with pytest.raises(InputError, match="looks like a table") as refused:
+        convert([path], tmp_path / "a.zarr")
+    assert "skip" not in str(refused.value)
