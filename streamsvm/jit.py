@@ -89,8 +89,11 @@ def source_digest(folder: Path) -> str:
 
 def _keep(dispatcher: Any, function: Callable) -> None:
     """Give a dispatcher its cache, or warn that it can have none."""
+    package = sys.modules[function.__module__.partition(".")[0]]
+    if not hasattr(package, "__path__"):
+        return  # of a script, whose callees no digest of a folder would cover
     try:
-        folder = Path(sys.modules[function.__module__.partition(".")[0]].__path__[0])  # of the whole package
+        folder = Path(package.__path__[0])
         if not hasattr(dispatcher, "_cache"):
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
