@@ -19,8 +19,8 @@ from typing import BinaryIO, NamedTuple
 import numba
 import numpy as np
 
+from streamsvm.data.rows import Rows
 from streamsvm.format import index_dtype
-from streamsvm.rows import Rows
 from streamsvm.store import StoreWriter, store_kind
 
 PARTS = ("train", "test")

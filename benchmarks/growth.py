@@ -15,7 +15,7 @@ from common import print_table, write_json
 from kernel_ratio import STEADY, time_kernels
 
 from streamsvm import fit
-from streamsvm.rows import Rows
+from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter
 
 
@@ -33,28 +33,23 @@ FULL = {
     "classes": [Shape(20_000, 2**14, k, 32) for k in (10, 100, 1_000, 10_000)],
     "row_nnz": [Shape(20_000, 2**15, 100, m) for m in (4, 16, 64, 256, 1_000)],
 }
-FULL_THREADS = [Shape(20_000, 2**14, k, 32) for k in (1_000, 3_000, 10_000)]
 QUICK = {
     "rows": [Shape(n, 2**14, 100, 50) for n in (1_000, 10_000, 100_000)],
     "classes": [Shape(4_000, 2**12, k, 32) for k in (10, 100, 1_000)],
     "row_nnz": [Shape(4_000, 2**14, 100, m) for m in (4, 32, 256)],
 }
-QUICK_THREADS = [Shape(4_000, 2**12, 1_000, 32)]
 PLAIN = {"inner_passes": 0, "average": False}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute once compiled")
-    parser.add_argument("--no-threads", action="store_true", help="without comparing threads")
     parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
     options = parser.parse_args()
-    sweeps, threads = (QUICK, QUICK_THREADS) if options.quick else (FULL, FULL_THREADS)
+    sweeps = QUICK if options.quick else FULL
 
     measure(Shape(500, 2**10, 100, 10))  # compiles
     results: dict[str, Any] = {name: sweep(name, shapes) for name, shapes in sweeps.items()}
-    if not options.no_threads:
-        results["threads"] = compare_threads(threads)
     write_json(options.out, {"options": vars(options), **results})
 
 
@@ -99,27 +94,6 @@ def fit_pass(store: Path, **settings: Any) -> tuple[float, float]:
     settings |= {"passes": STEADY + 2, "gap": "none", "checkpoint_every": "1h", "force": True}
     passes = fit(store, store.parent / "run", **settings).history[STEADY - 1 :]
     return tuple(statistics.median(record[key] for record in passes) for key in ("seconds", "waited_seconds"))
-
-
-def compare_threads(shapes: Sequence[Shape], turns: int = 3) -> list[dict[str, Any]]:
-    """The same training with one thread and with two, in turn."""
-    results = []
-    for shape in shapes:
-        with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-            store = write_store(Path(folder) / "train.zarr", shape, synthetic_rows(shape, seed=0))
-            runs = [[fit_pass(store, threads=n, **PLAIN)[0] for n in (1, 2)] for _ in range(turns)]
-        one, two = (statistics.median(times) for times in zip(*runs, strict=True))
-        ratio = statistics.median(a / b for a, b in runs)
-        results.append(shape._asdict() | {"one": one, "two": two, "speed_up": ratio})
-    print_table(
-        f"fit with one thread and with two, no inner passes: milliseconds a pass, medians of {turns} turns",
-        ["classes", "non-zeros", "one thread", "two threads", "speed-up"],
-        [
-            [f"{r['classes']:,}", r["rows"] * r["row_nnz"], 1e3 * r["one"], 1e3 * r["two"], r["speed_up"]]
-            for r in results
-        ],
-    )
-    return results
 
 
 def synthetic_rows(shape: Shape, seed: int) -> Rows:

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels import (
+from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.steps import (
     N_TALLIES,
     OldDuals,
     Scratch,
@@ -23,9 +25,7 @@ from streamsvm.kernels import (
     score_row,
 )
 from streamsvm.losses import get_loss
-from streamsvm.memory_plan import dual_id_dtype
-from streamsvm.rows import Rows
-from streamsvm.state import make_pool
+from streamsvm.run.dual_log import make_pool
 
 POOL = 2**24  # new duals that the kernel has room for in one call
 STEADY = 3  # the first pass to be timed: until then most rows still move many classes

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm.rows import Rows
+from streamsvm.data.rows import Rows
 
 
 class Outcome(NamedTuple):

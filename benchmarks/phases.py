@@ -65,7 +65,7 @@ def run(python: Path, store: Path) -> dict[str, float]:
 
 
 def child(store: str, out: str, begun: float) -> None:
-    from streamsvm import train
+    from streamsvm.training import trainer
 
     phases: Counter[str] = Counter({"import": time.monotonic() - begun})
 
@@ -81,12 +81,12 @@ def child(store: str, out: str, begun: float) -> None:
 
         setattr(owner, name, call)
 
-    timed("read", train, "open_store")
-    timed("load", train._Training, "_compile")
-    timed("score", train._Training, "_score")
-    timed("commit", train._Training, "_commit")
-    timed("save", train._Training, "_save_model")
-    result = train.fit(store, out, passes=3, checkpoint_every="1h")
+    timed("read", trainer, "open_store")
+    timed("load", trainer._Training, "_compile")
+    timed("score", trainer._Training, "_score")
+    timed("commit", trainer._Training, "_commit")
+    timed("save", trainer._Training, "_save_model")
+    result = trainer.fit(store, out, passes=3, checkpoint_every="1h")
     waited = sum(record["waited_seconds"] for record in result.history)
     phases["read"] += waited
     phases["train"] = result.seconds - waited

@@ -21,9 +21,9 @@ from common import COMPRESSED, data_folder, print_table, write_json
 from streamsvm_converters import convert
 
 from streamsvm import fit
-from streamsvm.rows import Rows
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter, open_store, store_kind
-from streamsvm.stream import Blocks
 
 MB = 2**20
 SETS = {  # file, and copies of its rows for the epochs

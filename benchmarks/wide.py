@@ -16,8 +16,10 @@ from common import print_table, write_json
 from generate import Distribution, Generator, parse_size
 from measured import drop_caches, run, size_of
 
-from streamsvm import fit, fit_plan, rare
+from streamsvm import fit
 from streamsvm.errors import Interrupted
+from streamsvm.run import hybrid_weights
+from streamsvm.training import fit_plan
 
 MB = 10**6
 IN_MEMORY = 2**40  # a budget of which a quarter holds any weights
@@ -112,7 +114,7 @@ def train_once(
 ) -> dict[str, Any]:
     """Train, with or without lists whatever the number of classes; give up after so many seconds."""
     fit_plan.MANY_CLASSES = 2 if lists else 2**31
-    rare.CLASSES_PER_ROW = per_row
+    hybrid_weights.CLASSES_PER_ROW = per_row
     out, begin = Path(folder) / "run", time.monotonic()
     processor: list[float] = []
     rows = [0]

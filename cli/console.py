@@ -230,6 +230,6 @@ def is_store(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(8) == b"\x89HDF\r\n\x1a\n"
     except OSError as error:
-        from streamsvm.files import reason
+        from streamsvm.durable import reason
 
         raise InputError(f"{path}: {reason(error)}") from None

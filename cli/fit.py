@@ -50,7 +50,6 @@ def fit(
     average: Annotated[
         bool, typer.Option(help="Make the model the average of the last half pass, or the last iterate.")
     ] = True,
-    threads: Annotated[int, typer.Option(min=1, help="Threads that score rows; for very many classes.")] = 1,
     memory: Memory = "2G",  # type: ignore[assignment]
     tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
     gap: Annotated[
@@ -83,20 +82,20 @@ def fit(
         "passes": passes, "C": C, "loss": loss, "margin": margin,
         "solver": solver, "dtype": dtype, "seed": seed, "memory": memory,
         "tol": tol, "gap": gap, "valid": valid, "label": label, "keep_duals": keep_duals,
-        "block_rows": block_rows, "average": average, "threads": threads,
+        "block_rows": block_rows, "average": average,
         "inner_passes": int(inner_passes) if inner_passes.isdecimal() else inner_passes,
     }  # fmt: skip
-    from streamsvm import train
+    from streamsvm.training import trainer
 
     if dry_run:
-        plan = train.plan(store, **settings)
+        plan = trainer.plan(store, **settings)
         print_plan(console, plan)
         console.result(plan)
         return
     if out is None:
         raise wrong_usage("--out is missing: name the run directory to create")
     with stop_on_signals() as stop:
-        result = train.fit(
+        result = trainer.fit(
             store, out, **settings, checkpoint_every=checkpoint_every, force=force,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip

@@ -21,7 +21,7 @@ def info(
     With --verify every byte that it relies on is read and checked.
     """
     console = Console(quiet=quiet, json=json)
-    from streamsvm.inspection import inspect
+    from streamsvm.info import inspect
 
     record = inspect(path, verify=verify, label=label, progress=console.progress)
     for key, value in record.items():

@@ -15,14 +15,16 @@ def run() -> None:
 
 
 def _run() -> None:
-    from streamsvm_cli import bus_error, commands
+    import faulthandler
+
+    from streamsvm_cli import commands
     from streamsvm_cli.console import complain
 
     from streamsvm.errors import Interrupted, SettingsError, StreamsvmError
 
     commands.give_memory_back()
     commands.warn_on_one_line()
-    bus_error.end_with_a_line()
+    faulthandler.enable()  # a traceback where a memory-mapped file is cut short or its disk is full
     try:
         commands.app()
     except StreamsvmError as error:
@@ -36,7 +38,7 @@ def _run() -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        from streamsvm.files import reason
+        from streamsvm.durable import reason
 
         complain(f"{error.filename or 'output'}: {reason(error)}")
         sys.exit(1)

@@ -83,7 +83,7 @@ def online(
         raise wrong_usage("--like and --classes both give the classes; give one of them")
     from streamsvm_converters import TextStream
 
-    from streamsvm import online as learn
+    from streamsvm.training import online as learn
 
     base = None if index_base is None else int(index_base)
     layout: dict[str, Any] = {"classes": None, "n_features": None, "index_base": base or 0}
@@ -120,7 +120,7 @@ def continue_stream(console: Console, run: Path, checkpoint_every: str) -> None:
     """What `streamsvm resume` does with a run over a stream."""
     from streamsvm_converters import TextStream
 
-    from streamsvm import online as learn
+    from streamsvm.training import online as learn
 
     with stop_on_signals() as stop:
         result = learn.resume(
@@ -160,8 +160,8 @@ def layout_of(
 
     Of one that does not hash, only the classes matter to `hash_bits`.
     """
+    from streamsvm.data.schema import read_like
     from streamsvm.errors import InputError
-    from streamsvm.like import read_like
 
     theirs = read_like(like)
     names = ("classes", "n_features", "index_base")

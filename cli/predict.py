@@ -65,16 +65,16 @@ def replacing(out: Path) -> Iterator[TextIO]:
         with out.open("w", encoding="utf-8") as file:
             yield file
         return
-    from streamsvm import files
+    from streamsvm import durable
 
     out = out.resolve()  # a link goes on pointing to what is replaced
     aside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with aside.open("w", encoding="utf-8") as file:
             yield file
-        files.sync_tree(aside)
+        durable.sync_tree(aside)
         os.replace(aside, out)
-        files.sync_dir(out.parent)
+        durable.sync_dir(out.parent)
     except OSError as error:
         if error.filename in (None, str(aside)):
             error.filename = str(out)

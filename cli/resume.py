@@ -26,9 +26,10 @@ def resume(
     A finished run goes on with more --passes; one that --tol ended also needs a smaller --tol.
     """
     console = Console(quiet=quiet, json=json)
-    from streamsvm import format, train
-    from streamsvm.checkpoint import RunDir
+    from streamsvm import format
+    from streamsvm.run.checkpoint import RunDir
     from streamsvm.settings import Settings
+    from streamsvm.training import trainer
 
     if RunDir(run).read_settings().get("kind") == format.ONLINE:
         if (passes, tol, store, valid) != (None, None, None, None):
@@ -36,7 +37,7 @@ def resume(
         continue_stream(console, run, checkpoint_every)
         return
     with stop_on_signals() as stop:
-        result = train.resume(
+        result = trainer.resume(
             run, passes=passes, tol=tol, store=store, valid=valid, checkpoint_every=checkpoint_every,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.durable import reason
 from streamsvm.errors import InputError, PlanError, StoreError
-from streamsvm.files import reason
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
 from streamsvm.text import check_local, parse_size
 
@@ -166,8 +166,8 @@ def convert(
     from streamsvm_converters.spool import Spool
     from streamsvm_converters.workplace import publish, workplace
 
-    from streamsvm.like import read_like
-    from streamsvm.rows import Rows
+    from streamsvm.data.rows import Rows
+    from streamsvm.data.schema import read_like
     from streamsvm.store import StoreWriter, store_kind
 
     began = time.monotonic()

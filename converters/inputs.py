@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from streamsvm.durable import reason
 from streamsvm.errors import InputError
-from streamsvm.files import reason
 from streamsvm.text import check_local, format_size
 
 STDIN = "-"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from streamsvm_converters.words import MARGIN, SPAN, first_bit, load_word, non_digits
 
-from streamsvm import jit
+from streamsvm.kernels import jit
 
 # Without fastmath: it would let the compiler change the last bit of a number.
 compiled = functools.partial(jit.kernel, fastmath=False)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.data.rows import Rows
 from streamsvm.format import index_dtype
-from streamsvm.rows import Rows
 from streamsvm.text import parse_size
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm_converters import kernels
 from streamsvm_converters.libsvm import Batch
 
-from streamsvm.store.checks import row_pieces
+from streamsvm.store.csr_checks import row_pieces
 
 _TAKEN = 2**19  # values taken from a sorted bucket at a time: what is done to them finds them in the cache
 _BITS = 6  # of the key that one level sorts by at most: 64 buckets, so that pieces written stay large

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from streamsvm_converters.inputs import STDIN, total_size
 
+from streamsvm.data.rows import Rows
+from streamsvm.durable import reason
 from streamsvm.errors import InputError, SettingsError
-from streamsvm.files import reason
 from streamsvm.format import are_labels, index_dtype
-from streamsvm.rows import Rows
 from streamsvm.text import check_classes, check_local, parse_size
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TextStream:
-    """Rows of LIBSVM text in the order of the inputs, and the places between them (see `streamsvm.online`).
+    """Rows of LIBSVM text in the order of the inputs, and the places between them.
 
     Parameters
     ----------

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from streamsvm.durable import locked, remove, sync_dir
 from streamsvm.errors import StoreError
-from streamsvm.files import locked, remove, sync_dir
 from streamsvm.format import LOCK
 from streamsvm.text import check_local
 

@@ -15,27 +15,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.evaluation import Evaluation, evaluate
+    from streamsvm.data.rows import Rows
+    from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
-    from streamsvm.rows import Rows
     from streamsvm.settings import Settings
     from streamsvm.store import Store, open_store
-    from streamsvm.train import FitResult, fit, resume
+    from streamsvm.training.trainer import FitResult, fit, resume
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Evaluation": "evaluation",
-    "FitResult": "train",
+    "Evaluation": "metrics",
+    "FitResult": "training.trainer",
     "Model": "model",
-    "Rows": "rows",
+    "Rows": "data.rows",
     "Settings": "settings",
     "Store": "store",
-    "evaluate": "evaluation",
-    "fit": "train",
+    "evaluate": "metrics",
+    "fit": "training.trainer",
     "load_model": "model",
     "open_store": "store",
-    "resume": "train",
+    "resume": "training.trainer",
 }
 __all__ = [
     "Evaluation",

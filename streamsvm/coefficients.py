@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from streamsvm import files, format
+from streamsvm import durable, format
 from streamsvm.errors import ModelError
 
 _PIECE = 2**20  # bytes, or elements, of coefficients that are gathered, written or checked at a time
@@ -59,7 +59,7 @@ class Source(NamedTuple):
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The coefficients, a few rows at a time, in an array that is used again."""
-        from streamsvm.sparse_rows import gather_rows
+        from streamsvm.kernels.sparse_coef import gather_rows
 
         n_features, n_classes = self.weights.shape[0], len(self.columns)
         step = max(1, _PIECE // (max(n_classes, 1) * self.weights.dtype.itemsize))
@@ -98,7 +98,7 @@ def write_coef(folder: Path, source: Source) -> dict[str, Any]:
 
 def _write_sparse(folder: Path, source: Source) -> dict[str, Any] | None:
     """Write sparse coefficients; None, and what was written is of no use, if they take too much."""
-    from streamsvm.sparse_rows import compress_rows
+    from streamsvm.kernels.sparse_coef import compress_rows
 
     dtype, n_features = source.weights.dtype, source.weights.shape[0]
     most = _MOST_BYTES * n_features * len(source.columns) * dtype.itemsize
@@ -147,7 +147,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
     layout = record["layout"] if record["version"] >= format.MODEL_VERSION else format.DENSE
     if layout == format.DENSE:
         return _map_array(folder / format.COEF, shape, dtype, crc)
-    from streamsvm.sparse_rows import are_sorted_rows
+    from streamsvm.kernels.sparse_coef import are_sorted_rows
 
     nnz = record["nnz"]
     if layout != format.SPARSE or type(nnz) is not int or nnz < 0:
@@ -165,7 +165,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
 
 
 def _map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
-    with files.open_file(path, follow=True) as file:
+    with durable.open_file(path, follow=True) as file:
         begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -181,7 +181,7 @@ def _map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object)
         raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
     array = np.zeros(0, dtype)
     if n:
-        with files.open_file(path, follow=True) as file:
+        with durable.open_file(path, follow=True) as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         array = np.frombuffer(mapped, dtype, n, offset)
     content, computed = array.view(np.uint8), 0

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm import files, format
+from streamsvm import durable, format
 from streamsvm.coefficients import Source, SparseCoef, open_coef, write_coef
+from streamsvm.data.feature_names import feature_names, match_features, sort_rows
+from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, PlanError, StreamsvmWarning
-from streamsvm.features import feature_names, match_features, sort_rows
-from streamsvm.rows import Rows
 from streamsvm.settings import MOST_BITS
 from streamsvm.text import check_classes, check_local, format_size
 
@@ -59,7 +59,7 @@ def save_model(
         What the model is; equal records and weights give equal bytes.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
-    files.remove(aside)
+    durable.remove(aside)
     aside.mkdir()
     if columns is None:
         columns = np.arange(len(record["classes"]))
@@ -68,13 +68,13 @@ def save_model(
         stored |= _write_names(aside / format.FEATURES, names)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})
     (aside / format.MODEL_JSON).write_text(json.dumps(sealed, indent=1) + "\n")
-    files.sync_tree(aside)
-    files.remove(old)
+    durable.sync_tree(aside)
+    durable.remove(old)
     if folder.exists():
         os.rename(folder, old)
     os.rename(aside, folder)
-    files.sync_dir(folder.parent)
-    files.remove(old)
+    durable.sync_dir(folder.parent)
+    durable.remove(old)
 
 
 def _write_names(path: Path, names: Sequence[str]) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
     """The names of the features, checked against the model's record; None if they have none."""
     if "features_sha256" not in record:
         return None
-    text = files.read_bounded(path, follow=True)
+    text = durable.read_bounded(path, follow=True)
     if hashlib.sha256(text).hexdigest() != record["features_sha256"]:
         raise ModelError(f"{path} is damaged: its checksum does not match")
     names = json.loads(text)
@@ -134,7 +134,7 @@ def load_model(path: str | Path) -> Model:
 
 def _marks(path: Path) -> list[Any]:
     """What tells a model from the one that takes its place."""
-    return [files.mark(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
+    return [durable.mark(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
 
 
 def _is_exchanged(path: Path) -> bool:
@@ -147,7 +147,7 @@ def _load(path: Path) -> Model:
     folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
     header = folder / format.MODEL_JSON
     try:
-        record = files.read_record(header, follow=True)
+        record = durable.read_record(header, follow=True)
         if not format.is_sealed(record):
             raise ModelError(f"{header} is damaged: its checksum does not match")
         if record["version"] not in format.MODEL_VERSIONS:
@@ -171,7 +171,7 @@ def _load(path: Path) -> Model:
     except (KeyError, TypeError):  # sealed, but not by us
         raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
     except OSError as error:
-        raise ModelError(f"{error.filename or folder} cannot be read: {files.reason(error)}") from None
+        raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
     return Model(coef, record, names)
 
 
@@ -256,7 +256,7 @@ class Model:
         ModelError
             If the model hashes features that the store does not number.
         """
-        from streamsvm.stream import ReadAhead, blocks_to_score
+        from streamsvm.data.blocks import ReadAhead, blocks_to_score
 
         base, n_features, shift = self.record.get("index_base"), self.n_features, 0
         if self.is_hashed and store.index_base is None:
@@ -290,7 +290,7 @@ class Model:
         """Rows with the indices of the text, hashed as in training; the same if the model hashes nothing."""
         if not self.is_hashed:
             return rows
-        from streamsvm.hashing import hash_rows
+        from streamsvm.transforms.hashing import hash_rows
 
         return hash_rows(rows, self.record["hash"]["bits"], self.record["hash"]["seed"])
 
@@ -304,8 +304,8 @@ class Model:
         scores : ndarray, shape (n, n_classes)
             In the model's dtype; the array is used again for the next piece.
         """
-        from streamsvm.kernels import score_rows
-        from streamsvm.sparse_rows import score_sparse_rows
+        from streamsvm.kernels.sparse_coef import score_sparse_rows
+        from streamsvm.kernels.steps import score_rows
 
         rows = rows._replace(data=rows.data.astype(self.dtype, copy=False))
         n_classes = len(self.classes_)

@@ -73,9 +73,6 @@ class Settings(_Named):
     average : bool, optional
         Make the model the average of the iterates in the second half of the last pass, the t-th of
         them weighted by t (with a `tol`, see there). On by default.
-    threads : int
-        Threads that score rows together, for very many classes. Between one thread and several
-        rounding differs, and the cut into blocks where memory decides it.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which costs one more reading of the data: after each pass, by
         default if there is a `tol`; after the last one, by default if there is none; or never.
@@ -105,7 +102,6 @@ class Settings(_Named):
     tol: float | None = None
     inner_passes: int | str = "auto"
     average: bool = None  # type: ignore[assignment]
-    threads: int = 1
     gap: str = None  # type: ignore[assignment]
     valid: str | os.PathLike | None = None
     label: str | None = None
@@ -113,7 +109,7 @@ class Settings(_Named):
     block_rows: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("passes", "seed", "threads", "inner_passes", "block_rows"):
+        for name in ("passes", "seed", "inner_passes", "block_rows"):
             self._set(name, _plain(getattr(self, name)))
         for name in ("C", "margin", "tol"):
             self._set(name, _plain(getattr(self, name), whole=False))
@@ -144,12 +140,9 @@ class Settings(_Named):
         self._require(_is_whole(self.memory, 1), "memory", "positive")
         self._require(self.tol is None or (_is_number(self.tol) and self.tol >= 0), "tol", "0 or more")
         self._require(self.block_rows is None or _is_whole(self.block_rows, 1), "block_rows", "at least 1")
-        self._require(_is_whole(self.threads, 1) and self.threads <= 256, "threads", "from 1 to 256")
         self._require(type(self.average) is bool, "average", "on or off")
         self._require(type(self.keep_duals) is bool, "keep_duals", "on or off")
         self._require(self.label is None or isinstance(self.label, str), "label", "the name of a column")
-        if self.threads > 1 and not hasattr(loss, "visit_together"):
-            raise SettingsError(f"the loss {self.loss} has no kernel for several threads: threads must be 1")
         if self.passes > 1 and not self.keep_duals:
             raise SettingsError("more than one pass needs the duals of the pass before, so they must be kept")
         if self.tol is not None and self.gap != "pass":
@@ -195,7 +188,7 @@ class OnlineSettings(_Named):
     loss, margin, solver, dtype
         As in `Settings`.
     hash_bits : int, optional
-        Hash the features to 2**hash_bits columns (see `streamsvm.hashing`).
+        Hash the features to 2**hash_bits columns (see `streamsvm.transforms.hashing`).
     seed : int
         Of the hash.
 

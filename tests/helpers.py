@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm import fit_plan
-from streamsvm.memory_plan import Plan
-from streamsvm.rows import Rows
+from streamsvm.data.memory_plan import Plan
+from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter
+from streamsvm.training import fit_plan
 
 
 def prefer(liked: Callable[[Plan], bool]) -> Callable[..., list[Plan]]:

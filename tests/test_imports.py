@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm import jit, kernels
+from streamsvm.kernels import jit, steps
 from streamsvm.losses import MODULES, get_loss
 
-ROOT = Path(kernels.__file__).parents[1]
+ROOT = Path(steps.__file__).parents[2]
 HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn"}
 
 
@@ -98,7 +98,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    names = ("store", "format", "rows", "errors", "files", "like", "jit", "text")
+    names = ("store", "format", "data.rows", "data.schema", "errors", "durable", "kernels.jit", "text")
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):
         names = {name for name in imports_of(path) if within(name, {"streamsvm"})}
@@ -107,27 +107,13 @@ def test_converters_use_only_what_writes_a_store() -> None:
 
 
 def test_kernels_use_only_numpy_and_numba() -> None:
-    simd, team = "streamsvm.simd", "streamsvm.teamwork"
-    for name, ours in (
-        *(("rows", set()), ("simd", set()), ("jit", {"streamsvm.errors"})),
-        ("kernels", {simd, "streamsvm.jit"}),
-        ("teamwork", {simd, "streamsvm.kernels"}),
-        ("sparse_rows", {simd, "streamsvm.kernels"}),
-    ):
-        path = ROOT / f"streamsvm/{name}.py"
-        others = {name.split(".")[0] for name in imports_of(path) if not within(name, ours)}
-        assert others - sys.stdlib_module_names <= {"numpy", "numba", "llvmlite"}, path
-    allowed = {
-        "streamsvm.kernels",
-        simd,
-        team,
-        "streamsvm.errors",
-        "numpy",
-        "numba",
-        *sys.stdlib_module_names,
-    }
+    allowed = {"numpy", "numba", "llvmlite", *sys.stdlib_module_names}
+    for path in [*files_of("streamsvm/kernels"), ROOT / "streamsvm/data/rows.py"]:
+        names = imports_of(path) - {"streamsvm.errors.StreamsvmWarning"}
+        assert {name for name in names if not within(name, {"streamsvm.kernels"} | allowed)} == set(), path
+    ours = {"streamsvm.kernels", "streamsvm.errors"}
     for path in files_of("streamsvm/losses"):
-        assert not {name for name in imports_of(path) if not within(name, allowed)}, path
+        assert not {name for name in imports_of(path) if not within(name, ours | allowed)}, path
 
 
 # -- compiled code ---------------------------------------------------------------------------------
@@ -148,16 +134,16 @@ COPIED_SCORES = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from streamsvm import jit, kernels
-from streamsvm.rows import Rows
+from streamsvm.kernels import steps
+from streamsvm.data.rows import Rows
 from streamsvm.losses import weston_watkins
 rows = Rows(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]), np.zeros(1, np.int32), np.ones(1))
 now = np.zeros((1, 8))
 now[0, :2] = 2.0, 0.5
-weights = kernels.Weights.create(now, now[:0], 1.0)
-tally = np.zeros((1, kernels.N_TALLIES))
-weston_watkins.loss_rows(rows, weights, 0.0, 2, 1.0, kernels.Scratch.create(8, now.dtype), tally)
-print(weston_watkins.__file__, tally[0, kernels.LOSS_SUM])
+weights = steps.Weights.create(now, now[:0], 1.0)
+tally = np.zeros((1, steps.N_TALLIES))
+weston_watkins.loss_rows(rows, weights, 0.0, 2, 1.0, steps.Scratch.create(8, now.dtype), tally)
+print(weston_watkins.__file__, tally[0, steps.LOSS_SUM])
 """
 
 
@@ -175,14 +161,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
-    """`loss_rows` has `score_row` inlined from kernels.py, and is cached for its own file alone by Numba."""
+    """`loss_rows` has `score_row` inlined from steps.py, and is cached for its own file alone by Numba."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=ignored)
     env = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONDONTWRITEBYTECODE": 1}
     path, before = python(COPIED_SCORES, tmp_path, **env).split()
     assert Path(path).is_relative_to(tmp_path)
     assert float(before) == 0.0
-    edited = tmp_path / "streamsvm/kernels.py"
+    edited = tmp_path / "streamsvm/kernels/steps.py"
     text = edited.read_text()
     assert text.count("s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)\n") == 2
     edited.write_text(

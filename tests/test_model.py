@@ -19,7 +19,7 @@ from streamsvm_converters import TextStream, read_rows
 from streamsvm import Model, fit, format, load_model, open_store
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
 from streamsvm.model import check_room, save_model
-from streamsvm.online import online
+from streamsvm.training.online import online
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]

@@ -15,9 +15,9 @@ from streamsvm_converters import TextStream, convert, read_rows
 
 from streamsvm import fit
 from streamsvm.errors import SettingsError
-from streamsvm.online import online
 from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.text import check_classes, format_size, parse_size, printable
+from streamsvm.training.online import online
 
 
 @pytest.fixture

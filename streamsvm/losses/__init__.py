@@ -13,8 +13,6 @@ weights w_j = -margin Σ_i b_ij x_i, w_y = +margin Σ_i Σ_j b_ij x_i and the du
 ``visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally)``
     kernel: one exact block step for each row of ``order[begin:end]``; returns the position reached,
     which is before `end` when the pool has no room for another row.
-``visit_together(..., team)``
-    kernel, optional: the same for the leader of several threads (see `streamsvm.teamwork`).
 ``revisit(rows, order, starts, weights, C, margin, pool, scratch, tally)``
     kernel: one block step for each of the pool's rows ``order``, over the classes of their duals
     alone; row r's duals begin at ``starts[r]`` in the pool and are replaced there.

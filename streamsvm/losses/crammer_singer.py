@@ -22,7 +22,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels import (
+from streamsvm.kernels.simd import (
+    above,
+    add,
+    count_bits,
+    lanes,
+    load,
+    maximum,
+    splat,
+    store,
+    subtract,
+    sum_lanes,
+)
+from streamsvm.kernels.steps import (
     CLOCK,
     CORRECT,
     LOSS_SUM,
@@ -49,7 +61,6 @@ from streamsvm.kernels import (
     turn_to_average,
     unlist,
 )
-from streamsvm.simd import above, add, count_bits, lanes, load, maximum, splat, store, subtract, sum_lanes
 
 TITLE = "Crammer-Singer (Blondel, Fujino & Ueda 2014)"
 SOLVERS = ("newton", "sorted")

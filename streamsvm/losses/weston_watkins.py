@@ -20,7 +20,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels import (
+from streamsvm.kernels.simd import (
+    above,
+    add,
+    count_bits,
+    lanes,
+    load,
+    maximum,
+    minimum,
+    not_below,
+    splat,
+    store,
+    subtract,
+    sum_lanes,
+)
+from streamsvm.kernels.steps import (
     CLOCK,
     CORRECT,
     LOSS_SUM,
@@ -46,30 +60,6 @@ from streamsvm.kernels import (
     set_duals,
     turn_to_average,
     unlist,
-)
-from streamsvm.simd import (
-    above,
-    add,
-    count_bits,
-    lanes,
-    load,
-    maximum,
-    minimum,
-    not_below,
-    splat,
-    store,
-    subtract,
-    sum_lanes,
-)
-from streamsvm.teamwork import (
-    GROUP,
-    dismiss,
-    leave_move,
-    meet,
-    move_share,
-    plan_round,
-    score_share,
-    take_scores,
 )
 
 TITLE = "Weston-Watkins (Wang & Scott 2021)"
@@ -243,48 +233,6 @@ def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, p
         count_duals(old_sum, shift, weights, tally)
         close_row(i, n_duals, pool)
     return end
-
-
-@kernel
-def visit_together(
-    rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally, team
-):
-    """As `visit`, by the leader of a team whose helpers run `help_leader` (see `streamsvm.teamwork`)."""
-    most = min(GROUP, len(pool.ids) // n_classes) if len(pool.ids) > 0 else GROUP
-    at, parity, solved, before = begin, 0, 0, 0
-    size = min(most, end - begin)
-    if not has_room(pool, size * n_classes):
-        size = 0
-    while size > 0 or solved > 0:
-        # Rows at[:solved] are scored, and so will be the `size` that follow them.
-        plan_round(team, at + solved, size, parity, solved)
-        meet(team)
-        for r in range(solved):
-            i = order[at + r]
-            team.n_lines[(1 - parity) * GROUP + r] = 0
-            if is_idle(rows, i, tally):
-                continue
-            y = np.int64(rows.labels[i])
-            take_scores(r, before, 1 - parity, scratch, team)
-            m, n_lines, gamma, old_sum = _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally)
-            n_duals, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, pool.used[0], False)
-            if changed:
-                leave_move(rows, i, r, 1 - parity, scratch, n_lines, team, weights, tally)
-            unlist(scratch, n_lines)
-            count_duals(old_sum, shift, weights, tally)
-            close_row(i, n_duals, pool)
-        score_share(0, rows, old, order, weights, team)
-        meet(team)
-        move_share(0, rows, order, weights, team)
-        meet(team)
-        at += solved
-        before, solved, parity = solved, size, 1 - parity
-        size = min(most, end - at - solved)
-        if not has_room(pool, (solved + size) * n_classes):
-            size = 0
-    dismiss(team)
-    meet(team)
-    return at
 
 
 @kernel

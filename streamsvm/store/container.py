@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm import files
+from streamsvm import durable
 from streamsvm.errors import StoreError
-from streamsvm.store.cache import room
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.page_cache import room
 
 REMEDY = "damaged: convert again"
 
@@ -217,7 +217,7 @@ def describe(array: StoredArray) -> dict[str, Any]:
 def one_line(error: BaseException) -> str:
     """The first line of an error's message, or its type when it has none."""
     if (refused := system_error(error)) is not None:
-        return files.reason(refused)
+        return durable.reason(refused)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if "filter returned failure" in text:  # HDF5's words for what fletcher32 finds
         return "checksum or decompression failure"

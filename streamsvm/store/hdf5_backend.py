@@ -12,11 +12,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from streamsvm import files
+from streamsvm import durable
 from streamsvm.errors import StoreError
-from streamsvm.store.cache import forget
 from streamsvm.store.container import REMEDY, Container, StoredArray, changed, one_line, system_error
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.page_cache import forget
 
 # From 1.10 on every structure of the file carries a checksum: superblock, object headers, chunk indexes
 # (1.8's do not). It also allows attributes above 64 KB.
@@ -223,15 +223,15 @@ class Hdf5Container(Container):
         with self.wrapped(""):
             assert self._file is not None
             self._file.flush()
-            files.sync_tree(self.path)
-            files.sync_dir(self.path.parent)
+            durable.sync_tree(self.path)
+            durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
         if self._file is not None:
             with self.wrapped(""), _left_open(self._file):
                 self._file.close()
                 if self._writes:  # closing takes the mark "open for writing" from the file's first bytes
-                    files.sync_tree(self.path)
+                    durable.sync_tree(self.path)
             self._file = None
 
 
@@ -264,8 +264,8 @@ def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:
     size = 0
     with contextlib.suppress(RuntimeError):  # h5py takes the size of an empty one for a failure
         size = attrs.get_id(name).get_storage_size()
-    if size > files.MOST_RECORD:
-        raise ValueError(f"attribute {name!r} takes {size:,} bytes, {files.MOST_RECORD:,} at most are read")
+    if size > durable.MOST_RECORD:
+        raise ValueError(f"attribute {name!r} takes {size:,} bytes, {durable.MOST_RECORD:,} at most are read")
     return _plain(attrs[name])
 
 

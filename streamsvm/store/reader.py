@@ -12,11 +12,11 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
+from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
-from streamsvm.rows import Rows
 from streamsvm.store import layout
-from streamsvm.store.checks import Fault, find_fault, is_monotonic
 from streamsvm.store.container import REMEDY, Container, StoredArray, describe, open_container
+from streamsvm.store.csr_checks import Fault, find_fault, is_monotonic
 from streamsvm.text import check_classes, check_local
 
 Progress = Callable[[int, int], None]
@@ -71,7 +71,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None, labell
                 f"{path}: neither a streamsvm store nor AnnData (the root says neither); "
                 "an interrupted conversion leaves such a thing: convert again"
             )
-        from streamsvm.store.foreign import open_foreign
+        from streamsvm.store.anndata import open_foreign
 
         return open_foreign(container, label, labelled)
     except BaseException:

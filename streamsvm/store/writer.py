@@ -15,11 +15,11 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
+from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
-from streamsvm.rows import Rows
 from streamsvm.store import layout
-from streamsvm.store.checks import find_fault, is_monotonic, row_norms
 from streamsvm.store.container import Container, describe, open_container
+from streamsvm.store.csr_checks import find_fault, is_monotonic, row_norms
 from streamsvm.store.layout import ArraySpec
 from streamsvm.text import check_classes
 

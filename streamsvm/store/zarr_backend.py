@@ -20,11 +20,11 @@ import zstandard
 from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.storage import LocalStore
 
-from streamsvm import files, format
+from streamsvm import durable, format
 from streamsvm.errors import StoreError
 from streamsvm.store.container import REMEDY, SMALL, Container, StoredArray, changed, one_line
-from streamsvm.store.direct import CHECKSUM, Decode, Readers
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.zarr_chunks import CHECKSUM, Decode, Readers
 
 CHECKSUMS = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
 NO_CHUNKS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
@@ -108,7 +108,7 @@ class ZarrArray(StoredArray):
         file = self._chunk_file(chunk)
         if claim is None or not file.is_file():
             return
-        with files.open_file(file, follow=True) as opened:
+        with durable.open_file(file, follow=True) as opened:
             claimed = claim(opened.read(CLAIM_BYTES))
         if self.dtype is not None:
             most = self.chunk * self.dtype.itemsize
@@ -125,7 +125,7 @@ class ZarrArray(StoredArray):
         file = self._chunk_file(chunk)
         if not file.is_file():
             return
-        with files.open_file(file, follow=True) as opened:
+        with durable.open_file(file, follow=True) as opened:
             payload = opened.read()
         for codec in reversed(self._byte_codecs()):
             payload = (
@@ -154,7 +154,7 @@ class ZarrArray(StoredArray):
                     file = os.path.join(folder, name)
                     found = os.stat(file)
                     if not stat.S_ISREG(found.st_mode):
-                        raise files.UnfitFile(file, "not a regular file")
+                        raise durable.UnfitFile(file, "not a regular file")
                     yield found.st_size
 
     def stored_bytes(self) -> int:
@@ -175,7 +175,7 @@ class ZarrArray(StoredArray):
         size = 4 * self.n_chunks
         with self.container.wrapped(self.name):
             try:
-                with files.open_file(file, follow=True) as opened:
+                with durable.open_file(file, follow=True) as opened:
                     content = opened.read(size) if os.fstat(opened.fileno()).st_size == size else b""
             except FileNotFoundError:
                 raise StoreError(f"{file}: the checksums of the chunks are missing ({REMEDY})") from None
@@ -282,7 +282,7 @@ class ZarrContainer(Container):
             self._version = 2
         if not write:
             with self.wrapped(""):
-                self._held = files.open_descriptor(self._root, os.O_RDONLY, follow=True)
+                self._held = durable.open_descriptor(self._root, os.O_RDONLY, follow=True)
                 self._opened = os.fstat(self._held)
 
     @contextlib.contextmanager
@@ -299,7 +299,7 @@ class ZarrContainer(Container):
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
-            content = files.read_record(self.path / path / name, follow=True)
+            content = durable.read_record(self.path / path / name, follow=True)
             if not isinstance(content, dict):
                 raise StoreError(f"{self.path}: {path or 'root'}: {name} is no JSON object ({REMEDY})")
             return content
@@ -406,7 +406,7 @@ class ZarrContainer(Container):
     def _watch(self, path: str) -> None:
         """Notice if chunks of the array `path` are exchanged: that changes their folder."""
         for folder in (self.path / path, self.path / path / "c"):
-            self._watched[folder] = files.mark(folder)
+            self._watched[folder] = durable.mark(folder)
 
     def unwatch(self, path: str) -> None:
         """Each chunk is checked by itself."""
@@ -425,20 +425,20 @@ class ZarrContainer(Container):
                 raise changed(self.path, "the store was replaced by another")
             held = os.fstat(self._held)
             if (held.st_size, held.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns) or any(
-                files.mark(folder) != before for folder, before in self._watched.items()
+                durable.mark(folder) != before for folder, before in self._watched.items()
             ):
                 raise changed(self.path, "the store was written to")
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
             zarr.open_group(self._store, mode="r+", zarr_format=3).attrs[name] = value
-            files.sync_tree(self.path / "zarr.json")
-            files.sync_dir(self.path)
+            durable.sync_tree(self.path / "zarr.json")
+            durable.sync_dir(self.path)
 
     def sync(self) -> None:
         with self.wrapped(""):
-            files.sync_tree(self.path)
-            files.sync_dir(self.path.parent)
+            durable.sync_tree(self.path)
+            durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
         self.readers.close()

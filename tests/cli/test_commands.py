@@ -325,7 +325,6 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, words: tuple[str, ...]) -> Non
         ("--checkpoint-every 0", "give a time (0.5s, 60s, 5m) or a number of blocks"),
         ("--tol 0.1 --gap end", "gap must be pass, not end"),
         ("--inner-passes -1", "inner passes must be auto or a number, 0 or more"),
-        ("--threads 300", "threads must be from 1 to 256"),
         ("--loss cs --margin 0.5", "margin must be for cs"),
         ("--no-keep-duals", "duals of the pass before, so they must be kept"),
     ],

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from streamsvm_converters import convert, read_rows
 
+from streamsvm.data.rows import Rows
+from streamsvm.durable import locked
 from streamsvm.errors import InputError, PlanError, StoreError
-from streamsvm.files import locked
-from streamsvm.rows import Rows
 from streamsvm.store import StoreWriter, open_store
 
 TEXT = "1 1:1 3:2\n-1 2:1\n1 1:3\n"
@@ -228,7 +228,7 @@ def test_sigkill(text: Path, tmp_path: Path, name: str, when: str) -> None:
     """Nothing that looks like a store is left, and the next conversion cleans up."""
     program = f"""
 import os, signal, sys
-from streamsvm.rows import Rows
+from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter
 from streamsvm_converters import convert
 def die(*_):

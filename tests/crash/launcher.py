@@ -156,9 +156,9 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        from streamsvm import online, train
+        from streamsvm.training import online, trainer
 
-        self.around_visit(train._Training)
+        self.around_visit(trainer._Training)
         self.around_visit(online._Learning)
 
     def around_visit(self, owner: Any) -> None:
@@ -306,7 +306,7 @@ def warm(folder: Path) -> None:
     import streamsvm_converters
     import zarr
 
-    from streamsvm import fit_plan
+    from streamsvm.training import fit_plan
 
     # As if they were too large for memory: in files, which a crash may leave in any state.
     choices = fit_plan.choices

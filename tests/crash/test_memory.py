@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.memory_plan import available_memory
+from streamsvm.data.memory_plan import available_memory
 
 MB = 2**20
 
@@ -109,7 +109,7 @@ def test_the_limit_bites(tmp_path) -> None:
 
 
 def test_available_memory_is_that_of_the_group(tmp_path) -> None:
-    code = "from streamsvm.memory_plan import available_memory; print(available_memory())"
+    code = "from streamsvm.data.memory_plan import available_memory; print(available_memory())"
     with limited(INTERPRETER) as limit:
         done = limit.run("-c", code, cwd=tmp_path)
         if limit.group:
@@ -218,10 +218,11 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
 
 
 LISTS = """
-from streamsvm import fit_plan, rare
+from streamsvm.training import fit_plan
+from streamsvm.run import hybrid_weights
 from streamsvm_cli.main import run
 
-fit_plan.MANY_CLASSES, rare.CLASSES_PER_ROW = 2, 1
+fit_plan.MANY_CLASSES, hybrid_weights.CLASSES_PER_ROW = 2, 1
 run()
 """
 

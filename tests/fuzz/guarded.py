@@ -1,7 +1,7 @@
 """Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
 
 `python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not
-see the loads and stores of `streamsvm.simd` and `streamsvm_converters.words`; the processor does.
+see the loads and stores of `streamsvm.kernels.simd` and `streamsvm_converters.words`; the processor does.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def check_engine(side: str, everything: bool = False) -> None:
 
     Without `everything` only in float32 with the default loss and solver, for compiling takes long.
     """
-    from streamsvm.kernels import (
+    from streamsvm.data.memory_plan import dual_id_dtype
+    from streamsvm.data.rows import Rows
+    from streamsvm.kernels.sparse_coef import are_sorted_rows, compress_rows, score_sparse_rows
+    from streamsvm.kernels.steps import (
         N_TALLIES,
         OldDuals,
         Pool,
@@ -95,9 +98,6 @@ def check_engine(side: str, everything: bool = False) -> None:
         score_rows,
     )
     from streamsvm.losses import MODULES, get_loss
-    from streamsvm.memory_plan import dual_id_dtype
-    from streamsvm.rows import Rows
-    from streamsvm.sparse_rows import are_sorted_rows, compress_rows, score_sparse_rows
 
     def guard(named: Any) -> Any:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))

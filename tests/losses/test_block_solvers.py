@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
-from streamsvm.kernels import N_TALLIES, OldDuals, Scratch, Weights, padded_classes
+from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.kernels.steps import N_TALLIES, OldDuals, Scratch, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.crammer_singer import threshold_newton as compiled_threshold_newton
 from streamsvm.losses.crammer_singer import threshold_sorted as compiled_threshold_sorted
 from streamsvm.losses.weston_watkins import gamma_newton as compiled_newton
 from streamsvm.losses.weston_watkins import gamma_sorted as compiled_sorted
-from streamsvm.memory_plan import dual_id_dtype
-from streamsvm.state import make_pool
+from streamsvm.run.dual_log import make_pool
 
 TOLERANCE = 1e-10
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")

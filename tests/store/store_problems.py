@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm import format
-from streamsvm.rows import Rows
+from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter, store_kind
 
 

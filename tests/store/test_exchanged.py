@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import zarr
 from store_problems import Problem, assert_rows_equal, make_problem, without_checksums
 
-from streamsvm import files
+from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.store import Store, open_store
 
@@ -263,7 +263,7 @@ def put_endless(file: Path) -> None:
 
 
 def put_too_large(file: Path) -> None:
-    os.truncate(file, files.MOST_RECORD + 1)
+    os.truncate(file, durable.MOST_RECORD + 1)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -314,9 +314,9 @@ def test_an_hdf5_attribute_of_a_size_that_no_record_has_is_not_read(problem, tmp
     path = tmp_path / "a.h5"
     problem.write(path)
     with h5py.File(path, "r+") as file:
-        space = h5py.h5s.create_simple((files.MOST_RECORD // 8 + 1,))
+        space = h5py.h5s.create_simple((durable.MOST_RECORD // 8 + 1,))
         attribute = h5py.h5a.create(file.id, b"streamsvm-2", h5py.h5t.NATIVE_INT64, space)
-        assert attribute.get_storage_size() > files.MOST_RECORD
+        assert attribute.get_storage_size() > durable.MOST_RECORD
         del attribute
         h5py.h5a.delete(file.id, b"streamsvm")
         h5py.h5a.rename(file.id, b"streamsvm-2", b"streamsvm")

@@ -266,7 +266,8 @@ def test_killed_while_writing(suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     kind = "zarr" if suffix == "zarr" else "hdf5"
     code = (
-        "import os, numpy as np; from streamsvm.store import StoreWriter; from streamsvm.rows import Rows\n"
+        "import os, numpy as np; from streamsvm.store import StoreWriter\n"
+        "from streamsvm.data.rows import Rows\n"
         f"w = StoreWriter({str(path)!r}, {kind!r}, shape=(9, 5), nnz=9, classes=['a'], dtype='f4',"
         " index_base=0, chunk_nnz=2)\n"
         "r = Rows(np.ones(5, 'f4'), np.zeros(5, 'i4'), np.arange(6), np.zeros(5, 'i4'), None)\n"

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 from fuzz.workplace import allowed, folder
 
-from streamsvm.changes import ChangeLog, check_changes, restore
 from streamsvm.errors import RunError
-from streamsvm.kernels import Weights
+from streamsvm.kernels.steps import Weights
+from streamsvm.run.weight_log import ChangeLog, check_changes, restore
 
 HEADER, DOUBLE, LAG, LONGER = 1, 2, 4, 8
 SHAPES = ((3, 16), (5, 16), (9, 48), (4, 2048))

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 from fuzz.workplace import allowed, folder
 
+from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels import Pool
-from streamsvm.memory_plan import dual_id_dtype
-from streamsvm.state import DualLog, check_log
+from streamsvm.kernels.steps import Pool
+from streamsvm.run.dual_log import DualLog, check_log
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
 N_ROWS, N_BLOCKS = 6, 3

@@ -10,13 +10,13 @@ import functools
 import numpy as np
 from fuzz.workplace import folder
 
-from streamsvm.changes import restore
-from streamsvm.checkpoint import Position, RunDir, write_changes
-from streamsvm.growth import HORIZON, GrowingWeights
-from streamsvm.kernels import N_TALLIES, Scratch, Weights, padded_classes
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.rows import Rows
-from streamsvm.state import DualLog, make_pool
+from streamsvm.run.checkpoint import Position, RunDir, write_changes
+from streamsvm.run.dual_log import DualLog, make_pool
+from streamsvm.run.growing_weights import HORIZON, GrowingWeights
+from streamsvm.run.weight_log import restore
 
 FEATURES, CLASSES = 8, 1  # of each unit in a step
 MAX_BYTES = 400

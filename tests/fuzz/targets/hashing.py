@@ -10,8 +10,8 @@ import struct
 
 import numpy as np
 
-from streamsvm.hashing import hash_rows
-from streamsvm.rows import Rows
+from streamsvm.data.rows import Rows
+from streamsvm.transforms.hashing import hash_rows
 
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 HEAD, PAIR = struct.Struct("<BBQ"), struct.Struct("<BQd")  # of a pair: kind, feature, value

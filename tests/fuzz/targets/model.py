@@ -16,7 +16,7 @@ from streamsvm_converters import read_rows
 
 from streamsvm import coefficients, format, load_model
 from streamsvm.errors import InputError, ModelError
-from streamsvm.inspection import inspect
+from streamsvm.info import inspect
 from streamsvm.model import save_model
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients

@@ -16,16 +16,17 @@ from fuzz.targets.run import seal_commits
 from fuzz.workplace import allowed, folder
 from streamsvm_converters import TextStream
 
-from streamsvm import format, growth, load_model
+from streamsvm import format, load_model
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StoreError
-from streamsvm.inspection import inspect
-from streamsvm.online import online, resume
+from streamsvm.info import inspect
+from streamsvm.run import growing_weights
+from streamsvm.training.online import online, resume
 
 SEAL, CRC, RESUME = 1, 2, 4  # flags: checksums of records, and of logs
 HERE = "@/"  # in the run's inputs, the folder of the files
 MAX_BYTES = 12_000
 TOKENS = (b"place", b"null", b"1e999", b"NaN", b"SSVMWGTS", b"[" * 60, b"L2 3:1\n", b"@/", b"-", b"resumable")
-growth.LARGEST_FILE = 2**20  # to write a model of more is not hostile, only long
+growing_weights.LARGEST_FILE = 2**20  # to write a model of more is not hostile, only long
 
 mutate = bundle.mutate
 

@@ -17,8 +17,8 @@ from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
 from streamsvm import format
+from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError
-from streamsvm.memory_plan import cut_blocks, make_plan
 from streamsvm.store import Store, layout, open_store
 
 # Flags: the record fits the metadata, and its checksum; chunks have theirs; a label column is asked for.

@@ -1,0 +1,1 @@
+"""What a block of rows is, and where blocks come from."""

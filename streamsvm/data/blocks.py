@@ -1,0 +1,196 @@
+"""The blocks of a store: reading them, one ahead of their use, to train on or to score."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.memory_plan import cut_blocks, make_plan
+from streamsvm.data.rows import Rows
+from streamsvm.errors import StoreError
+from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
+
+T = TypeVar("T")
+
+
+class Blocks:
+    """The blocks of a store: how many, where they start, and reading one of them.
+
+    Parameters
+    ----------
+    starts : ndarray of int64
+        As `cut_blocks` gives them.
+    dtype : dtype
+        Of the computation; values are converted to it.
+    classes : sequence of str, optional
+        Give label codes in this order of classes instead of the store's own; -1 for others.
+    columns : ndarray of int32 or int64, shape (store.n_features,), optional
+        Give these features instead of the store's own: a permutation.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        starts: np.ndarray,
+        dtype: np.dtype,
+        classes: Sequence[str] | None = None,
+        columns: np.ndarray | None = None,
+    ) -> None:
+        self.store = store
+        self.starts = starts
+        self.dtype = dtype
+        self.columns = columns
+        self._only: Rows | None = None  # the rows, if all are one block: read once
+        self._codes = None
+        if classes is not None and tuple(classes) != tuple(store.classes):
+            code = {label: c for c, label in enumerate(classes)}
+            self._codes = np.array(
+                [*(code.get(label, UNSEEN_LABEL) for label in store.classes), UNSEEN_LABEL], LABEL_DTYPE
+            )  # the last entry serves code -1
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def read(self, block: int) -> Rows:
+        """The rows of a block."""
+        if self._only is not None:
+            return self._only
+        rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
+        labels = rows.labels if self._codes is None else self._codes[rows.labels]
+        data, indices = self._cast(rows, int(self.starts[block])), rows.indices
+        if self.columns is not None:
+            data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
+        rows = rows._replace(data=data, indices=indices, labels=labels)
+        if len(self) == 1:
+            self._only = rows
+        return rows
+
+    def _cast(self, rows: Rows, first: int) -> np.ndarray:
+        """The values of rows from number `first` on in our dtype; `StoreError` if it cannot hold them."""
+        with np.errstate(over="ignore"):
+            data = rows.data.astype(self.dtype, copy=False)
+        if data is not rows.data and not np.isfinite(data).all():
+            at = int(np.argmin(np.isfinite(data)))
+            row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
+            raise StoreError(
+                f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}; "
+                "scale the data, or train with --dtype float64"
+            )
+        return data
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of the rows that are kept between readings."""
+        return 0 if self._only is None else sum(array.nbytes for array in self._only)
+
+    def empty(self) -> Rows:
+        """No rows, in the types of those that `read` gives."""
+        indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)
+        return Rows(np.zeros(0, self.dtype), indices, np.zeros(1, np.int64), labels, np.zeros(0))
+
+    def read_to_train(self, block: int) -> Rows:
+        """As `read`, but a row without a known class is an error."""
+        rows = self.read(block)
+        if rows.n_rows and rows.labels.min() < 0:
+            row = int(self.starts[block]) + int(np.argmax(rows.labels < 0))
+            raise StoreError(
+                f"{self.store.path}: row {row} has a label outside the store's classes (kept by "
+                "--unseen-label keep); such a store serves to evaluate, not to train"
+            )
+        return rows
+
+
+def open_like(path: str | os.PathLike, label: str | None) -> Store:
+    """Open a store of ours, or with the column `label` one of others."""
+    from streamsvm.store import open_store
+
+    if label is not None:
+        with contextlib.suppress(StoreError):
+            return open_store(path)
+    return open_store(path, label=label)
+
+
+def blocks_to_score(
+    store: Store,
+    *,
+    classes: Sequence[str],
+    n_features: int,
+    index_base: int | None,
+    dtype: np.dtype,
+    memory: int,
+    share: int = 1,
+    labelled: bool = True,
+    feature_names: Sequence[str] | None = None,
+    model: str = "the model",
+) -> Blocks:
+    """The blocks of a store that a model of these classes and features can score.
+
+    Reading takes one of `share` equal parts of `memory`; messages speak of the whole. Labels come in
+    the model's codes, and features in its order, whatever the store's. Raises `FeatureError` if
+    features cannot be matched by name (an error calls the model `model`), `StoreError` if, without
+    names, the store's features are not the model's, or, if `labelled`, none of its classes is.
+    """
+    columns = match_features(store.feature_names(), feature_names, str(store.path), model=model)
+    if not store.native and store.n_features != n_features:
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "
+            "of the training data, in their order"
+        )
+    if store.n_features > n_features:
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}; convert it "
+            "with --like and the model, or the store it was trained on"
+        )
+    if None not in (index_base, store.index_base) and index_base != store.index_base:
+        raise StoreError(
+            f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
+            "convert it with --like and the model, or the store it was trained on"
+        )
+    if labelled and not set(classes) & set(store.classes):
+        raise StoreError(
+            f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
+            f"{tuple(classes[:1])}); convert it with --like and the model, or the store it was trained on"
+        )
+    plan = make_plan(
+        store,
+        dtype=dtype,
+        columns=len(classes),
+        memory=memory // share,
+        pooled=False,
+        shared=0 if columns is None else columns.nbytes,
+    )
+    return Blocks(store, cut_blocks(store, plan, share), dtype, classes, columns)
+
+
+class ReadAhead:
+    """Read items in a thread, one ahead of their use, and count the time spent waiting."""
+
+    def __init__(self) -> None:
+        self.waited = 0.0
+
+    def __call__(self, read: Callable[[int], T], items: Iterable[int]) -> Iterator[T]:
+        with ThreadPoolExecutor(1, thread_name_prefix="streamsvm-read") as pool:
+            todo = iter(items)
+            ahead = [pool.submit(read, item) for item in itertools.islice(todo, 1)]
+            while ahead:
+                value = self._wait(ahead.pop())
+                ahead = [pool.submit(read, item) for item in itertools.islice(todo, 1)]
+                yield value
+
+    def _wait(self, future: Future[T]) -> T:
+        begin = time.perf_counter()
+        try:
+            return future.result()
+        finally:
+            self.waited += max(time.perf_counter() - begin, 0.0)

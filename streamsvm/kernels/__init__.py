@@ -1,0 +1,1 @@
+"""Compiled steps that every loss shares, and how they are compiled."""

@@ -1,0 +1,289 @@
+"""AnnData that others wrote, as a store: a CSR `X` and a categorical column of `obs`."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.data.feature_names import feature_names, sort_rows
+from streamsvm.errors import StoreError
+from streamsvm.store import layout
+from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.csr_checks import Fault, row_norms
+from streamsvm.store.reader import Progress, Store
+
+PIECE = 2**18  # elements of a per-row array looked at together
+
+
+def open_foreign(container: Container, label: str | None, labelled: bool) -> ForeignStore:
+    """Check what the metadata says, and refuse with the remedy in Python what cannot be used."""
+    path = container.path
+    shape = _csr_shape(container)
+    arrays = {name: container.array(name) for name in (layout.DATA, layout.INDICES, layout.INDPTR)}
+    nnz = arrays[layout.DATA].length
+    lengths = {layout.INDICES: nnz, layout.INDPTR: shape[0] + 1}
+    classes: list[str] = []
+    if labelled:
+        arrays[layout.CODES], classes = _labels(container, label)
+        lengths[layout.CODES] = shape[0]
+    for name, length in lengths.items():
+        dtype = arrays[name].dtype
+        if dtype is None or dtype.kind not in "iu":
+            raise StoreError(f"{path}: array {arrays[name].name} holds no integers")
+        if arrays[name].length != length:
+            raise StoreError(
+                f"{path}: array {arrays[name].name} has {arrays[name].length} elements, expected {length}"
+            )
+    for array in arrays.values():
+        array.check_held()
+    store = ForeignStore(
+        container,
+        arrays,
+        n_rows=shape[0],
+        n_features=shape[1],
+        nnz=nnz,
+        classes=classes,
+        dtype=_value_dtype(arrays[layout.DATA]),
+        meta={},
+    )
+    store._check_ends()
+    return store
+
+
+def _labels(container: Container, label: str | None) -> tuple[StoredArray, list[str]]:
+    """The codes and the class names of the label column."""
+    path, columns = container.path, [str(column) for column in _table(container, "obs")["column-order"]]
+    if label is None:
+        raise StoreError(f"{path}: AnnData of others; name its label column, one of: {_listed(columns)}")
+    if label not in columns:
+        raise StoreError(f"{path}: obs has no column {label!r}; it has {_listed(columns)}")
+    return _categorical(container, label)
+
+
+class ForeignStore(Store):
+    """A store without our record: no checksums, norms computed, rows sorted as they are read.
+
+    Values are float32 or float64 as stored; other numbers become float32, which is exact for up to 16
+    bits. Wider integers are checked, and refused from 2**31 on or when float32 would change them (the
+    first is 2**24 + 1). The first use of `fingerprint` or `class_counts` reads row pointers and labels
+    once, from end to end.
+    """
+
+    native = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of shape, dtypes, names, classes, row pointers, labels, and the first and last chunk of X.
+
+        A change in the middle of `data` or `indices` alone escapes it: hashing all of X would cost a
+        pass over the disk before training.
+        """
+        return self._scan[0]
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        return self._scan[1].copy()
+
+    @functools.cached_property
+    def _scan(self) -> tuple[str, np.ndarray]:
+        sha = hashlib.sha256()
+        header = [self.n_rows, self.n_features, self.nnz, str(self._arrays[layout.DATA].dtype)]
+        texts = {"classes": list(self.classes), "features": self.feature_names()}
+        sha.update(format.json_digest({"header": header, **texts}).encode())
+        counts = np.zeros(self.n_classes, np.int64)
+        for start in range(0, self.n_rows, PIECE):
+            stop = min(start + PIECE, self.n_rows)
+            codes = self.labels(start, stop)
+            counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
+            sha.update(self.indptr(start, stop).astype("<i8").tobytes())
+            sha.update(codes.astype("<i4").tobytes())
+        for name in (layout.DATA, layout.INDICES):
+            array = self._arrays[name]
+            size = min(array.chunk, PIECE)
+            for start in sorted({0, max(0, array.length - size)}):
+                sha.update(self._read(name, start, min(start + size, array.length)).tobytes())
+        return sha.hexdigest(), counts
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        if layout.CODES not in self._arrays:
+            self._check_range(start, stop)
+            return np.full(stop - start, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+        codes = super().labels(start, stop)
+        if len(codes) and int(codes.min()) < 0:
+            row = start + int(np.argmin(codes))
+            column = self._arrays[layout.CODES].name.split("/")[1]
+            raise StoreError(
+                f"{self.path}: row {row} has no label in obs column {column!r}; drop such rows first, "
+                f"in Python: adata[adata.obs[{column!r}].notna()].copy()"
+            )
+        return codes
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self.rows(start, stop).norm2
+
+    def names(self, start: int, stop: int) -> np.ndarray:
+        self._check_range(start, stop)
+        return self._names.read(start, stop)
+
+    def feature_names(self) -> list[str] | None:
+        """Names of the features: the index of ``var``.
+
+        None if it only counts them from 0, which is what anndata gives features without names.
+
+        Raises
+        ------
+        FeatureError
+            If a name occurs twice.
+        StoreError
+            If the index cannot be read.
+        """
+        array = _text_array(self._container, f"var/{_table(self._container, 'var').get('_index')}")
+        if array.length != self.n_features:
+            raise StoreError(
+                f"{self.path}: array {array.name} has {array.length} names for {self.n_features} features"
+            )
+        array.check_held()
+        return feature_names(array.read(0, array.length).tolist(), str(self.path))
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read and check all rows. Without checksums, a wrong but plausible value is not noticed."""
+        start, done = 0, 0
+        while start < self.n_rows:
+            offsets = self.indptr(start, min(start + PIECE, self.n_rows))
+            stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + 2**22, "right")) - 1)
+            self.rows(start, stop)
+            done = int(offsets[stop - start])
+            start = stop
+            if progress is not None:
+                progress(done, self.nnz)
+
+    @functools.cached_property
+    def _names(self) -> StoredArray:
+        index = self._container.attrs("obs").get("_index")
+        array = self._container.array(f"obs/{index}")
+        array.check_held()
+        return array
+
+    def _values(self, lo: int, hi: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        data = self._exact(self._read(layout.DATA, lo, hi), lo)
+        raw = self._read(layout.INDICES, lo, hi)
+        if len(raw) and not 0 <= int(raw.min()) <= int(raw.max()) < self.n_features:
+            at = int(np.argmax((raw < 0) | (raw >= self.n_features)))
+            raise self._arrays[layout.INDICES].fault(lo + at, f"index {raw[at]} is out of range")
+        indices = raw.astype(self.index_dtype, copy=False)
+        falling = indices[1:] < indices[:-1]
+        starts = offsets[1:-1]
+        falling[starts[(starts > 0) & (starts < hi - lo)] - 1] = False
+        if falling.any():
+            return sort_rows(data, indices, offsets, self.n_features)
+        return data, indices
+
+    def _exact(self, values: np.ndarray, lo: int) -> np.ndarray:
+        """`values` in the store's dtype; wide integers must survive it unchanged."""
+        result = values.astype(self.dtype, copy=False)
+        if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
+            # Compared in the integers' own type, where 2**24 + 1 and its float32 differ. The bound keeps
+            # the way back inside the type.
+            with np.errstate(invalid="ignore"):
+                back = result.astype(values.dtype)
+            lost = (np.abs(result) >= 2.0**31) | (back != values)
+            if lost.any():
+                at = int(np.argmax(lost))
+                raise StoreError(
+                    f"{self.path}: array {self._arrays[layout.DATA].name}, element {lo + at}: "
+                    f"{values[at]} is no float32; store X as float64: adata.X = adata.X.astype('float64')"
+                )
+        return result
+
+    def _fault(self, start: int, lo: int, offsets: np.ndarray, fault: Fault) -> StoreError:
+        row = start + int(np.searchsorted(offsets, fault.element, "right")) - 1
+        remedy = "adata.X.sum_duplicates()" if fault.array == "indices" else "drop or replace such values"
+        return StoreError(f"{self.path}: X/{fault.array}, row {row}: {fault.reason}; in Python: {remedy}")
+
+    def _norms(self, start: int, stop: int, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        norms = row_norms(data, offsets)
+        if not np.isfinite(norms).all():
+            row = start + int(np.argmin(np.isfinite(norms)))
+            raise StoreError(f"{self.path}: row {row}: the squared norm overflows; scale the values down")
+        return norms
+
+
+def _csr_shape(container: Container) -> tuple[int, int]:
+    path = container.path
+    kind = container.node("X")
+    if kind is None:
+        raise StoreError(f"{path}: AnnData without X; there is nothing to train on")
+    if kind == "array":
+        raise StoreError(
+            f"{path}: X is dense; in Python: adata.X = scipy.sparse.csr_matrix(adata.X), and write it again"
+        )
+    attrs = container.attrs("X")
+    encoding = attrs.get("encoding-type")
+    if encoding == "csc_matrix":
+        raise StoreError(f"{path}: X is CSC; in Python: adata.X = adata.X.tocsr(), and write it again")
+    if encoding != "csr_matrix":
+        raise StoreError(f"{path}: X is {encoding!r}, not a CSR matrix")
+    shape = attrs.get("shape")
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or not all(type(size) is int and 0 <= size < 2**62 for size in shape)
+    ):
+        raise StoreError(f"{path}: X has no sensible shape: {shape}")
+    return shape[0], shape[1]
+
+
+def _table(container: Container, name: str) -> dict[str, Any]:
+    """The attributes of ``obs`` or ``var``."""
+    attrs = container.attrs(name) if container.node(name) == "group" else {}
+    if attrs.get("encoding-type") != "dataframe" or not isinstance(attrs.get("column-order"), list):
+        raise StoreError(
+            f"{container.path}: {name} is no dataframe that is read here; read and write it with "
+            "anndata >= 0.8"
+        )
+    return attrs
+
+
+def _categorical(container: Container, label: str) -> tuple[StoredArray, list[str]]:
+    """The codes array and the class names of a categorical column."""
+    path, node = container.path, f"obs/{label}"
+    if (
+        container.node(node) != "group"
+        or container.attrs(node).get("encoding-type") != "categorical"
+        or container.attrs(node).get("encoding-version") != "0.2.0"
+    ):
+        raise StoreError(
+            f"{path}: obs column {label!r} is not categorical; in Python: "
+            f"adata.obs[{label!r}] = adata.obs[{label!r}].astype('category'), and write it again"
+        )
+    array = _text_array(container, f"{node}/categories")
+    array.check_held()
+    classes = [_text(value) for value in array.read(0, array.length).tolist()]
+    if len(set(classes)) != len(classes):
+        raise StoreError(f"{path}: obs column {label!r} has two categories of the same text")
+    return container.array(f"{node}/codes"), classes
+
+
+def _text_array(container: Container, node: str) -> StoredArray:
+    """An array of text; newer pandas text comes as a group of values and a mask, of which none is missing."""
+    return container.array(f"{node}/values" if container.node(node) == "group" else node)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _value_dtype(data: StoredArray) -> np.dtype:
+    if data.dtype is None or data.dtype.kind not in "fiub" or data.dtype.itemsize > 8:
+        raise StoreError(f"{data.container.path}: array {data.name} holds no numbers that are read here")
+    double = data.dtype.kind == "f" and data.dtype.itemsize == 8
+    return np.dtype(np.float64 if double else np.float32)
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(columns) if columns else "none"

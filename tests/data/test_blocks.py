@@ -1,0 +1,180 @@
+"""The memory plan, the cut into blocks, and reading ahead."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm.data.blocks import Blocks, ReadAhead, blocks_to_score
+from streamsvm.data.memory_plan import cut_blocks, make_plan
+from streamsvm.errors import PlanError, StoreError
+from streamsvm.store import open_store
+
+
+def test_columns_are_put_in_another_order_block_by_block(tmp_path) -> None:
+    X, labels = make_problem(300, 20, 3)
+    store = open_store(make_store(tmp_path / "a.h5", X, labels))
+    starts = cut_blocks(store, plan_of(store, 20_000))
+    assert len(starts) > 5
+    columns = np.random.default_rng(0).permutation(20).astype(np.int32)
+    expected = np.zeros(X.shape)
+    expected[:, columns] = X.toarray()
+    blocks = Blocks(store, starts, np.dtype("f4"), columns=columns)
+    for block, (begin, end) in enumerate(itertools.pairwise(starts)):
+        rows = blocks.read(block)
+        whole = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(end - begin, 20))
+        np.testing.assert_array_equal(whole.toarray(), expected[begin:end].astype("f4"))
+        assert whole.has_canonical_format  # increasing in each row, as kernels need it
+        assert (rows.data.dtype, rows.indices.dtype) == (np.float32, np.int32)
+    store.close()
+
+
+def store_of(lengths: list[int], *, shuffled: bool = True, n_classes: int = 3) -> SimpleNamespace:
+    """What a plan looks at, of a store with rows of these lengths."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return SimpleNamespace(
+        path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
+        dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
+        indptr=lambda begin, end: offsets[begin : end + 1].copy(),
+    )  # fmt: skip
+
+
+def plan_of(store, memory: int, **options):
+    options = {"dtype": np.dtype("f4"), "columns": 4, "pooled": True, **options}
+    return make_plan(store, memory=memory, **options)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 200), min_size=1, max_size=120),
+    st.integers(3000, 60_000),
+    st.one_of(st.none(), st.integers(1, 20)),
+    st.booleans(),
+)
+def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, block_rows, shuffled) -> None:
+    store = store_of(lengths, shuffled=shuffled)
+    try:
+        plan = plan_of(store, memory, block_rows=block_rows)
+        starts = cut_blocks(store, plan)
+    except PlanError:
+        return
+    assert plan.total <= memory
+    assert starts[0] == 0
+    assert starts[-1] == len(lengths)
+    assert (np.diff(starts) > 0).all()
+    assert np.diff(starts).max() <= (block_rows or len(lengths))
+    for begin, end in itertools.pairwise(starts):
+        cost = (end - begin) * plan.row_bytes + sum(lengths[begin:end]) * plan.nnz_bytes
+        assert cost <= plan.block_bytes
+    # No block could have taken the next one's first row too.
+    if block_rows is None:
+        for begin, end in itertools.pairwise(starts[:-1]):
+            cost = (end + 1 - begin) * plan.row_bytes + sum(lengths[begin : end + 1]) * plan.nnz_bytes
+            assert cost > plan.block_bytes
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=50), st.integers(1, 3000), st.integers(1, 2))
+def test_a_budget_too_small_is_refused_with_one_that_works(lengths, memory, share) -> None:
+    store = store_of(lengths)
+    try:
+        cut_blocks(store, plan_of(store, memory // share), share)
+    except PlanError as error:
+        named = int(str(error).split("at least ")[1].split(" ")[0].replace(",", ""))
+        assert named > memory
+        cut_blocks(store, plan_of(store, named // share))
+
+
+def test_a_row_beyond_the_preferred_length_of_a_block_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.data.memory_plan.SHUFFLED_BLOCK_WORK", 4 * 100)
+    store = store_of([60, 60, 300, 10, 10])
+    assert cut_blocks(store, plan_of(store, 10**6)).tolist() == [0, 1, 2, 3, 5]
+
+
+def test_reading_ahead_gives_all_in_order_and_holds_one_more() -> None:
+    alive: list[int] = []
+    threads = set()
+
+    def read(item: int) -> int:
+        threads.add(threading.get_ident())
+        alive.append(item)
+        return item
+
+    for expected, item in enumerate(ReadAhead()(read, range(20))):
+        assert item == expected
+        assert len(alive) <= expected + 2
+    assert alive == list(range(20))
+    assert threading.get_ident() not in threads
+    assert list(ReadAhead()(read, [])) == []
+
+
+def test_errors_of_the_reading_thread_arrive() -> None:
+    def read(item: int) -> int:
+        if item == 3:
+            raise StoreError("chunk 3")
+        return item
+
+    items = ReadAhead()(read, range(9))
+    assert [next(items) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(StoreError, match="chunk 3"):
+        next(items)
+
+
+def test_blocks_are_the_rows_of_the_store(tmp_path) -> None:
+    X, labels = make_problem(50, 12, 4)
+    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
+        blocks = Blocks(store, np.array([0, 7, 8, 50]), np.dtype("float32"))
+        for b, rows in enumerate(blocks.read(b) for b in range(len(blocks))):
+            part = X[int(blocks.starts[b]) : int(blocks.starts[b + 1])]
+            np.testing.assert_array_equal(rows.data, part.data)
+            np.testing.assert_array_equal(rows.indices, part.indices)
+            assert rows.data.dtype == np.float32
+        assert [a.dtype for a in blocks.empty()] == [a.dtype for a in blocks.read(0)]
+
+
+def test_labels_come_in_the_models_codes(tmp_path) -> None:
+    X, labels = make_problem(30, 12, 4)
+    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
+        common = {"n_features": 12, "index_base": 1, "dtype": np.dtype("f4"), "memory": 10**6}
+        blocks = blocks_to_score(store, classes=["3", "x", "0"], **common)
+        code = {0: 2, 1: -1, 2: -1, 3: 0}
+        assert blocks.read(0).labels.tolist() == [code[c] for c in labels[: blocks.starts[1]].tolist()]
+        with pytest.raises(StoreError, match="none of the model's classes"):
+            blocks_to_score(store, classes=["a", "b"], **common)
+        with pytest.raises(StoreError, match="12 features"):
+            blocks_to_score(store, classes=["0"], **{**common, "n_features": 11})
+        with pytest.raises(StoreError, match="counts features from 1"):
+            blocks_to_score(store, classes=["0"], **{**common, "index_base": 0})
+
+
+def test_rows_of_unknown_label_are_no_training_data(tmp_path) -> None:
+    X, labels = make_problem(30, 12, 4)
+    labels[11] = -1
+    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
+        blocks = Blocks(store, np.array([0, 10, 30]), np.dtype("f4"))
+        blocks.read_to_train(0)
+        with pytest.raises(StoreError, match="row 11 "):
+            blocks.read_to_train(1)
+
+
+def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_path) -> None:
+    """Not an infinite weight, nor a warning of NumPy's."""
+    X, labels = make_problem(30, 5, 3)
+    X = X.astype(np.float64)
+    row = int(np.flatnonzero(np.diff(X.indptr))[17])
+    X.data[X.indptr[row]] = 2 * float(np.finfo(np.float32).max)
+    with open_store(make_store(tmp_path / "s.h5", X, labels)) as store:
+        starts = np.array([0, row, store.n_rows])
+        blocks = Blocks(store, starts, np.dtype(np.float32))
+        blocks.read(0)
+        with pytest.raises(StoreError, match=rf"s\.h5: row {row}: .* too large for float32; .*float64"):
+            blocks.read(1)
+        assert Blocks(store, starts, np.dtype(np.float64)).read(1).data.max() == X.data.max()

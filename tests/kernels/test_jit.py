@@ -1,0 +1,235 @@
+"""Compiled code on disk: what a power cut leaves of it, and where nothing may be written."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import streamsvm
+
+ROOT = Path(streamsvm.__file__).parents[1]
+CODE = """
+from streamsvm.kernels.jit import kernel
+
+@kernel
+def triple(x):
+    return 3 * x
+"""
+USE = """
+from small import code
+print(code.triple(14), len(code.triple.stats.cache_hits))
+"""
+DROP_FROM_BOUNDING_SET, CAP_DAC_OVERRIDE = 24, 1
+
+
+def bound_by_permissions() -> None:
+    """Have permission bits bind root too: in a child, before the program begins."""
+    ctypes.CDLL(None).prctl(DROP_FROM_BOUNDING_SET, CAP_DAC_OVERRIDE)
+
+
+def python(*words: object, cwd: Path, before: Callable[[], None] | None = None, **env: object):
+    """Run Python on a tree of ours, without the environment's own folders for caches."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, preexec_fn=before,
+        env=kept | {"PYTHONDONTWRITEBYTECODE": "1", **{name: str(text) for name, text in env.items()}},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def make_package(folder: Path) -> Path:
+    """A package of one kernel in `folder`."""
+    (folder / "small").mkdir(parents=True)
+    (folder / "small/__init__.py").touch()
+    (folder / "small/code.py").write_text(CODE)
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return make_package(tmp_path / "code")
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "all but the end": lambda content: content[:-1],
+    "zeros": lambda content: bytes(len(content)),
+    "zeros from the middle": lambda content: content[: len(content) // 2].ljust(len(content), b"\0"),
+    "noise in the middle": lambda content: (
+        content[: len(content) // 2] + b"\xa5" * 64 + content[len(content) // 2 + 64 :]
+    ),
+}
+
+
+def use(folder: Path, cache: Path) -> list[str]:
+    """Run the kernel in a process of its own: its result, and the entries found in the cache."""
+    done = python("-c", USE, cwd=folder, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=cache)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A package, and a cache with its kernel."""
+    folder = tmp_path_factory.mktemp("compiled")
+    package, cache = make_package(folder / "code"), folder / "cache"
+    assert use(package, cache) == ["42", "0"]
+    assert use(package, cache) == ["42", "1"]
+    return package, cache
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_damaged_entry_is_compiled_again(
+    compiled: tuple[Path, Path], tmp_path: Path, suffix: str, damage: str
+) -> None:
+    package, cache = compiled[0], shutil.copytree(compiled[1], tmp_path / "cache")
+    (entry,) = cache.rglob(f"*.{suffix}")
+    entry.write_bytes(DAMAGES[damage](entry.read_bytes()))
+    assert use(package, cache) == ["42", "0"]
+    assert use(package, cache) == ["42", "1"]
+
+
+def test_an_entry_of_other_code_is_not_taken(small: Path, tmp_path: Path) -> None:
+    """As processes leave it that compile two functions, or two versions of one, under one name at a time."""
+    (small / "small/code.py").write_text(CODE.replace("3 * x", "5 * x"))
+    assert use(small, tmp_path / "five") == ["70", "0"]
+    (small / "small/code.py").write_text(CODE)
+    assert use(small, tmp_path / "three") == ["42", "0"]
+    (five,), (three,) = ((tmp_path / cache).rglob("*.nbc") for cache in ("five", "three"))
+    shutil.copy(five, three)
+    assert use(small, tmp_path / "three") == ["42", "0"]
+
+
+# -- nowhere to write ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sealed(small: Path) -> Iterator[Path]:
+    """All our packages beside the small one, and an empty home, none of which can be written to."""
+    for source, name in (
+        ("streamsvm", "streamsvm"),
+        ("cli", "streamsvm_cli"),
+        ("converters", "streamsvm_converters"),
+    ):
+        package = Path(sys.modules["streamsvm"].__file__ or "").parents[1] / source
+        shutil.copytree(package, small / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (small / "home").mkdir()
+    folders = [small, *(path for path in small.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    yield small
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+def run_sealed(sealed: Path, *words: object, cwd: Path, **env: object):
+    env = {"HOME": sealed / "home", "PYTHONPATH": sealed, **env}
+    return python(*words, cwd=cwd, before=bound_by_permissions, **env)
+
+
+def test_without_a_place_of_its_own_compiled_code_goes_to_a_private_temporary_folder(
+    sealed: Path, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    for hits in "01":
+        done = run_sealed(sealed, "-c", USE, cwd=tmp_path, TMPDIR=temporary)
+        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
+        assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
+        assert "NUMBA_CACHE_DIR" in done.stderr
+    (folder,) = temporary.iterdir()
+    assert str(folder) in done.stderr
+    assert (stat.S_IMODE(folder.stat().st_mode), folder.stat().st_uid) == (0o700, os.getuid())
+
+
+@pytest.mark.parametrize("left", ["folder open to all", "link", "file"])
+def test_a_temporary_folder_that_others_can_write_to_is_not_trusted(
+    sealed: Path, tmp_path: Path, left: str
+) -> None:
+    """What is loaded from a cache is run."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    place = temporary / f"streamsvm-{os.getuid()}"
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    if left == "folder open to all":
+        place.mkdir()
+        place.chmod(0o777)
+    elif left == "link":
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.touch()
+    done = run_sealed(sealed, "-c", USE, cwd=tmp_path, TMPDIR=temporary)
+    assert (done.returncode, done.stdout.split()) == (0, ["42", "0"]), done.stderr
+    assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
+    assert "each start compiles" in done.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert left != "folder open to all" or not list(place.iterdir())
+
+
+def test_a_command_without_a_home_says_so_in_one_line_and_makes_no_folder(
+    sealed: Path, tmp_path: Path
+) -> None:
+    """A home of "~" is what a user has whom the system does not know."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "work").mkdir()
+    done = run_sealed(
+        sealed, "-m", "streamsvm_cli.main", "convert", "missing", "--out", "a.zarr",
+        cwd=tmp_path / "work", HOME="~", TMPDIR=tmp_path / "tmp",
+    )  # fmt: skip
+    assert done.returncode == 1
+    warning, error = done.stderr.splitlines()
+    assert warning.startswith("streamsvm: neither the package's folder nor a home folder")
+    assert error.startswith("streamsvm: missing cannot be read")
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_cache_folder_that_is_a_file_is_passed_over(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert use(small, tmp_path / "file") == ["42", "0"]
+
+
+def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> None:
+    done = python(
+        "-c", USE, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache",
+        before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["42", "0"]), done.stderr
+    assert done.stderr.count("StreamsvmWarning: compiled code cannot be kept") == 1
+
+
+# -- another Numba ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "del caching.IndexDataCacheFile._load_index",
+        "del caching.IndexDataCacheFile._save_data",
+        "del caching.IndexDataCacheFile",
+        "del caching.CompileResultCacheImpl",
+        "caching.CacheImpl._locator_classes = []",
+        "caching.Cache.__init__ = lambda self, function: None",
+    ],
+)
+def test_with_a_numba_of_other_private_names_nothing_stale_is_loaded(
+    small: Path, tmp_path: Path, change: str
+) -> None:
+    """Compiled anew each time, with one warning."""
+    program = f"import numba\nfrom numba.core import caching\n{change}\n{USE}"
+    for hits in "00":
+        done = python("-c", program, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
+        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
+        assert done.stderr.count("StreamsvmWarning: compiled code cannot be kept") == 1

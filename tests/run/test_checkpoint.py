@@ -1,0 +1,266 @@
+"""What a commit stands on: its own logs, its own run, and files that lie in the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fuzz.targets import duals
+from helpers import make_problem, make_store
+
+from streamsvm import durable, fit, resume
+from streamsvm.errors import Interrupted, RunError, StreamsvmError
+from streamsvm.info import inspect
+
+K = 4
+OPTIONS = {"passes": 2, "C": 0.01, "block_rows": 20, "keep_duals": True, "checkpoint_every": "1"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    X, labels = make_problem(100, 8, K, density=1.0)
+    return make_store(tmp_path_factory.mktemp("data") / "s.h5", X, labels)
+
+
+def stopped(store: Path, path: Path, blocks: int = 12, **options) -> Path:
+    """A run that was stopped after so many blocks were trained or scored, five a pass: in its second pass."""
+    left = blocks
+
+    def stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    with pytest.raises(Interrupted):
+        fit(store, path, stop=stop, **{**OPTIONS, **options})
+    return path
+
+
+def newest(run: Path) -> dict:
+    return json.loads(max(run.glob("checkpoint/0*/manifest.json")).read_bytes())
+
+
+def model(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (run / "model").iterdir()}
+
+
+def part_headers(log: bytes, size: int) -> list[bytes]:
+    """Headers of all parts, found by the magic: no payload here has it."""
+    magic = log[:8]
+    return [magic + piece[: size - 8] for piece in log.split(magic)[1:]]
+
+
+# -- logs and settings of another run --------------------------------------------------------------
+
+
+def test_a_manifest_holds_the_digests_of_its_logs(store: Path, tmp_path: Path) -> None:
+    run = stopped(store, tmp_path / "run")
+    manifest = newest(run)
+    logs = {f"changes-{manifest['changes_number']}.bin": (manifest["changes_digest"], 32)}
+    logs |= {f"duals-{p}.bin": (digest, 40) for p, digest in manifest["log_digests"].items()}
+    assert len(logs) == 3
+    for name, (digest, size) in logs.items():
+        expected = b""
+        for header in part_headers((run / name).read_bytes(), size):
+            expected = hashlib.sha256(expected + header).digest()
+        assert digest == expected.hex(), name
+
+
+def test_a_log_of_weights_of_another_run_is_refused(store: Path, tmp_path: Path) -> None:
+    run, other = stopped(store, tmp_path / "a"), stopped(store, tmp_path / "b", C=0.02)
+    name = f"changes-{newest(run)['changes_number']}.bin"
+    assert (run / name).stat().st_size == (other / name).stat().st_size
+    shutil.copy(other / name, run / name)
+    with pytest.raises(RunError, match=rf"{name} is not the log that .*manifest\.json stands on"):
+        inspect(run, verify=True)
+    result = resume(run)
+    assert f"{name} is not the log that" in result.warnings[0]
+    fit(store, tmp_path / "whole", **OPTIONS)
+    assert model(run) == model(tmp_path / "whole")
+
+
+def test_a_log_of_duals_of_another_run_is_refused(store: Path, tmp_path: Path) -> None:
+    """With every checksum of its own in order."""
+    run = stopped(store, tmp_path / "run")
+    path = run / "duals-1.bin"
+    log = bytearray(path.read_bytes())
+    end = len(log)
+    struct.pack_into("<f", log, end - 4 * 2, 0.25)
+    assert bytes(log) != path.read_bytes()
+    path.write_bytes(duals.with_checksums(bytes(log), 1, 4))
+    for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
+        with pytest.raises(RunError, match=r"duals-1\.bin is not the log that .*manifest\.json stands on"):
+            use()
+
+
+def test_settings_of_another_run_are_refused(store: Path, tmp_path: Path) -> None:
+    run, other = stopped(store, tmp_path / "a"), stopped(store, tmp_path / "b", C=0.02)
+    before = (run / "run.json").read_bytes()
+    shutil.copy(other / "run.json", run / "run.json")
+    for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
+        with pytest.raises(RunError, match=r"run\.json is of another run than .*manifest\.json"):
+            use()
+    (run / "run.json").write_bytes(before)
+    assert resume(run).warnings == []
+
+
+def test_what_resume_changes_in_the_settings_does_not_part_a_run_from_its_commits(
+    store: Path, tmp_path: Path
+) -> None:
+    run = stopped(store, tmp_path / "run")
+    moved = shutil.copy(store, tmp_path / "moved.h5")
+    for left in (1, 1):
+        with pytest.raises(Interrupted):
+            resume(run, passes=3, tol=1e-9, store=moved, valid=store, stop=lambda: True)
+        assert left
+    assert resume(run).warnings == []
+    inspect(run, verify=True)
+
+
+def test_a_run_of_another_format_is_refused_with_what_to_do(store: Path, tmp_path: Path) -> None:
+    from streamsvm import format
+
+    run = stopped(store, tmp_path / "run")
+    record = json.loads((run / "run.json").read_bytes())
+    (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": 3})))
+    with pytest.raises(RunError, match=r"run format 3, .* resumes 4; use the version .* or fit again"):
+        resume(run)
+
+
+# -- the validation store --------------------------------------------------------------------------
+
+
+def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Path, tmp_path: Path) -> None:
+    valid = shutil.copy(store, tmp_path / "valid.h5")
+    X, labels = make_problem(60, 8, K, seed=1, density=1.0)
+    other = make_store(tmp_path / "other.h5", X, labels)
+    blocks = 0
+
+    def replace() -> bool:
+        nonlocal blocks
+        blocks += 1
+        if blocks == 12:
+            os.replace(shutil.copy(other, tmp_path / "copy.h5"), valid)
+        return False
+
+    with pytest.raises(StreamsvmError, match=r"validation store .*valid\.h5 has changed since"):
+        fit(store, tmp_path / "run", valid=valid, stop=replace, **OPTIONS)
+    with pytest.raises(RunError, match=r"validation store .*valid\.h5 has changed since"):
+        resume(tmp_path / "run")
+    result = resume(tmp_path / "run", valid=valid)
+    W = np.load(tmp_path / "run/model/coef.npy")
+    assert result.average["valid_accuracy"] == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
+
+
+# -- links, pipes and endless files in a run -------------------------------------------------------
+
+READ = [
+    "run.json",
+    "checkpoint/{newest}/manifest.json",
+    "changes-{changes}.bin",
+    "duals-1.bin",
+    "metrics.jsonl",
+]
+
+
+def names(run: Path) -> dict[str, object]:
+    commit = max(run.glob("checkpoint/0*"))
+    return {"newest": commit.name, "changes": newest(run)["changes_number"]}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("place", [*READ, "lock", "duals-2.bin"])
+def test_a_link_in_a_run_is_not_followed(store: Path, tmp_path: Path, place: str) -> None:
+    run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
+    path = run / place.format(**names(run))
+    path.rename(outside)
+    path.symlink_to(outside)
+    with outside.open("ab") as file:
+        file.write(b"more, which would be cut off")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=f"{path.name}.*a symbolic link, which is not followed here"):
+        resume(run)
+    after = contents(tmp_path)
+    assert after == before
+    path.unlink()
+    outside.rename(path)
+    os.truncate(path, path.stat().st_size - len(b"more, which would be cut off"))
+    assert resume(run).warnings == []
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "weights-avg.bin", "weights-marks.bin"])
+def test_weights_are_not_written_through_a_link(tmp_path: Path, name: str) -> None:
+    X, labels = make_problem(300, 4000, 30, density=0.01)
+    store = make_store(tmp_path / "s.h5", X, labels, chunk_nnz=512)
+    run = stopped(store, tmp_path / "run", memory=2**21, inner_passes=0)
+    victim = tmp_path / "victim"
+    victim.write_text("a file of the user")
+    assert (run / name).exists()
+    (run / name).unlink()
+    (run / name).symlink_to(victim)
+    with pytest.raises(RunError, match=f"{name}.*a symbolic link, which is not followed here"):
+        resume(run)
+    assert victim.read_text() == "a file of the user"
+
+
+@pytest.mark.parametrize("place", ["run.json.tmp", "checkpoint", "checkpoint/{newest}"])
+def test_other_links_do_no_harm_outside_the_run(store: Path, tmp_path: Path, place: str) -> None:
+    run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
+    path = run / place.format(**names(run))
+    if path.exists():
+        path.rename(outside)
+    else:
+        outside.write_text("a file of the user")
+    path.symlink_to(outside)
+    before = contents(outside) if outside.is_dir() else outside.read_bytes()
+    with pytest.raises(RunError, match="a symbolic link, which is not followed here"):
+        resume(run, passes=3)
+    assert (contents(outside) if outside.is_dir() else outside.read_bytes()) == before
+
+
+def test_a_run_reached_by_a_link_is_resumed(store: Path, tmp_path: Path) -> None:
+    run = stopped(store, tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    assert resume(tmp_path / "link").passes == 2
+    inspect(tmp_path / "link", verify=True)
+
+
+@pytest.mark.parametrize("place", [*READ, "lock"])
+def test_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, place: str, soon) -> None:
+    run = stopped(store, tmp_path / "run")
+    path = run / place.format(**names(run))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
+        resume(run)
+    if place != "lock":
+        with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
+            inspect(run, verify=True)
+
+
+@pytest.mark.parametrize("place", READ[:2])
+def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Path, place: str) -> None:
+    run = stopped(store, tmp_path / "run")
+    path = run / place.format(**names(run))
+    os.truncate(path, durable.MOST_RECORD + 1)
+    with pytest.raises(RunError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
+        resume(run)
+
+
+def test_a_manifest_too_large_to_be_read_again_is_not_committed(
+    store: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("streamsvm.run.checkpoint.files.MOST_RECORD", 5000)
+    with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that are read again"):
+        fit(store, tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

@@ -1,0 +1,148 @@
+"""Looking at a run or a model that another process changes meanwhile: what is pruned is no damage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+
+from streamsvm import fit, format, load_model, model, resume
+from streamsvm.errors import Interrupted, ModelError, RunError
+from streamsvm.info import inspect
+from streamsvm.run import checkpoint
+
+OPTIONS = {"passes": 5, "block_rows": 10, "checkpoint_every": "1"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    X, labels = make_problem(200, 8, 4)
+    return make_store(tmp_path_factory.mktemp("data") / "s.h5", X, labels)
+
+
+def train(run: Path, blocks: int, begin=resume) -> None:
+    """Go on for so many blocks, with a commit after each."""
+    left = blocks
+
+    def stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    with pytest.raises(Interrupted):
+        begin(run, stop=stop, checkpoint_every="1")
+
+
+@pytest.fixture
+def run(store: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    train(path, 5, lambda run, **more: fit(store, run, **{**OPTIONS, **more}))
+    return path
+
+
+def while_checking(monkeypatch, act, times: int) -> None:
+    """Let `act` happen before a log is checked, so many times."""
+    check, left, acting = checkpoint.check_changes, times, False
+
+    def checking(*arguments):
+        nonlocal left, acting
+        if left > 0 and not acting:  # what acts checks logs, too
+            left, acting = left - 1, True
+            act()
+            acting = False
+        return check(*arguments)
+
+    monkeypatch.setattr(checkpoint, "check_changes", checking)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_commit_pruned_while_it_is_verified_is_no_damage(run: Path, monkeypatch, times: int) -> None:
+    while_checking(monkeypatch, lambda: train(run, 3), times)
+    found = inspect(run, verify=True)
+    assert found["damage"] == []
+    assert 1 <= len(found["commits"]) <= 2
+
+
+def test_a_run_that_never_stays_is_said_to_be_in_training(run: Path, monkeypatch) -> None:
+    from streamsvm import info
+
+    monkeypatch.setattr(info, "_LOOKS", 3)
+    while_checking(monkeypatch, lambda: train(run, 3), 10**9)
+    with pytest.raises(RunError, match="another process trains this run"):
+        inspect(run, verify=True)
+
+
+def test_damage_is_told_although_the_run_goes_on(run: Path, monkeypatch) -> None:
+    path = max(run.glob("changes-*.bin"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=f"{path.name} is damaged"):
+        inspect(run, verify=True)
+
+
+def other_model(folder: Path, value: float) -> None:
+    record = {"classes": ["a", "b"], "n_features": 3, "index_base": 1, "dtype": "float32"}
+    model.save_model(folder, np.full((3, 16), value, np.float32), record)
+
+
+@pytest.mark.parametrize("inside", ["", "run/"])
+def test_a_model_exchanged_while_it_is_read_is_the_new_one(tmp_path: Path, monkeypatch, inside: str) -> None:
+    folder = tmp_path / inside / "model"
+    folder.parent.mkdir(exist_ok=True)
+    other_model(folder, 1)
+    sealed, exchanged = format.is_sealed, []
+
+    def exchanging(record) -> bool:  # what is asked once model.json was read, and coef.npy was not
+        if not exchanged:
+            exchanged.append(other_model(folder, 2))
+        return sealed(record)
+
+    monkeypatch.setattr(format, "is_sealed", exchanging)
+    found = load_model(folder.parent if inside else folder)
+    assert (found.coef_ == 2).all()
+
+
+@pytest.mark.parametrize("inside", ["", "run/"])
+def test_a_model_whose_folder_is_just_renamed_is_waited_for(tmp_path: Path, monkeypatch, inside: str) -> None:
+    folder = tmp_path / inside / "model"
+    folder.parent.mkdir(exist_ok=True)
+    if inside:
+        (folder.parent / "run.json").touch()
+    other_model(folder, 1)
+    os.rename(folder, folder.with_name("model.old"))
+    other_model(tmp_path / "new", 2)
+    monkeypatch.setattr(
+        "streamsvm.model.time.sleep", lambda seconds: os.rename(tmp_path / "new", folder), raising=False
+    )
+    assert (load_model(folder.parent if inside else folder).coef_ == 2).all()
+
+
+def test_a_model_lost_between_the_renames_is_an_error_in_the_end(tmp_path: Path) -> None:
+    other_model(tmp_path / "model", 1)
+    os.rename(tmp_path / "model", tmp_path / "model.old")
+    with pytest.raises(ModelError, match="no model is there"):
+        load_model(tmp_path / "model")
+
+
+def test_a_model_that_is_a_link_is_read(tmp_path: Path) -> None:
+    other_model(tmp_path / "model", 1)
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    shutil.copytree(tmp_path / "model", tmp_path / "linked")
+    (tmp_path / "linked/coef.npy").unlink()
+    (tmp_path / "linked/coef.npy").symlink_to(tmp_path / "model/coef.npy")
+    for name in ("link", "linked"):
+        assert (load_model(tmp_path / name).coef_ == 1).all()
+
+
+@pytest.mark.parametrize("name", ["model.json", "coef.npy"])
+def test_a_pipe_in_a_model_is_refused_at_once(tmp_path: Path, name: str, soon) -> None:
+    other_model(tmp_path / "model", 1)
+    (tmp_path / "model" / name).unlink()
+    os.mkfifo(tmp_path / "model" / name)
+    with pytest.raises(ModelError, match=f"{name} cannot be read: not a regular file"):
+        load_model(tmp_path / "model")

@@ -1,0 +1,99 @@
+"""Measures of a model equal scikit-learn's, and labels that training did not know count as wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem, make_store
+from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
+
+from streamsvm import Model, evaluate, fit, load_model, open_store
+from streamsvm.data.rows import Rows
+
+D, K = 10, 7
+
+
+def make_model(seed: int = 0, n_classes: int = K) -> Model:
+    coef = np.random.default_rng(seed).normal(size=(D, n_classes))
+    record = {"classes": [f"c{c}" for c in range(n_classes)], "n_features": D, "index_base": 1}
+    return Model(coef, {**record, "dtype": "float64"})
+
+
+def in_batches(rows: Rows, sizes: list[int]) -> list[Rows]:
+    batches, at = [], 0
+    for size in sizes:
+        span = slice(rows.indptr[at], rows.indptr[at + size])
+        indptr = rows.indptr[at : at + size + 1] - rows.indptr[at]
+        own = slice(at, at + size)
+        batches.append(Rows(rows.data[span], rows.indices[span], indptr, rows.labels[own], rows.norm2[own]))
+        at += size
+    assert at == rows.n_rows
+    return batches
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("occurring", [K, 3], ids=["all classes", "some classes"])
+def test_measures_equal_those_of_scikit_learn(seed: int, occurring: int) -> None:
+    model = make_model(seed)
+    X, labels = make_problem(150, D, occurring, seed=seed, density=0.9)  # no row of equal scores
+    scores = X.astype(float) @ model.coef_
+    predicted = scores.argmax(axis=1)
+    found = evaluate(model, in_batches(as_rows(X, labels), [1, 0, 100, 49]), top_k=(1, 2, 5, 100))
+    assert found.n == 150
+    assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))
+    assert found.macro_f1 == pytest.approx(f1_score(labels, predicted, average="macro", zero_division=0))
+    assert found.micro_f1 == pytest.approx(f1_score(labels, predicted, average="micro"))
+    assert list(found.top_k) == [1, 2, 5, 100]
+    for k in (1, 2, 5):
+        expected = top_k_accuracy_score(labels, scores, k=k, labels=np.arange(K))
+        assert found.top_k[k] == pytest.approx(expected)
+    assert found.top_k[100] == 1
+
+
+def test_unknown_labels_count_as_wrong() -> None:
+    model = make_model()
+    X, labels = make_problem(150, D, K)
+    labels[::3] = -1
+    scores = X.astype(float) @ model.coef_
+    predicted = scores.argmax(axis=1)
+    found = evaluate(model, [as_rows(X, labels)], top_k=(1, K))
+    assert found.n == 150
+    assert found.accuracy == found.micro_f1 == pytest.approx(accuracy_score(labels, predicted))
+    assert found.top_k == {1: pytest.approx(found.accuracy), K: pytest.approx((labels >= 0).mean())}
+    # scikit-learn has a class -1 of F1 zero among those averaged; it is none of the model's.
+    classes = np.unique(np.concatenate([labels[labels >= 0], predicted]))
+    macro = f1_score(labels, predicted, average="macro", labels=classes, zero_division=0)
+    assert found.macro_f1 == pytest.approx(macro)
+
+
+def test_of_equal_scores_the_first_class_ranks_first() -> None:
+    model = Model(np.zeros((D, 3)), {"classes": ["a", "b", "c"], "n_features": D, "index_base": 1})
+    X, _ = make_problem(9, D, 3)
+    labels = np.repeat([0, 1, 2], 3)
+    found = evaluate(model, [as_rows(X, labels)], top_k=(1, 2, 3))
+    assert found.top_k == {1: pytest.approx(1 / 3), 2: pytest.approx(2 / 3), 3: 1.0}
+    assert found.accuracy == pytest.approx(1 / 3)
+
+
+def test_of_no_rows() -> None:
+    found = evaluate(make_model(), [])
+    assert (found.n, found.accuracy, found.macro_f1, found.top_k) == (0, 0.0, 0.0, {1: 0.0, 5: 0.0})
+
+
+def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
+    """Labels are compared as text: codes of store and model differ, and one class is unknown."""
+    X, labels = make_problem(120, D, 4, noise=1.5)
+    fit(make_store(tmp_path / "train.zarr", X, labels), tmp_path / "run", passes=3, dtype="float64")
+    model = load_model(tmp_path / "run")
+    renamed = np.array([2, 0, 4, 3])  # code of each class in the store to evaluate
+    other = tmp_path / "other.zarr"
+    texts = ["1", "extra", "0", "3", "2"]
+    make_store(other, X, renamed[labels], n_classes=5)
+    with open_store(other) as store:
+        store.classes = tuple(texts)
+        found = evaluate(model, model.batches(store))
+    predicted = (X.astype(float) @ model.coef_).argmax(axis=1)
+    assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))
+    assert 0.3 < found.accuracy < 1

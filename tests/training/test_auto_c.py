@@ -1,0 +1,52 @@
+"""The default of C, from the norms of the rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+
+from streamsvm import fit, load_model, resume
+from streamsvm.training.auto_c import c_for
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
+def test_c_is_one_over_the_mean_squared_norm_of_rows_with_values(tmp_path, scale) -> None:
+    X, labels = make_problem(90, 14, 4, empty=3)
+    X = X * np.float32(scale)
+    store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
+    result = fit(store, tmp_path / "run")
+    norms = np.square(X.toarray().astype(np.float64)).sum(axis=1)
+    assert pytest.approx(1 / norms[norms > 0].mean()) == result.C
+    record = load_model(tmp_path / "run").record
+    assert (record["C"], record["C_auto"]) == (result.C, True)
+    assert json.loads((tmp_path / "run/run.json").read_bytes())["settings"]["C"] == result.C
+    assert resume(tmp_path / "run", passes=4).C == result.C
+
+
+def test_a_number_is_a_number(tmp_path) -> None:
+    store = make_store(tmp_path / "a.zarr", *make_problem(60, 14, 4))
+    assert fit(store, tmp_path / "run", C=3).C == 3
+    assert not load_model(tmp_path / "run").record["C_auto"]
+
+
+def test_the_scale_of_the_data_does_not_matter(tmp_path) -> None:
+    """With C auto, data 1,000 times as large make weights a thousandth as large, and equal predictions."""
+    X, labels = make_problem(90, 14, 4, noise=1.5)
+    models = []
+    for name, scale in (("a", 1.0), ("b", 1024.0)):
+        store = make_store(tmp_path / f"{name}.zarr", X * np.float32(scale), labels)
+        fit(store, tmp_path / name, dtype="float64")
+        models.append(load_model(tmp_path / name).coef_ * scale)
+    np.testing.assert_allclose(models[0], models[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "expected"),
+    [(0.0, 0, 1.0), (0.0, 5, 1.0), (float("inf"), 2, sys.float_info.min), (5e-324, 1, sys.float_info.max)],
+)
+def test_c_is_positive_and_finite(total: float, count: int, expected: float) -> None:
+    assert c_for(total, count) == expected

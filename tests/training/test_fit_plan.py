@@ -1,0 +1,131 @@
+"""Which plan a fit takes: weights before blocks, within what the process may have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+
+from streamsvm import fit, format, load_model, resume
+from streamsvm.data.memory_plan import INTERPRETER, SMALL_BLOCK
+from streamsvm.errors import PlanError, RunError
+from streamsvm.settings import Settings
+from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
+
+MB = 2**20
+ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole lines
+
+
+@pytest.fixture
+def wide() -> Any:
+    """What a plan looks at of 400,000 rows of 200 non-zeros, 200,000 features and 120 classes."""
+    n = 400_000
+    return SimpleNamespace(
+        path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
+        dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=True, native=True,
+        indptr=lambda begin, end: 200 * np.arange(begin, end + 1, dtype=np.int64),
+    )  # fmt: skip
+
+
+def limit_to(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr("streamsvm.training.fit_plan.room", lambda: size)
+
+
+@pytest.mark.parametrize(
+    ("memory", "in_memory"),
+    [(2048, (True, True)), (300, (True, True)), (180, (True, False)), (90, (False, False))],
+)
+def test_weights_come_before_their_average_and_blocks_last(
+    wide: Any, monkeypatch: pytest.MonkeyPatch, memory: int, in_memory: tuple[bool, bool]
+) -> None:
+    limit_to(monkeypatch, 2**34)
+    plan, starts = plan_fit(wide, Settings(C=1, memory=memory * MB))
+    assert (plan.weights_in_memory, plan.average_in_memory) == in_memory
+    assert plan.total <= memory * MB
+    assert plan.fixed >= sum(in_memory) * ARRAY
+    assert plan.block_bytes >= SMALL_BLOCK
+    assert (starts[0], starts[-1]) == (0, wide.n_rows)
+    if not any(in_memory):  # the pages of the files want the memory
+        assert plan.block_bytes <= memory * MB // 8
+
+
+def test_the_budget_is_what_the_process_may_have(wide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(C=1, memory=300 * MB)
+    limit_to(monkeypatch, 400 * 10**6)
+    assert find_budget(settings) == 400 * 10**6 - INTERPRETER
+    plan, _ = plan_fit(wide, settings)
+    assert plan.weights_in_memory
+    assert plan.average_in_memory
+    assert plan.total + INTERPRETER <= 400 * 10**6
+    limit_to(monkeypatch, 2**40)
+    assert find_budget(settings) == 300 * MB
+
+
+def test_too_small_a_limit_is_called_so(wide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_to(monkeypatch, 40 * MB)
+    with pytest.raises(PlanError, match=r"may have 41\.9 MB of memory.* raise the limit of the process"):
+        plan_fit(wide, Settings(C=1))
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_the_memory_that_is_advised_holds_the_weights(
+    wide: Any, monkeypatch: pytest.MonkeyPatch, average: bool
+) -> None:
+    limit_to(monkeypatch, 2**34)
+    monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
+    settings = Settings(C=1, memory=90 * MB, average=average)
+    described = describe_fit(wide, settings, *plan_fit(wide, settings))
+    assert described["mapped_bytes"] == (1 + average) * ARRAY
+    advised = re.search(r"--memory (\d+)M", described["warning"])
+    assert advised is not None
+    plan, _ = plan_fit(wide, Settings(C=1, memory=int(advised[1]) * MB, average=average))
+    assert plan.weights_in_memory
+    assert plan.average_in_memory or not average
+
+
+def test_a_run_resumes_by_its_own_plan_under_another_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path / "a.zarr", *make_problem(300, 20, 4), chunk_nnz=64)
+    limit_to(monkeypatch, INTERPRETER + 60_000)
+    fit(store, tmp_path / "whole", passes=3)
+    fit(store, tmp_path / "run", passes=2)
+    limit_to(monkeypatch, 2**34)
+    resume(tmp_path / "run", passes=3)
+    ours, theirs = (load_model(tmp_path / name).coef_ for name in ("run", "whole"))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
+    """Over the budgets around each change of plan: refused before the first pass, or not at all."""
+    store = make_store(tmp_path / "a.zarr", *make_problem(400, 60, 4, density=0.2), chunk_nnz=64)
+    trained = 0
+    for memory in range(12_000, 60_000, 4_000):
+        events: list[dict[str, Any]] = []
+        try:
+            fit(
+                store, tmp_path / "run", passes=1, memory=memory, valid=store, force=True, gap="none",
+                report=events.append,
+            )  # fmt: skip
+            trained += 1
+        except PlanError:
+            assert not events
+    assert trained > 6
+
+
+@pytest.mark.parametrize("forged", ["x", None, -1, 1.5, True])
+def test_a_plan_that_is_none_is_refused(tmp_path: Path, forged: Any) -> None:
+    store = make_store(tmp_path / "a.zarr", *make_problem(60, 20, 4))
+    fit(store, tmp_path / "run", passes=2)
+    path = tmp_path / "run/run.json"
+    record = json.loads(path.read_bytes())
+    record["plan"]["memory"] = forged
+    path.write_text(json.dumps(format.sealed(record)))
+    with pytest.raises(RunError, match="makes no sense"):
+        resume(tmp_path / "run", passes=3)

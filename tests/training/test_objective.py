@@ -1,0 +1,153 @@
+"""What a fit reports is what NumPy computes from its model and its duals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from helpers import make_problem, make_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm import fit, load_model, open_store
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.kernels.steps import Weights, padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.run.dual_log import DualLog
+from streamsvm.training import trainer
+from streamsvm.training.objective import gap_record, score_blocks
+
+LOSSES = [("ww", 1.0), ("ww", 0.5), ("cs", 1.0)]
+N, D, K, C = 90, 14, 6, 0.4
+
+
+def duals_of(run: Path, pass_number: int, block_rows: int) -> np.ndarray:
+    """The duals that a run left of a pass, dense."""
+    path = run / f"duals-{pass_number}.bin"
+    log = DualLog(path, np.dtype(float), dual_id_dtype(K), K, length=path.stat().st_size, write=False)
+    found = np.zeros((N, K))
+    for block, begin in enumerate(range(0, N, block_rows)):
+        n_rows = min(block_rows, N - begin)
+        old = log.segment(block, n_rows)
+        for i in range(n_rows):
+            ids = old.ids[old.ids_at[i] : old.ids_at[i] + old.counts[i]]
+            found[begin + i, ids] = old.values[old.values_at[i] : old.values_at[i] + old.counts[i]]
+    return found
+
+
+@pytest.mark.parametrize(("loss", "margin"), LOSSES)
+def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
+    X, labels = make_problem(N, D, K, noise=1.5, empty=2)
+    labels[:2] = 1, 2  # all their scores are 0, and the first class wins
+    store = make_store(tmp_path / "a.zarr", X, labels)
+    dense = X.toarray().astype(float)
+    asked = {"loss": loss, "margin": margin, "C": C, "dtype": "float64", "block_rows": 40}
+    asked |= {"average": False, "gap": "pass"}
+    decays = []
+    for passes in (1, 2, 4):
+        run = tmp_path / f"run{passes}"
+        result = fit(store, run, passes=passes, keep_duals=True, **asked)
+        W, B = load_model(run).coef_, duals_of(run, passes, 40)
+        # The weights are those of the duals, and the duals are feasible.
+        np.testing.assert_allclose(W, reference.weights(B, dense, labels, margin), rtol=1e-11, atol=1e-12)
+        assert (B >= 0).all()
+        assert (B.max() if loss == "ww" else B.sum(axis=1).max()) <= C * (1 + 1e-12)
+        assert not B[np.arange(N), labels].any()
+        assert not B[:2].any()
+
+        primal = reference.primal(W, dense, labels, C, loss, margin)
+        dual = reference.dual(B, dense, labels, margin)
+        assert result.primal == pytest.approx(primal, rel=1e-12)
+        assert result.dual == pytest.approx(dual, rel=1e-11)
+        assert result.gap == pytest.approx(primal - dual, rel=1e-8)
+        assert result.gap >= 0
+        assert result.relative_gap == pytest.approx((primal - dual) / primal, rel=1e-8)
+        assert result.accuracy == pytest.approx(((dense @ W).argmax(axis=1) == labels).mean())
+        assert result.empty_rows == 2
+        assert {**result.history[-1], "primal": result.primal} == result.history[-1]
+        decays.append((result.gap, result.gap_decay))
+    for gap, decay in decays:
+        assert decay == pytest.approx(gap / decays[0][0], rel=1e-12)
+    assert decays[0][1] == 1
+    assert decays[2][0] < decays[0][0]
+
+
+@pytest.mark.parametrize("loss", ["ww", "cs"])
+def test_dual_rises_from_pass_to_pass_and_bounds_every_primal(tmp_path: Path, loss: str) -> None:
+    X, labels = make_problem(N, D, K, noise=2.0)
+    store = make_store(tmp_path / "a.h5", X, labels)
+    result = fit(store, tmp_path / "run", passes=30, loss=loss, C=C, dtype="float64", gap="pass")
+    duals = [record["dual"] for record in result.history]
+    assert duals == sorted(duals)
+    assert max(duals) <= min(record["primal"] for record in result.history)
+
+
+def test_without_a_gap_nothing_is_called_exact(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
+    seen = []
+    result = fit(store, tmp_path / "run", passes=2, gap="none", progress=lambda *step: seen.append(step[0]))
+    assert (result.primal, result.dual, result.gap, result.relative_gap, result.accuracy) == (None,) * 5
+    assert set(seen) == {"pass 1", "pass 2"}
+    result = fit(store, tmp_path / "end", passes=2, gap="end", progress=lambda *step: seen.append(step[0]))
+    assert "gap 1" not in seen
+    assert "gap" not in result.history[0]
+    assert result.gap == result.history[1]["gap"]
+    assert result.gap_decay is None or result.gap_decay == 1  # nothing measured to compare with
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize(("relative_gap", "met", "told"), [(-0.5, False, True), (-1e-9, True, False)])
+def test_a_negative_gap_beyond_the_tolerance_is_no_convergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative_gap: float, met: bool, told: bool, average: bool
+) -> None:
+    store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
+    measured = trainer.gap_record
+    monkeypatch.setattr(trainer, "gap_record", lambda *sums: measured(*sums) | {"relative_gap": relative_gap})
+    result = fit(store, tmp_path / "run", passes=2, tol=1e-6, average=average, dtype="float64")
+    assert (result.status, result.passes) == (("converged", 1) if met else ("done", 2))
+    assert len(result.warnings) == told
+    assert not told or "only rounding makes it negative" in result.warnings[0]
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-6, 1e6))
+def test_gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> None:
+    record = gap_record(dual_sum, loss_sum, norm2, C)
+    assert record["primal"] == pytest.approx(norm2 / 2 + C * loss_sum)
+    assert record["dual"] == pytest.approx(dual_sum - norm2 / 2)
+    assert record["gap"] == pytest.approx(norm2 + C * loss_sum - dual_sum, rel=1e-9, abs=1e-6)
+    expected = record["gap"] / record["primal"] if record["primal"] else 0
+    assert record["relative_gap"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("loss", "margin"), LOSSES)
+def test_scoring_equals_numpy_whatever_the_blocks(tmp_path: Path, loss: str, margin: float) -> None:
+    X, labels = make_problem(N, D, K, empty=3)
+    labels[:3] = 1  # all their scores are 0, and the first class wins
+    labels[5] = -1
+    store = make_store(tmp_path / "a.zarr", X, labels, n_classes=K)
+    weights = np.zeros((D, padded_classes(K, np.dtype(float))))
+    weights[:, :K] = np.random.default_rng(0).normal(size=(D, K))
+    dense, known = X.toarray().astype(float), labels >= 0
+    W = weights[:, :K]
+    expected = reference.primal(W, dense[known], labels[known], 1.0, loss, margin) - 0.5 * (W**2).sum()
+    correct = ((dense @ W).argmax(axis=1) == labels).sum()
+    for starts in ([0, N], [0, 1, 50, N]):
+        with open_store(store) as opened:
+            blocks = Blocks(opened, np.array(starts), np.dtype(float))
+            steps: list[int] = []
+            (scoring,) = score_blocks(
+                blocks,
+                Weights.create(weights, weights[:0], 1.0),
+                None,
+                get_loss(loss),
+                margin,
+                K,
+                steps.append,
+            )
+        assert scoring.loss_sum == pytest.approx(expected, rel=1e-12)
+        assert scoring.accuracy == pytest.approx(correct / N)
+        assert steps == list(range(len(starts) - 1))
