@@ -1,0 +1,197 @@
+"""What a training keeps between its blocks: duals, commits, metrics and the model; on disk, or in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.coefficients import Source
+from streamsvm.kernels.duals import DualBuffer, OldDuals
+from streamsvm.model import Model, save_model
+from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
+from streamsvm.run.directory import RunDir
+from streamsvm.run.dual_log import DualLog
+from streamsvm.run.weights import WeightStorage
+from streamsvm.settings import Interval
+
+
+class Duals(Protocol):
+    """The duals of a pass."""
+
+    def segment(self, block: int, n_rows: int) -> OldDuals: ...
+    def append(self, block: int, buffer: DualBuffer) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunFiles:
+    """The files of a run directory that is locked by this process.
+
+    Parameters
+    ----------
+    run : RunDir
+    values_dtype, ids_dtype : dtype
+        Of the duals and of their class ids.
+    n_classes, max_duals : int
+        Classes, and the most duals that a row can have.
+    every : Interval
+        When to commit.
+
+    Attributes
+    ----------
+    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
+        Commits made, the time that they took, and the bytes of weights that they wrote.
+    warnings : list of str
+        What was repaired when the run was recovered.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        values_dtype: np.dtype,
+        ids_dtype: np.dtype,
+        n_classes: int,
+        max_duals: int,
+        every: Interval,
+    ) -> None:
+        self.run = run
+        self.every = every
+        self.checkpoints = 0
+        self.checkpoint_seconds = 0.0
+        self.checkpoint_bytes = 0
+        self.warnings: list[str] = []
+        self._dtypes = values_dtype, ids_dtype
+        self._sizes = n_classes, max_duals
+
+    def recover(self, shape: tuple[int, int] | None, *, average: bool) -> Position | None:
+        """The position of the last commit, to which the files are cut back; None before the first one."""
+        position, self.warnings = recover(self.run, shape, *self._dtypes, average)
+        if position is None:
+            if self.run.model.exists():  # of a run that ended, so it had commits
+                self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
+            durable.remove(self.run.metrics)
+        return position
+
+    def duals(self, position: Position, pass_number: int, *, write: bool) -> DualLog:
+        """The log of the duals of a pass, up to what `position` says is committed of it."""
+        return DualLog(
+            self.run.duals(pass_number),
+            *self._dtypes,
+            *self._sizes,
+            length=position.log_lengths.get(pass_number, 0),
+            digest=position.log_digests.get(pass_number, ""),
+            write=write,
+        )
+
+    def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
+        """Make `position` the state that a crash falls back to; `new` is the log that is being written."""
+        begin = time.perf_counter()
+        if new is not None:
+            new.flush()
+        for pass_number in position.log_lengths:
+            durable.sync_tree(self.run.duals(pass_number))
+        if self.run.metrics.exists():
+            durable.sync_tree(self.run.metrics)
+        position, written = commit(self.run, position, storage)
+        self.checkpoint_bytes += written
+        self.checkpoints += 1
+        self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
+        self.every.restart()
+        return position
+
+    def prune(self, position: Position) -> None:
+        """Delete the logs that neither a commit nor `position` needs."""
+        prune(self.run, position.log_lengths)
+
+    def check_finite(self, numbers: Any) -> None:
+        """Raise `RunError` unless all numbers are finite."""
+        check_finite(self.run, numbers)
+
+    def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
+        """Append a line to the metrics; the position that includes it."""
+        self.check_finite(record)
+        with durable.open_file(self.run.metrics, "ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            return dataclasses.replace(position, metrics_length=file.tell())
+
+    def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
+        """Write the model, and delete the files of weights, which no later process reads."""
+        save_model(self.run.model, coefficients, record, names=names)
+        self.run.remove_weights()
+        return str(self.run.model)
+
+
+class MemoryDuals:
+    """The duals of a pass, in memory: a segment a block, as `DualLog` has them on disk."""
+
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+        self._dtypes = values_dtype, ids_dtype
+        self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
+
+    def append(self, block: int, buffer: DualBuffer) -> None:
+        n_entries, n_rows = (int(n) for n in buffer.used)
+        arrays = buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.values[:n_entries], buffer.ids[:n_entries]
+        self._parts.setdefault(block, []).append(tuple(array.copy() for array in arrays))
+
+    def segment(self, block: int, n_rows: int) -> OldDuals:
+        parts = self._parts.get(block, [])
+        kinds = (np.dtype(np.int32), np.dtype(np.int32), *self._dtypes)
+        rows, part_counts, values, ids = (
+            np.concatenate([np.zeros(0, kind), *(part[k] for part in parts)]).astype(kind)
+            for k, kind in enumerate(kinds)
+        )
+        starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
+        counts[rows] = part_counts
+        starts[rows] = np.cumsum(part_counts, dtype=np.int64) - part_counts
+        return OldDuals(ids, values, starts, starts, counts)
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryRun:
+    """What `RunFiles` keeps, for a training of arrays in memory: no file is written."""
+
+    checkpoints = 0
+    checkpoint_seconds = 0.0
+    checkpoint_bytes = 0
+    every = Interval(10**9)
+
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+        self.warnings: list[str] = []
+        self.model: Model | None = None
+        self._dtypes = values_dtype, ids_dtype
+        self._duals: dict[int, MemoryDuals] = {}
+
+    def recover(self, shape: tuple[int, int] | None, *, average: bool) -> Position | None:
+        return None
+
+    def duals(self, position: Position, pass_number: int, *, write: bool) -> MemoryDuals:
+        self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number - 1}
+        return self._duals.setdefault(pass_number, MemoryDuals(*self._dtypes))
+
+    def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
+        return position
+
+    def prune(self, position: Position) -> None:
+        pass
+
+    def check_finite(self, numbers: Any) -> None:
+        check_finite("the training", numbers)
+
+    def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
+        self.check_finite(record)
+        return position
+
+    def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
+        self.model = Model(np.concatenate([piece.copy() for piece in coefficients.pieces()]), record, names)
+        return ""
+
+
+def path_of(files: RunFiles | MemoryRun) -> Path | None:
+    return files.run.path if isinstance(files, RunFiles) else None

@@ -1,0 +1,158 @@
+"""Where the weights are: in memory, or in memory-mapped files that may exceed it."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.coefficients import Source
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.steps import Weights, sum_of_squares
+
+LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
+# Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them
+# would take a tenth of the training where classes are few.
+_WRITTEN_WHOLE = 2**26
+
+
+def map_array(
+    path: Path | None, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool = True
+) -> np.ndarray:
+    """An array over the file `path`, or in memory. It is zero, and takes no disk where it stays zero.
+
+    If not `fresh`, the array begins with the file's content.
+
+    A mapped file may exceed memory. The system then writes changed pages to disk again and again: more
+    than everything else that training writes.
+    """
+    size = shape[0] * shape[1] * dtype.itemsize
+    if path is None:
+        if size == 0:
+            return np.zeros(shape, dtype)
+        # Begins on a page, as vectors of 64 bytes need it; private, so that it counts as memory of ours.
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.frombuffer(memory, dtype).reshape(shape)
+    with durable.open_file(path, "wb" if fresh else "r+b") as file:
+        file.truncate(size)
+    if size == 0:
+        return np.zeros(shape, dtype)
+    with durable.open_file(path, "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), size)
+    # Features are visited in no order: reading ahead would fetch megabytes for each few hundred
+    # bytes and, under a tight limit, evict the pages in use.
+    mapped.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapped, dtype).reshape(shape)
+
+
+class WeightStorage(Protocol):
+    """What a learner asks of the weights, wherever they are.
+
+    Attributes
+    ----------
+    weights : Weights
+        As kernels take them. It may be replaced by any method that is not said to leave it alone.
+    sparse_rows : SparseRows or None
+        The weights of rare features and the part of the bound rows that meets them; None if all weights
+        are in the matrix.
+    n_features : int
+    """
+
+    weights: Weights
+    sparse_rows: Any
+
+    @property
+    def n_features(self) -> int: ...
+
+    def prepare(self, rows: Rows) -> Any:
+        """Rows in the form that `bind` takes; changes nothing, so that a reading thread can call it."""
+
+    def bind(self, prepared: Any) -> Rows:
+        """Make these rows the ones that kernels are about to visit; return what they take as rows."""
+
+    def make_room(self) -> None:
+        """Have room for the changes that a visit of any bound row may make."""
+
+    def grow(self, n_features: int, n_classes: int) -> None:
+        """Have at least so many features, and columns for so many classes."""
+
+    def begin_average(self) -> None:
+        """Let the average of the iterates begin with the present one."""
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        """‖current - average_scale * average_delta‖², in float64."""
+
+    def check_room(self, rows: Rows) -> None:
+        """Raise `RunError` if the disk cannot take what a block of these rows may change."""
+
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+        """The coefficients of a model: of the last iterate (None), or of the average."""
+
+
+class DenseWeights:
+    """A matrix of fixed shape, in memory or over files.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Features, and classes padded to whole vectors.
+    dtype : dtype
+    time_unit : float
+        The unit of the average's time (see `Weights`).
+    paths : tuple of Path or None
+        Files of the weights, of the average's delta and of the dirty bits; None for memory.
+    average : bool
+        Whether an average can be kept.
+    """
+
+    sparse_rows: Any = None
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        dtype: np.dtype,
+        time_unit: float,
+        paths: tuple[Path | None, Path | None, Path | None] = (None, None, None),
+        *,
+        average: bool = True,
+    ) -> None:
+        self._paths = paths
+        self._full_shape = shape
+        current = map_array(paths[0], shape, dtype)
+        delta = map_array(paths[1], shape, dtype) if average else np.zeros((0, shape[1]), dtype)
+        whole = paths[0] is None and current.nbytes + delta.nbytes <= _WRITTEN_WHOLE
+        dirty = map_array(paths[2], (0 if whole else shape[0], 2), np.dtype(np.uint64))
+        self.weights = Weights.create(current, delta, time_unit, dirty)
+
+    @property
+    def n_features(self) -> int:
+        return self._full_shape[0]
+
+    def prepare(self, rows: Rows) -> Any:
+        return rows
+
+    def bind(self, prepared: Any) -> Rows:
+        return prepared
+
+    def make_room(self) -> None:
+        pass
+
+    def grow(self, n_features: int, n_classes: int) -> None:
+        pass
+
+    def begin_average(self) -> None:
+        delta = map_array(self._paths[1], self._full_shape, self.weights.current.dtype)
+        self.weights = self.weights._replace(average_delta=delta)
+        mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        return float(sum_of_squares(self.weights, average_scale, self.sparse_rows))
+
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+        weights = self.weights
+        dirty = weights.dirty if len(weights.dirty) else None
+        delta = None if average_scale is None else weights.average_delta
+        return Source(weights.current, delta, average_scale or 0.0, columns, dirty)
