@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,9 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.coefficients import Source
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.steps import Weights, sum_of_squares
+from streamsvm.errors import Call, Remedy, RunError
+from streamsvm.kernels.weights import Weights
+from streamsvm.text import format_size
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them
@@ -73,6 +76,9 @@ class WeightStorage(Protocol):
     def bind(self, prepared: Any) -> Rows:
         """Make these rows the ones that kernels are about to visit; return what they take as rows."""
 
+    def release(self) -> None:
+        """Keep no reference to the bound rows."""
+
     def make_room(self) -> None:
         """Have room for the changes that a visit of any bound row may make."""
 
@@ -81,9 +87,6 @@ class WeightStorage(Protocol):
 
     def begin_average(self) -> None:
         """Let the average of the iterates begin with the present one."""
-
-    def norm2(self, average_scale: float = 0.0) -> float:
-        """‖current - average_scale * average_delta‖², in float64."""
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk cannot take what a block of these rows may change."""
@@ -137,6 +140,9 @@ class DenseWeights:
     def bind(self, prepared: Any) -> Rows:
         return prepared
 
+    def release(self) -> None:
+        pass
+
     def make_room(self) -> None:
         pass
 
@@ -148,11 +154,32 @@ class DenseWeights:
         self.weights = self.weights._replace(average_delta=delta)
         mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
 
-    def norm2(self, average_scale: float = 0.0) -> float:
-        return float(sum_of_squares(self.weights, average_scale, self.sparse_rows))
+    def check_room(self, rows: Rows) -> None:
+        """As `WeightStorage` says: a full disk would end the process where a page is first written."""
+        for path, array in zip(self._paths, self.weights[:2], strict=False):
+            if path is not None and len(array):
+                check_pages(path, array, rows.indices)
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
         weights = self.weights
         dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
         return Source(weights.current, delta, average_scale or 0.0, columns, dirty)
+
+
+def check_pages(path: Path, array: np.ndarray, features: np.ndarray) -> None:
+    """Raise `RunError` unless the disk has room for what changes of these features may write.
+
+    The file is sparse: pages take room on the disk when they are first written.
+    """
+    free = shutil.disk_usage(path).free
+    if array.nbytes - path.stat().st_blocks * 512 <= free:
+        return  # all that is not on disk yet
+    row = array.strides[0]
+    pages = len(np.unique(features)) * (row // mmap.PAGESIZE + 2)
+    if pages * mmap.PAGESIZE > free:
+        raise RunError(
+            f"{path}: the disk has {format_size(free)} left, and the next block may write "
+            f"{format_size(pages * mmap.PAGESIZE)} of weights",
+            remedy=Remedy("free some space, then {}", Call("resume", path.parent)),
+        )

@@ -12,11 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
-from streamsvm.kernels.frame import AVERAGE_POWER, CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
-from streamsvm.kernels.frame import Problem, Scratch
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
-from streamsvm.kernels.weights import Weights, padded_classes
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
+from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Settings
@@ -82,9 +83,6 @@ class Learner:
         self.storage.begin_average()
         self.averaging = True
 
-    def begin_pass(self, *, averaging: bool) -> None:
-        self.averaging = averaging
-
     def end_pass(self) -> None:
         """Begin the sums of the next pass; the average's clock goes on."""
         self.tally[:CLOCK] = 0.0
@@ -96,7 +94,7 @@ class Learner:
         tally = self.tally
         self.tally = np.zeros(N_TALLIES)
         self._visit(rows, nothing, 0, 0, no_duals(0, self.dual_buffer))
-        self.score(rows, average_scale=None)
+        self.score(rows, None, np.zeros((1, N_TALLIES)))
         self._inner.compile(self, rows)
         self.tally = tally
 
@@ -159,20 +157,22 @@ class Learner:
             if at == pause:
                 yield at
 
-    def score(self, rows: Rows, average_scale: float | None) -> np.ndarray:
-        """Sums of loss and of correct predictions of bound rows, with the weights fixed.
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        """Add loss and correct predictions of bound rows to `tallies`, with the weights fixed.
 
-        Returns
-        -------
-        ndarray of float64, shape (1 or 2, N_TALLIES)
-            By the last iterate and, unless `average_scale` is None, by the average.
+        Parameters
+        ----------
+        tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
+            By the last iterate and, with a second row, by the average of this scale.
         """
-        tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
         self.loss.loss_rows(
             rows, self.problem, self.storage.weights, average_scale or 0.0, self.scratch, tallies,
             self.storage.sparse_rows,
         )  # fmt: skip
-        return tallies
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        """‖w‖² of the last iterate, or of the average of this scale."""
+        return float(self.loss.norm2(self.storage.weights, average_scale, self.storage.sparse_rows))
 
     def moved_weights(self) -> Weights:
         """The weights as visits move them: with their average, or alone."""
@@ -200,9 +200,9 @@ class Learner:
 
     def _fit_classes(self) -> None:
         """Have columns and scratch for the classes known now: rows are scored for them alone."""
-        self.storage.grow(self.storage.n_features, self.n_classes)
+        self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
         self.problem = Problem(self.n_classes, self._margin, self._solver)
-        columns = padded_classes(max(self.n_classes, 1), self.dtype)
+        columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if not hasattr(self, "scratch") or len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)
 

@@ -79,6 +79,7 @@ class Trainer(abc.ABC):
         self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
         self.waited = 0.0
+        self._begin, self._before = time.perf_counter(), 0.0  # of the present pass, in this process and before
 
     # -- what subclasses say -----------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class Trainer(abc.ABC):
         learner.averaging = self.position.average_pass == this_pass
         old = self.files.duals(self.position, this_pass - 1, write=False)
         new = self.files.duals(self.position, this_pass, write=True) if settings.keep_duals else None
-        begin, before = time.perf_counter(), self.position.pass_seconds
+        self._begin, self._before = time.perf_counter(), self.position.pass_seconds
         blocks = Prefetcher(
             self._prepared(this_pass), self.stop if self.polls_for_rows else None, join=not self.polls_for_rows
         )
@@ -155,13 +156,13 @@ class Trainer(abc.ABC):
                 self.position = dataclasses.replace(
                     self.position_after(block),
                     tally=learner.tally.tolist(),
-                    pass_seconds=before + max(time.perf_counter() - begin, 0.0),
+                    pass_seconds=self.seconds(),
                 )
                 if new is not None:
                     self._note_log(this_pass, new)
                 if block.rows.n_rows == 0:
                     continue
-                self.peak = max(self.peak, private_memory())
+                self.note_memory()
                 self.progress(self.stage(this_pass), learner.visited, self.source.n_rows)
                 stopping = self.stop()
                 if self.files.every.due(1) or stopping:
@@ -174,6 +175,13 @@ class Trainer(abc.ABC):
             for log in (old, new):
                 if log is not None:
                     log.close()
+
+    def seconds(self) -> float:
+        """Time spent in the present pass, in earlier processes too."""
+        return self._before + max(time.perf_counter() - self._begin, 0.0)
+
+    def note_memory(self) -> None:
+        self.peak = max(self.peak, private_memory())
 
     def stage(self, this_pass: int) -> str:
         """The name of a pass for `progress`."""

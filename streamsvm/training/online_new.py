@@ -1,0 +1,288 @@
+"""Test, then train: one pass over a stream of rows, each predicted before it is learned from.
+
+The duals of a row are zero when it arrives and never needed again, so nothing is kept of it: one exact block
+step moves the weights, and their average is the model. Features and classes may appear on the way, and
+memory does not depend on the length of the stream.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamsvm.data.label_order import STREAM_WARNING, LabelGroups
+from streamsvm.errors import Call, InputError, Interrupted, Option, PlanError, Remedy, RunError, StreamsvmError
+from streamsvm.kernels.tally import CORRECT, EMPTY, N_TALLIES
+from streamsvm.run.checkpoint import Position, StreamPosition
+from streamsvm.run.files import RunFiles
+from streamsvm.settings import AUTO, OnlineSettings, Settings
+from streamsvm.training.learner import Learner
+from streamsvm.training.results import OnlineResult
+from streamsvm.training.sources import Block, StreamPlace, StreamSource
+from streamsvm.training.trainer import Callbacks, Trainer
+from streamsvm.transforms import records_of
+
+class Online(Trainer):
+    """One pass over a stream.
+
+    Parameters
+    ----------
+    source : StreamSource
+    asked : OnlineSettings
+        For the model's record; `settings` are what they mean to the loop.
+    learner : Learner
+    files : RunFiles
+    position : Position
+        With a `StreamPosition`.
+    """
+
+    source: StreamSource
+    polls_for_rows = True
+
+    def __init__(
+        self,
+        source: StreamSource,
+        asked: OnlineSettings,
+        settings: Settings,
+        files: RunFiles,
+        learner: Learner,
+        position: Position,
+        callbacks: Callbacks,
+    ) -> None:
+        super().__init__(source, settings, files, callbacks)
+        self.learner = learner
+        self.position = position
+        self.learner.tally[:] = position.tally
+        self.stream = source.stream
+        self._asked = asked
+        self._run = files.run
+        state = self._state
+        self._place = StreamPlace(state.place, state.norm_sum, state.n_norms)
+        self._classes = list(state.classes)
+        self._groups = LabelGroups(state.label_groups)
+        self._counted = 0  # rows of the present block that are in the groups
+        self._reported = state.reported  # rows and correct ones at the last line of the report
+        self._has_warned = False
+        self._blocks_before = position.blocks_done
+        self._history: list[dict[str, Any]] = []
+
+    @property
+    def _state(self) -> StreamPosition:
+        assert self.position.stream is not None
+        return self.position.stream
+
+    def run(self) -> OnlineResult:
+        """Learn from all rows that are left, and save the model."""
+        self.train()
+        return self._save("done")
+
+    def end_early(self, *, has_commit: bool) -> OnlineResult:
+        """End a pass over a stream that cannot be read again, at its last commit."""
+        if not has_commit or len(self._classes) < 2:
+            raise RunError(
+                f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and has "
+                "no commit to end at",
+                remedy=Remedy("begin anew, with {}", Option("force", True)),
+            )
+        if not self._state.ended:
+            self.files.warnings.append(
+                "standard input or a pipe cannot be read again and is not resumed: the model is that "
+                f"of the {self.learner.visited:,} rows learned from up to the last commit"
+            )
+        return self._save("done" if self._state.ended else "stopped")
+
+    # -- the pass ----------------------------------------------------------------------------------
+
+    def remaining_passes(self) -> Iterator[int]:
+        yield 1
+
+    def begin(self) -> tuple[StreamPlace, int, int, list[str]]:
+        return self._place, self.position.blocks_done, self.learner.visited, self._classes
+
+    def make_room(self, block: Block) -> None:
+        learner, indices = self.learner, block.rows.indices
+        if self.source.n_features is not None or len(indices) == 0:
+            return
+        largest = int(indices.max())
+        try:
+            learner.storage.grow(largest + 1, learner.n_classes + len(block.new_classes))
+        except PlanError as error:
+            at = int(np.argmax(indices == largest))
+            row = learner.visited + int(np.searchsorted(block.rows.indptr, at, "right"))
+            raise PlanError(
+                f"row {row:,} has the feature {largest:,}: {error.message.problem}", remedy=error.remedy
+            ) from None
+
+    def position_after(self, block: Block) -> Position:
+        self._classes += block.new_classes
+        assert block.place is not None
+        self._place = block.place
+        self._count_labels(block, block.rows.n_rows)
+        self._counted = 0
+        return dataclasses.replace(
+            self.position,
+            blocks_done=self.position.blocks_done + (block.rows.n_rows > 0),
+            stream=self._stream_position(),
+        )
+
+    def _stream_position(self, *, ended: bool = False) -> StreamPosition:
+        return StreamPosition(
+            place=self._place.place or {},
+            norm_sum=self._place.norm_sum,
+            n_norms=self._place.n_norms,
+            classes=list(self._classes),
+            shape=self.learner.storage.shape,
+            reported=self._reported,
+            label_groups=self._groups.state.tolist(),
+            ended=ended,
+        )
+
+    def next_pause(self, this_pass: int) -> Callable[[int], int]:
+        return lambda visited: 1 << visited.bit_length()
+
+    def at_pause(self, block: Block, at: int) -> None:
+        self._count_labels(block, at)
+        self._report_rows(self.learner.n_classes)
+
+    def _count_labels(self, block: Block, at: int) -> None:
+        self._groups.add(block.rows.labels[self._counted : at])
+        self._counted = at
+
+    def average_begins(self, this_pass: int) -> int | None:
+        return 0
+
+    def end_pass(self, this_pass: int) -> None:
+        visited = self.learner.visited
+        if visited == 0:
+            raise InputError("the input has no rows to learn from")
+        if self.position.blocks_done > self._blocks_before or not self._state.ended:
+            if self._reported[0] != visited:
+                self._report_rows(self.learner.n_classes)
+            self.position = dataclasses.replace(self.position, stream=self._stream_position(ended=True))
+            self.commit()
+        if len(self._classes) < 2:
+            raise InputError(
+                f"all {visited:,} rows have the label {self._classes[0]}; a classifier needs two classes"
+            )
+
+    def failed(self, error: StreamsvmError) -> StreamsvmError:
+        """Commit, since a bad row does not undo those before it, and say what is left of them."""
+        if self.position.blocks_done == self._blocks_before:
+            return error
+        self.commit()
+        if self.stream.resumable:
+            if isinstance(error, PlanError):  # other settings are needed
+                return error
+            remedy = Remedy("{} continues after them, once that is mended", Call("resume", self._run.path))
+        else:
+            if len(self._classes) < 2:
+                return error
+            self._save("stopped")
+            remedy = Remedy(f"{self._run.model} is their model")
+        problem = f"{error.message.problem}; {self.learner.visited:,} rows before were learned from"
+        return type(error)(problem, remedy=remedy)
+
+    def stopped(self) -> NoReturn:
+        visited = self.learner.visited
+        if visited == 0:
+            raise Interrupted("stopped before the first row")
+        if self.stream.resumable:
+            raise Interrupted(
+                f"stopped after {visited:,} rows", remedy=Remedy("{} continues", Call("resume", self._run.path))
+            )
+        if len(self._classes) < 2:
+            raise Interrupted(f"stopped after {visited:,} rows of one class; there is no model yet")
+        self._save("stopped")
+        raise Interrupted(
+            f"stopped after {visited:,} rows, of which {self._run.model} is the model; standard input or "
+            "a pipe cannot be resumed"
+        )
+
+    # -- reports -----------------------------------------------------------------------------------
+
+    def stage(self, this_pass: int) -> str:
+        return "online"
+
+    def _report_rows(self, n_classes: int) -> None:
+        if self._groups.alike and not self._has_warned:
+            self._has_warned = True
+            self.report({"event": "warning", "warning": STREAM_WARNING})
+        record = {"event": "rows", **self._figures(n_classes)}
+        self._reported = self.learner.visited, int(self.learner.tally[CORRECT])
+        self.log(record)
+        self._history.append(record)
+
+    def _figures(self, n_classes: int) -> dict[str, Any]:
+        rows, correct = self.learner.visited, int(self.learner.tally[CORRECT])
+        seconds = self.seconds()
+        accuracy = correct / max(rows, 1)
+        since = rows - self._reported[0]
+        recent = (correct - self._reported[1]) / since if since else accuracy
+        hidden = self._groups.alike  # no estimate then
+        return {
+            "rows": rows,
+            "progressive_accuracy": None if hidden else accuracy,
+            "recent_accuracy": None if hidden else recent,
+            "classes": n_classes,
+            "features": self.learner.storage.n_features,
+            "empty_rows": int(self.learner.tally[EMPTY]),
+            "rows_per_second": rows / max(seconds, 1e-9),
+            "seconds": seconds,
+        }
+
+    def _save(self, status: str) -> OnlineResult:
+        order = np.arange(len(self._classes))
+        if self.stream.classes is None:
+            order = self.stream.in_order(self._classes)
+        scale = self.learner.average_scale
+        model = self.files.save_model(
+            self.learner.storage.coefficients(scale, order), self._model_record(order), None
+        )
+        figures = self._figures(len(self._classes))
+        if self._history:  # of the time before the model was written
+            figures = {name: self._history[-1][name] for name in figures}
+        warnings = self.stream.warnings(self._classes) if self.stream.classes is None else []
+        if self._groups.alike:
+            warnings.append(STREAM_WARNING)
+        return OnlineResult(
+            status=status,
+            C=self.source.C_at(self._place),
+            **figures,
+            waited_fraction=self.waited / max(figures["seconds"], 1e-9),
+            peak_memory_bytes=self.peak,
+            checkpoints=self.files.checkpoints,
+            checkpoint_seconds=self.files.checkpoint_seconds,
+            checkpoint_bytes=self.files.checkpoint_bytes,
+            input=self.stream.summary(self._place.place),
+            model=model,
+            history=self._history,
+            warnings=self.files.warnings + warnings,
+        )
+
+    def _model_record(self, order: np.ndarray) -> dict[str, Any]:
+        """What the model's record says: nothing that differs between equal passes."""
+        asked = self._asked
+        return {
+            "classes": [self._classes[code] for code in order],
+            "n_features": self.learner.storage.n_features,
+            "index_base": self.stream.index_base,
+            **{name: getattr(asked, name) for name in ("loss", "margin", "solver", "dtype")},
+            "C": self.source.C_at(self._place),
+            "C_auto": asked.C == AUTO,
+            "transforms": records_of(asked.transforms),
+            "average": True,
+            "passes": 1,
+            "rows": self.learner.visited,
+            "sources": self.stream.sources(self._place.place),
+        }
+
+
+def new_position() -> Position:
+    """The position before the first row."""
+    stream = StreamPosition(
+        place=None, norm_sum=0.0, n_norms=0, classes=[], shape=(0, 0), reported=(0, 0), label_groups=[], ended=False
+    )
+    return Position(0, 0, [0.0] * N_TALLIES, {}, [], stream=stream)
