@@ -17,6 +17,7 @@ from streamsvm.data.blocks import Blocks, ReadAhead, blocks_to_score, open_like
 from streamsvm.data.memory_plan import Plan, cut_blocks, dual_id_dtype, private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, RunError, StoreError
+from streamsvm.kernels.random import permutation
 from streamsvm.kernels.steps import (
     AVERAGE_POWER,
     CLOCK,
@@ -33,7 +34,6 @@ from streamsvm.kernels.steps import (
     clear_lag_of_lists,
     is_compiled,
     padded_classes,
-    permutation,
     sum_of_squares,
 )
 from streamsvm.losses import get_loss
