@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.feature_names import feature_names, sort_rows
-from streamsvm.errors import StoreError
+from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.csr_checks import Violation, row_norms
@@ -60,7 +60,8 @@ def _labels(container: Container, label: str | None) -> tuple[StoredArray, list[
     path, columns = container.path, [str(column) for column in _table(container, "obs")["column-order"]]
     if label is None:
         raise StoreError(
-            f"{path}: AnnData that streamsvm did not write; name its label column, one of: {_listed(columns)}"
+            f"{path}: AnnData that streamsvm did not write, with the obs columns {_listed(columns)}",
+            remedy=Remedy("name its label column with {}", Option("label")),
         )
     if label not in columns:
         raise StoreError(f"{path}: obs has no column {label!r}; it has {_listed(columns)}")

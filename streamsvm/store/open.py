@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from streamsvm import format
-from streamsvm.errors import StoreError
+from streamsvm.errors import Call, Option, Remedy, StoreError
+from streamsvm.schema import Count, SchemaError, between, decode
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
@@ -44,14 +46,12 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None, labell
     path = Path(path)
     check_local(path, StoreError)
     if not path.exists():
-        raise StoreError(
-            f"{path}: nothing is there; check the path, or make a store with `streamsvm convert`"
-        )
+        remedy = Remedy("check the path, or make a store with {}", Call("convert"))
+        raise StoreError(f"{path}: nothing is there", remedy=remedy)
     if path.suffix.lower() not in layout.SUFFIXES:
-        raise StoreError(
-            f"{path} is not a store: its name must end in {', '.join(layout.SUFFIXES)}; make one with "
-            "`streamsvm convert`"
-        )
+        suffixes = ", ".join(layout.SUFFIXES)
+        remedy = Remedy("make a store with {}", Call("convert"))
+        raise StoreError(f"{path}: not a store, whose name ends in {suffixes}", remedy=remedy)
     kind = layout.store_kind(path)
     if path.is_dir() != (kind == "zarr"):
         expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
@@ -83,51 +83,46 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
     return Hdf5Container(path, write=write)
 
 
-def _open_native(container: Container, record: Any, label: str | None) -> Store:
+@dataclass(frozen=True)
+class _Record:
+    """The record of a complete store, as far as reading needs it; docs/formats.md describes all of it."""
+
+    version: Literal[1]
+    complete: Literal[True]
+    n: Count
+    d: Count
+    nnz: Count
+    n_classes: Count
+    dtype: Literal["float32", "float64"]
+    chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
+    fingerprint: str
+    arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
+    index_base: Literal[0, 1] | None = None
+    chunk_checksums: dict[str, str] = field(default_factory=dict)
+
+
+def _open_native(container: Container, content: Any, label: str | None) -> Store:
     """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
     path = container.path
-    if not isinstance(record, dict):
-        raise StoreError(f"{path}: the store's record is not a JSON object ({DAMAGED})")
-    version = record.get("version")
-    if isinstance(version, int) and version > format.STORE_VERSION:
-        raise StoreError(
-            f"{path}: written by a newer streamsvm (store format {version}; this one reads "
-            f"{format.STORE_VERSION}); update streamsvm"
-        )
-    if record.get("complete") is False:
-        raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
-    if not format.is_sealed(record):
-        raise StoreError(f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})")
+    record = _decode_record(path, content)
     if label not in (None, layout.LABEL):
-        raise StoreError(
-            f"{path}: a store that streamsvm wrote has one label column, {layout.LABEL!r}; omit {label!r}"
-        )
-
-    n, d, nnz, k = (_count(path, record, key) for key in ("n", "d", "nnz", "n_classes"))
-    listed, checksums = record.get("arrays"), record.get("chunk_checksums", {})
-    if (
-        version != format.STORE_VERSION
-        or record.get("complete") is not True
-        or record.get("dtype") not in ("float32", "float64")
-        or record.get("index_base") not in (None, 0, 1)
-        or not 1 <= _count(path, record, "chunk_nnz") <= layout.MAX_CHUNK
-        or not isinstance(checksums, dict)
-    ):
-        raise StoreError(f"{path}: the store's record is invalid ({DAMAGED})")
-    dtype = np.dtype(record["dtype"])
-    specs = layout.array_specs(n, d, nnz, k, dtype)
-    if not isinstance(listed, dict) or listed.keys() != specs.keys():
+        remedy = Remedy("omit {}", Option("label", label))
+        raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
+    dtype = np.dtype(record.dtype)
+    specs = layout.array_specs(record.n, record.d, record.nnz, record.n_classes, dtype)
+    if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
-    if container.attr("X", "shape") != [n, d]:
-        raise StoreError(f"{path}: the shape of X is not the recorded {n} x {d} ({DAMAGED})")
+    if container.attr("X", "shape") != [record.n, record.d]:
+        shape = f"{record.n} x {record.d}"
+        raise StoreError(f"{path}: the shape of X is not the recorded {shape} ({DAMAGED})")
 
     arrays: dict[str, StoredArray] = {}
     digests: dict[str, str] = {}
     for name, spec in specs.items():
         array = container.array(name)
-        digests[name] = str(listed[name].get("sha256")) if isinstance(listed[name], dict) else ""
+        digests[name] = str(record.arrays[name].get("sha256"))
         found = {**array_metadata(array), "sha256": digests[name]}
-        if found != listed[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
+        if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
             raise StoreError(f"{path}: array {name} has other metadata than the store recorded ({DAMAGED})")
         if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
             raise StoreError(
@@ -136,37 +131,49 @@ def _open_native(container: Container, record: Any, label: str | None) -> Store:
             )
         array.check_claimed_size()
         array.check_chunks()
-        if name in checksums:
-            array.load_checksums(str(checksums[name]))
+        if name in record.chunk_checksums:
+            array.load_checksums(record.chunk_checksums[name])
         arrays[name] = array
     texts = arrays[layout.CATEGORIES]
     classes: list[str] = []
-    for start in range(0, k, texts.chunk):
-        classes += texts.read(start, min(start + texts.chunk, k)).tolist()
+    for start in range(0, texts.length, texts.chunk):
+        classes += texts.read(start, min(start + texts.chunk, texts.length)).tolist()
     if layout.text_digest(classes) != digests[layout.CATEGORIES]:
-        raise arrays[layout.CATEGORIES].damage(0, "the class names are not those on record")
-    if layout.fingerprint(n, d, dtype, classes, digests) != record.get("fingerprint"):
+        raise texts.damage(0, "the class names are not those on record")
+    if layout.fingerprint(record.n, record.d, dtype, classes, digests) != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
-    meta = {
-        key: value for key, value in record.items() if key not in ("arrays", "chunk_checksums", "checksum")
-    }
+    internal = ("arrays", "chunk_checksums", "checksum")
     store = Store(
         container,
         arrays,
-        n_rows=n,
-        n_features=d,
-        nnz=nnz,
+        n_rows=record.n,
+        n_features=record.d,
+        nnz=record.nnz,
         classes=classes,
         dtype=dtype,
-        meta=meta,
+        meta={key: value for key, value in content.items() if key not in internal},
         digests=digests,
     )
     store.check_row_pointer_ends()
     return store
 
 
-def _count(path: Path, record: dict[str, Any], key: str) -> int:
-    value = record.get(key)
-    if type(value) is not int or not 0 <= value < 2**62:
-        raise StoreError(f"{path}: the store's record has no valid {key!r} ({DAMAGED})")
-    return value
+def _decode_record(path: Path, content: Any) -> _Record:
+    """Check the version, completeness and checksum of a store's record, then each of its entries."""
+    if isinstance(content, dict):
+        version = content.get("version")
+        if isinstance(version, int) and version > format.STORE_VERSION:
+            raise StoreError(
+                f"{path}: written by a newer streamsvm (store format {version}; this one reads "
+                f"{format.STORE_VERSION}); update streamsvm"
+            )
+        if content.get("complete") is False:
+            raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
+        if not format.is_sealed(content):
+            raise StoreError(
+                f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
+            )
+    try:
+        return decode(_Record, content)
+    except SchemaError as error:
+        raise StoreError(f"{path}: the store's record is invalid: {error} ({DAMAGED})") from error

@@ -194,7 +194,7 @@ def test_no_label_is_needed_where_none_is_read(target):
         assert_rows_equal(store.rows(3, 90), adata.X[3:90], np.full(87, -1))
         assert isinstance(store.fingerprint, str)
         store.verify()
-    with pytest.raises(StoreError, match="name its label column, one of: none"):
+    with pytest.raises(StoreError, match="with the obs columns none; name its label column"):
         open_store(target)
 
 
@@ -203,7 +203,7 @@ def test_no_label_is_needed_where_none_is_read(target):
 
 def test_no_label_lists_the_columns(target):
     write(cells(), target)
-    with pytest.raises(StoreError, match="name its label column, one of: celltype, batch, depth"):
+    with pytest.raises(StoreError, match="obs columns celltype, batch, depth; name its label column"):
         open_store(target)
     with pytest.raises(StoreError, match="obs has no column 'cell'; it has celltype, batch, depth"):
         open_store(target, label="cell")
