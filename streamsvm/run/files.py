@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,15 +15,30 @@ from streamsvm.kernels.duals import DualBuffer, OldDuals
 from streamsvm.model import Model, save_model
 from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualLog
+from streamsvm.run.append_log import LogEnd
+from streamsvm.run.dual_log import DualLog, DualWriter
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Interval
 
 
-class Duals(Protocol):
-    """The duals of a pass."""
+class OldDualsOfPass(Protocol):
+    """The duals of the pass before."""
 
     def segment(self, block: int, n_rows: int) -> OldDuals: ...
+    def close(self) -> None: ...
+
+
+class NewDuals(Protocol):
+    """The duals of the pass in progress.
+
+    Attributes
+    ----------
+    end : LogEnd
+        How much of them is kept.
+    """
+
+    end: LogEnd
+
     def append(self, block: int, buffer: DualBuffer) -> None: ...
     def close(self) -> None: ...
 
@@ -68,32 +82,30 @@ class RunFiles:
         self._dtypes = values_dtype, ids_dtype
         self._sizes = n_classes, max_duals
 
-    def recover(self, shape: tuple[int, int] | None, *, average: bool) -> Position | None:
+    def recover(self, shape: tuple[int, int] | None) -> Position | None:
         """The position of the last commit, to which the files are cut back; None before the first one."""
-        position, self.warnings = recover(self.run, shape, *self._dtypes, average)
+        position, self.warnings = recover(self.run, shape)
         if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
             durable.remove(self.run.metrics)
         return position
 
-    def duals(self, position: Position, pass_number: int, *, write: bool) -> DualLog:
-        """The log of the duals of a pass, up to what `position` says is committed of it."""
-        return DualLog(
-            self.run.duals(pass_number),
-            *self._dtypes,
-            *self._sizes,
-            length=position.log_lengths.get(pass_number, 0),
-            digest=position.log_digests.get(pass_number, ""),
-            write=write,
-        )
+    def old_duals(self, position: Position, pass_number: int) -> DualLog:
+        """The duals that `position` says are committed of a pass."""
+        end = position.duals.get(pass_number, LogEnd())
+        return DualLog(self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes)
+
+    def new_duals(self, position: Position, pass_number: int) -> DualWriter:
+        """The log of the duals of a pass, to append to what `position` says is committed of it."""
+        return DualWriter(self.run.duals(pass_number), position.duals.get(pass_number, LogEnd()))
 
     def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
         """Make `position` the state that a crash falls back to; `new` is the log that is being written."""
         begin = time.perf_counter()
         if new is not None:
             new.flush()
-        for pass_number in position.log_lengths:
+        for pass_number in position.duals:
             durable.sync_tree(self.run.duals(pass_number))
         if self.run.metrics.exists():
             durable.sync_tree(self.run.metrics)
@@ -106,7 +118,7 @@ class RunFiles:
 
     def prune(self, position: Position) -> None:
         """Delete the logs that neither a commit nor `position` needs."""
-        prune(self.run, position.log_lengths)
+        prune(self.run, position.duals)
 
     def check_finite(self, numbers: Any) -> None:
         """Raise `RunError` unless all numbers are finite."""
@@ -127,7 +139,9 @@ class RunFiles:
 
 
 class MemoryDuals:
-    """The duals of a pass, in memory: a segment a block, as `DualLog` has them on disk."""
+    """The duals of a pass, in memory: `OldDualsOfPass` and `NewDuals` in one."""
+
+    end = LogEnd()
 
     def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
         self._dtypes = values_dtype, ids_dtype
@@ -168,11 +182,15 @@ class MemoryRun:
         self._dtypes = values_dtype, ids_dtype
         self._duals: dict[int, MemoryDuals] = {}
 
-    def recover(self, shape: tuple[int, int] | None, *, average: bool) -> Position | None:
+    def recover(self, shape: tuple[int, int] | None) -> Position | None:
         return None
 
-    def duals(self, position: Position, pass_number: int, *, write: bool) -> MemoryDuals:
-        self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number - 1}
+    def old_duals(self, position: Position, pass_number: int) -> MemoryDuals:
+        """The duals of a pass; those of earlier ones are dropped."""
+        self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
+        return self.new_duals(position, pass_number)
+
+    def new_duals(self, position: Position, pass_number: int) -> MemoryDuals:
         return self._duals.setdefault(pass_number, MemoryDuals(*self._dtypes))
 
     def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
@@ -192,6 +210,3 @@ class MemoryRun:
         self.model = Model(np.concatenate([piece.copy() for piece in coefficients.pieces()]), record, names)
         return ""
 
-
-def path_of(files: RunFiles | MemoryRun) -> Path | None:
-    return files.run.path if isinstance(files, RunFiles) else None

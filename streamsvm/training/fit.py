@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 
 from streamsvm.errors import Call, Interrupted, Remedy, RunError
-from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, N_TALLIES
+from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
@@ -72,7 +72,7 @@ class Fit(Trainer):
         self._order_warning = order_warning
         self._bytes_read = bytes_read
         self._bytes_before = bytes_read()
-        self.position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
+        self.position = Position()
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
@@ -92,8 +92,7 @@ class Fit(Trainer):
         if (
             done > self.settings.passes
             or blocks > len(self.source.cut)
-            or (self.settings.keep_duals and set(position.log_lengths) != needed)
-            or not all(_is_report(record) for record in position.history)
+            or (self.settings.keep_duals and set(position.duals) != needed)
         ):
             raise RunError(f"the newest commit of {self._path} is not one of this run", remedy=Remedy("fit again"))
 
@@ -160,17 +159,15 @@ class Fit(Trainer):
         self._bytes_before = bytes_read
         self.log(record)
         self.learner.end_pass()
-        kept = {p: length for p, length in self.position.log_lengths.items() if p != this_pass - 1}
         self.position = dataclasses.replace(
             self.position,
-            history=[*position.history, record],
+            history=(*position.history, record),
             passes_done=this_pass,
             blocks_done=0,
-            tally=self.learner.tally.tolist(),
+            tally=tuple(self.learner.tally.tolist()),
             seconds=position.seconds + seconds,
             pass_seconds=0.0,
-            log_lengths=kept,
-            log_digests={p: self.position.log_digests[p] for p in kept},
+            duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
         )
         if is_last or self._has_converged() or self.files.every.due(0):
             self.commit()
@@ -313,17 +310,7 @@ class Fit(Trainer):
             checkpoint_bytes=self.files.checkpoint_bytes,
             empty_rows=first.get("empty_rows", 0),
             model=model,
-            history=history,
+            history=list(history),
             warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
         )
 
-
-def _is_report(record: dict[str, Any]) -> bool:
-    """Return True if `end_pass` could have made the record: numbers, and those that are used later."""
-    used = {"waited_seconds", "peak_memory_bytes"}
-    numbers = {name for name, value in record.items() if isinstance(value, int | float)}
-    return (
-        used <= numbers
-        and all(abs(record[name]) < 2.0**1023 for name in numbers)
-        and all(record[name] is None for name in record.keys() - numbers - {"event"})
-    )

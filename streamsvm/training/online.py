@@ -8,14 +8,14 @@ memory does not depend on the length of the stream.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from streamsvm.data.label_order import STREAM_WARNING, LabelGroups
 from streamsvm.errors import Call, InputError, Interrupted, Option, PlanError, Remedy, RunError, StreamsvmError
-from streamsvm.kernels.tally import CORRECT, EMPTY, N_TALLIES
+from streamsvm.kernels.tally import CORRECT, EMPTY
 from streamsvm.run.checkpoint import Position, StreamPosition
 from streamsvm.run.files import RunFiles
 from streamsvm.settings import AUTO, OnlineSettings, Settings
@@ -24,6 +24,7 @@ from streamsvm.training.results import OnlineResult
 from streamsvm.training.sources import Block, StreamPlace, StreamSource
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import records_of
+
 
 class Online(Trainer):
     """One pass over a stream.
@@ -60,11 +61,11 @@ class Online(Trainer):
         self._asked = asked
         self._run = files.run
         state = self._state
-        self._place = StreamPlace(state.place, state.norm_sum, state.n_norms)
+        self._place = StreamPlace(state.place or None, *state.norms)
         self._classes = list(state.classes)
         self._groups = LabelGroups(state.label_groups)
         self._counted = 0  # rows of the present block that are in the groups
-        self._reported = state.reported  # rows and correct ones at the last line of the report
+        self._reported = state.marked  # rows and correct ones at the last line of the report
         self._has_warned = False
         self._blocks_before = position.blocks_done
         self._history: list[dict[str, Any]] = []
@@ -131,11 +132,9 @@ class Online(Trainer):
     def _stream_position(self, *, ended: bool = False) -> StreamPosition:
         return StreamPosition(
             place=self._place.place or {},
-            norm_sum=self._place.norm_sum,
-            n_norms=self._place.n_norms,
             classes=list(self._classes),
-            shape=self.learner.storage.shape,
-            reported=self._reported,
+            marked=self._reported,
+            norms=(self._place.norm_sum, self._place.n_norms),
             label_groups=self._groups.state.tolist(),
             ended=ended,
         )
@@ -280,9 +279,7 @@ class Online(Trainer):
         }
 
 
-def new_position() -> Position:
-    """The position before the first row."""
-    stream = StreamPosition(
-        place=None, norm_sum=0.0, n_norms=0, classes=[], shape=(0, 0), reported=(0, 0), label_groups=[], ended=False
-    )
-    return Position(0, 0, [0.0] * N_TALLIES, {}, [], stream=stream)
+def new_position(classes: Sequence[str] | None) -> Position:
+    """The position before the first row, with the classes that are known beforehand."""
+    groups = LabelGroups().state.tolist()
+    return Position(stream=StreamPosition({}, list(classes or ()), (0, 0), (0.0, 0), groups, False))

@@ -250,7 +250,7 @@ class _StoreRun:
         files = RunFiles(
             self.run, self.dtype, ids_dtype, store.n_classes, loss.max_duals(store.n_classes), self.every
         )
-        position = files.recover(shape, average=settings.average)
+        position = files.recover(shape)
         storage = self._storage(shape, rare)
         buffer = new_buffer(
             self.plan.dual_entries, int(np.diff(self.blocks.starts).max()), self.dtype, ids_dtype
@@ -383,7 +383,7 @@ def _stream_trainer(
     dtype = np.dtype(settings.dtype)
     source = StreamSource(stream, dtype, asked.C, asked.transforms)
     files = RunFiles(run, dtype, _NO_IDS, 1, 1, every)
-    position = files.recover(None, average=True)
+    position = files.recover(None)
     has_commit = position is not None
     if position is None:
         position = new_position(stream.classes)
@@ -391,7 +391,7 @@ def _stream_trainer(
         _check_position(run, position, source, dtype)
     state = position.stream
     assert state is not None
-    storage = GrowingWeights(tuple(state.shape), dtype, (run.weights, run.average_delta, run.dirty))
+    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta, run.dirty))
     restore(run, position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))
@@ -401,15 +401,12 @@ def _stream_trainer(
 
 def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:
     """Raise `RunError` unless a position is one of a run over this stream."""
-    state = position.stream
+    state, columns = position.stream, position.weights_shape[1]
     if (
         state is None
-        or source.n_features not in (None, state.shape[0])
+        or source.n_features not in (None, position.weights_shape[0])
         or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
-        or not padded_classes(len(state.classes), dtype) <= state.shape[1]
-        or state.shape[1] != padded_classes(state.shape[1], dtype)
-        or any(len(row) > len(state.classes) for row in state.label_groups)
-        or len({len(row) for row in state.label_groups}) > 1
+        or not padded_classes(len(state.classes), dtype) <= columns == padded_classes(columns, dtype)
     ):
         raise RunError(
             f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew")

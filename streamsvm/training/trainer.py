@@ -143,8 +143,8 @@ class Trainer(abc.ABC):
         settings, learner = self.settings, self.learner
         learner.tally[:] = self.position.tally
         learner.averaging = self.position.average_pass == this_pass
-        old = self.files.duals(self.position, this_pass - 1, write=False)
-        new = self.files.duals(self.position, this_pass, write=True) if settings.keep_duals else None
+        old = self.files.old_duals(self.position, this_pass - 1)
+        new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
         self._begin, self._before = time.perf_counter(), self.position.pass_seconds
         blocks = Prefetcher(
             self._prepared(this_pass), self.stop if self.polls_for_rows else None, join=not self.polls_for_rows
@@ -153,13 +153,13 @@ class Trainer(abc.ABC):
             while (item := self._next(blocks, new)) is not None:
                 block, prepared = item
                 self._learn(block, prepared, old, new)
+                position = self.position_after(block)
                 self.position = dataclasses.replace(
-                    self.position_after(block),
-                    tally=learner.tally.tolist(),
+                    position,
+                    tally=tuple(learner.tally.tolist()),
+                    duals=position.duals if new is None else position.duals | {this_pass: new.end},
                     pass_seconds=self.seconds(),
                 )
-                if new is not None:
-                    self._note_log(this_pass, new)
                 if block.rows.n_rows == 0:
                     continue
                 self.note_memory()
@@ -223,15 +223,6 @@ class Trainer(abc.ABC):
         if self.position.average_pass != this_pass and self.average_begins(this_pass) == self.learner.visited:
             self.learner.begin_average()
             self.position = dataclasses.replace(self.position, average_pass=this_pass)
-
-    def _note_log(self, this_pass: int, new: Any) -> None:
-        """Record how long the log of new duals has become."""
-        position = self.position
-        self.position = dataclasses.replace(
-            position,
-            log_lengths=position.log_lengths | {this_pass: new.length},
-            log_digests=position.log_digests | {this_pass: new.digest},
-        )
 
     # -- commits and reports -----------------------------------------------------------------------
 
