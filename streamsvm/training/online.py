@@ -271,7 +271,7 @@ class Online(Trainer):
             **{name: getattr(asked, name) for name in ("loss", "margin", "solver", "dtype")},
             "C": self.source.C_at(self._place),
             "C_auto": asked.C == AUTO,
-            "transforms": records_of(asked.transforms),
+            "transforms": records_of(self.source.transforms),
             "average": True,
             "passes": 1,
             "rows": self.learner.visited,

@@ -36,6 +36,7 @@ from streamsvm.training.online import Online, new_position
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import ArrayBlocks, BlocksSource, Stream, StreamSource
 from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform
 
 _NO_IDS = np.dtype(np.uint8)  # type of the class ids of duals, of which a stream keeps none
 
@@ -334,7 +335,7 @@ def learn_stream(
 ) -> OnlineResult:
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     _check_classes(stream)
-    if stream.index_base != 0 and any(transform.takes_any_feature for transform in asked.transforms):
+    if asked.hash_bits is not None and stream.index_base != 0:
         raise SettingsError(
             f"hash_bits takes the numbers of features as they stand in the text, and index_base="
             f"{stream.index_base} changes them; leave it 0"
@@ -379,9 +380,9 @@ def _stream_trainer(
 ) -> tuple[Online, bool]:
     """The trainer of a stream at its last commit, and whether there is one."""
     callbacks.report({"event": "plan", **dataclasses.asdict(asked), **stream.record()})
-    settings = asked.as_fit()
+    settings = _one_pass(asked)
     dtype = np.dtype(settings.dtype)
-    source = StreamSource(stream, dtype, asked.C, asked.transforms)
+    source = StreamSource(stream, dtype, asked.C, _transforms(asked))
     files = RunFiles(run, dtype, _NO_IDS, 1, 1, every)
     position = files.recover(None)
     has_commit = position is not None
@@ -397,6 +398,22 @@ def _stream_trainer(
         storage.grow(source.n_features, len(state.classes))
     learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
     return Online(source, asked, settings, files, learner, position, callbacks), has_commit
+
+
+def _one_pass(asked: OnlineSettings) -> Settings:
+    """The settings of a pass that keeps nothing of a row."""
+    names = ("C", "loss", "margin", "solver", "dtype")
+    return Settings(
+        passes=1, keep_duals=False, inner_passes=0, gap="none", **{name: getattr(asked, name) for name in names}
+    )
+
+
+def _transforms(asked: OnlineSettings) -> list[Transform]:
+    if asked.hash_bits is None:
+        return []
+    from streamsvm.transforms.hashing import Hashing
+
+    return [Hashing(asked.hash_bits, asked.seed)]
 
 
 def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:

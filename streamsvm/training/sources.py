@@ -201,7 +201,7 @@ class StreamSource:
         self.classes: Sequence[str] | None = stream.classes
         self._dtype = dtype
         self._C = C
-        self._transforms = transforms
+        self.transforms = transforms
         self.n_features = stream.n_features
         for transform in transforms:
             self.n_features = transform.n_features(self.n_features)
@@ -228,7 +228,7 @@ class StreamSource:
             visited += rows.n_rows
 
     def _transformed(self, rows: Rows) -> Rows:
-        for transform in self._transforms:
+        for transform in self.transforms:
             rows = transform(rows)
         if self.n_features is None:
             return rows
