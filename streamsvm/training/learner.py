@@ -189,7 +189,7 @@ class Learner:
 
     def _buffer_is_full(self) -> bool:
         buffer = self.dual_buffer
-        return len(buffer.ids) > 0 and buffer.used[0] + self.loss.max_duals(self.n_classes) > len(buffer.ids)
+        return len(buffer.ids) > 0 and buffer.used[0] + self.n_classes > len(buffer.ids)
 
     def _first_rows(self, block: Block) -> list[int]:
         """Where in the block each of its new classes appears first."""
