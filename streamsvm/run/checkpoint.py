@@ -20,7 +20,9 @@ import numpy as np
 from streamsvm import durable, format
 from streamsvm.data.memory_plan import Plan, are_sizes
 from streamsvm.errors import PlanError, RunError
-from streamsvm.kernels.steps import N_TALLIES, Weights
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.kernels.weights import Weights
 from streamsvm.run.dual_log import check_log
 from streamsvm.run.weight_log import ChangeLog, check_changes, mark_known, size_of_changes, with_marks
 from streamsvm.settings import AUTO, OnlineSettings, Settings
@@ -48,7 +50,7 @@ class Position:
     blocks_done : int
         Blocks trained in the pass after those; all of them: trained, not yet reported.
     tally : list of float
-        Sums over the rows of the pass in progress (see `streamsvm.kernels.steps`).
+        Sums over the rows of the pass in progress (see `streamsvm.kernels.tally`).
     log_lengths : dict of int to int
         Bytes committed in the duals of each pass that is still needed.
     history : list of dict
@@ -185,7 +187,14 @@ def _makes_sense(record: dict[str, Any]) -> bool:
         return False
 
 
-def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = False) -> int:
+def commit(
+    run: RunDir,
+    position: Position,
+    weights: Weights,
+    sparse_rows: SparseRows | None = None,
+    *,
+    anew: bool = False,
+) -> int:
     """Make `position` the state that a crash falls back to; return the bytes of weights written.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. Raises
@@ -193,7 +202,7 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     are laid out anew since the last one.
     """
     check_finite(run, dataclasses.asdict(position))
-    size = write_changes(run, position, weights, anew)
+    size = write_changes(run, position, weights, anew, sparse_rows)
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
     aside = run.checkpoints / _ASIDE
@@ -202,7 +211,7 @@ def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = Fa
     record = {
         "version": format.RUN_VERSION,
         "run": run.identity,
-        "weights_shape": list(weights.now.shape),
+        "weights_shape": list(weights.current.shape),
         **dataclasses.asdict(position),
         "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
         "log_digests": {str(p): position.log_digests.get(p, "") for p in position.log_lengths},
@@ -236,24 +245,27 @@ def check_finite(run: RunDir, numbers: Any) -> None:
         ) from None
 
 
-def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool) -> int:
+def write_changes(
+    run: RunDir, position: Position, weights: Weights, anew: bool, sparse_rows: SparseRows | None = None
+) -> int:
     """Append the weights that changed to their log, or begin one with all of them; move `position`.
 
     A new log when most changed costs at most twice as much, and does not depend on the one before.
     """
-    if len(weights.marks) < len(weights.now):
+    if len(weights.dirty) < len(weights.current):
         weights, anew = with_marks(weights), True
-    changed, known = size_of_changes(weights)
+    changed, known = size_of_changes(weights, sparse_rows)
     anew |= position.changes_number == 0 or position.changes_length > 2 * known
     if anew or 2 * changed > known:
         position.changes_number += 1
         position.changes_length, position.changes_digest = 0, ""
-        mark_known(weights.marks)
-        weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
+        mark_known(weights.dirty)
+        if sparse_rows is not None:
+            sparse_rows.dirty[:] = sparse_rows.extents[:, 1] > 0
     log = ChangeLog(run.changes(position.changes_number), position.changes_length, position.changes_digest)
     before = log.length
     position.changes_length = 2**62  # if this fails, the marks are gone: whoever goes on begins a new log
-    log.append(weights)
+    log.append(weights, sparse_rows)
     position.changes_length, position.changes_digest = log.length, log.digest
     return log.length - before
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import PlanError
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import Weights, padded_classes
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.model import check_room
 from streamsvm.run.dual_log import LARGEST_FILE, map_array
 
@@ -56,20 +56,22 @@ class GrowingWeights:
         for path in paths:
             durable.remove(path)
             path.touch()
-        self._map((shape[0], shape[1] or LINE // dtype.itemsize))
+        self._map((shape[0], shape[1] or VECTOR_BYTES // dtype.itemsize))
 
     @property
     def used(self) -> Weights:
         """The rows in use: what a commit holds, and a model."""
         n, weights = self.n_features, self.weights
-        return weights._replace(now=weights.now[:n], lag=weights.lag[:n], marks=weights.marks[:n])
+        return weights._replace(
+            current=weights.current[:n], average_delta=weights.average_delta[:n], dirty=weights.dirty[:n]
+        )
 
     def grow(self, n_features: int, n_classes: int) -> None:
         """Make room for so many features and classes.
 
         Raises `PlanError` if no file can hold them, or the disk their model.
         """
-        rows, columns = self.weights.now.shape
+        rows, columns = self.weights.current.shape
         n_features = max(self.n_features, n_features)
         needed = padded_classes(n_classes, self._dtype)
         self._check(n_features, max(columns, needed), n_classes)
@@ -77,8 +79,8 @@ class GrowingWeights:
             most = LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
             wider = padded_classes(max(needed, min(2 * columns, most)), self._dtype)
             self.n_features = n_features
-            self._lay_out(wider if columns > LINE // self._dtype.itemsize else needed)
-            rows, columns = self.weights.now.shape
+            self._lay_out(wider if columns > VECTOR_BYTES // self._dtype.itemsize else needed)
+            rows, columns = self.weights.current.shape
         if n_features > rows:
             most = LARGEST_FILE // (columns * self._dtype.itemsize)
             self._map((max(n_features, min(2 * rows, most)), columns))
@@ -112,7 +114,8 @@ class GrowingWeights:
                 new[at + moved, : old.shape[1]] = piece[moved]
         before = self.weights
         self._map(shape)
-        groups = (1 << -(-before.now.shape[1] >> self.weights.shift)) - 1  # that can be other than zero
-        changed = np.flatnonzero(self.weights.marks.any(axis=1))
-        self.weights.marks[changed] = groups, 0
+        # Groups that can be other than zero.
+        groups = (1 << -(-before.current.shape[1] >> self.weights.group_bits)) - 1
+        changed = np.flatnonzero(self.weights.dirty.any(axis=1))
+        self.weights.dirty[changed] = groups, 0
         self.laid_out = True

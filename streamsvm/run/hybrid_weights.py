@@ -4,7 +4,7 @@ A feature that c rows have gets at most c * (duals of a row + 1) weights that ar
 17,000 if c is 200. As a row of a matrix these would lie on nearly every page of it, each page would be
 read, changed and written again all the time, and each visit would score thousands of zeros. So the
 weights of frequent features stay a matrix, and those of the others are lists of (class, weight) that
-grow (see `streamsvm.kernels.steps.Rare`). docs/engine.md has the measurements.
+grow (see `streamsvm.kernels.sparse_rows.SparseRows`). docs/engine.md has the measurements.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.data.blocks import Blocks, ReadAhead
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import Rare, Weights, kernel, padded_classes
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.weights import padded_classes
 
 # Classes from which on rare features get lists. Below, a row of the matrix is less than a page.
 MANY_CLASSES = 1000
@@ -39,14 +41,15 @@ class SplitRows(NamedTuple):
 
     features: RareFeatures
     rows: Rows  # what meets the matrix
-    indptr: np.ndarray  # the rest, as in `streamsvm.kernels.steps.Rare`
+    indptr: np.ndarray  # the rest, as in `streamsvm.kernels.sparse_rows.SparseRows`
     indices: np.ndarray
     data: np.ndarray
     longest: int  # rare features of a row
 
-    def enter(self, weights: Weights) -> tuple[Rows, Weights]:
-        """The rows, and weights that hold their other part and have room to train any row of them."""
-        return self.rows, self.features.with_rows(weights, self)
+    def enter(self) -> tuple[Rows, SparseRows]:
+        """The dense part, and the sparse rows with the other part and room to train any row of it."""
+        self.features.take_rows(self)
+        return self.rows, self.features.sparse_rows
 
 
 class RareFeatures:
@@ -86,7 +89,7 @@ class RareFeatures:
         path.unlink(missing_ok=True)
         self._longest = 0  # rare features of a row of the block
         n_rare = len(rare) - self.n_frequent
-        self._rare = Rare(
+        self.sparse_rows = SparseRows(
             np.zeros(1, np.int64),
             np.zeros(0, np.int64),
             np.zeros(0, dtype),
@@ -94,7 +97,7 @@ class RareFeatures:
             np.zeros((n_rare, 3), np.int64),
             np.zeros(n_rare, np.uint8),
             np.zeros(1, np.int64),
-            np.zeros(padded_classes(n_classes, dtype) * dtype.itemsize // LINE, np.int64),
+            np.zeros(padded_classes(n_classes, dtype) * dtype.itemsize // VECTOR_BYTES, np.int64),
         )
 
     @staticmethod
@@ -116,35 +119,33 @@ class RareFeatures:
             np.empty(len(rows.indptr), np.int64),
             rows.labels,
             rows.norm2,
+            rows.cost,
         )
         indptr, indices = np.empty(len(rows.indptr), np.int64), np.empty(n_rare, np.int64)
         data = np.empty(n_rare, rows.data.dtype)
         longest = split_rows(rows, self._place, part, indptr, indices, data)
         return SplitRows(self, part, indptr, indices, data, longest)
 
-    def with_rows(self, weights: Weights, rows: SplitRows) -> Weights:
-        """The weights, with the rare part of a block, and lists that can take any row of it."""
+    def take_rows(self, rows: SplitRows) -> None:
+        """Hold the sparse part of a block, and make room to train any row of it."""
         self._longest = rows.longest
-        self._rare = self._rare._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
-        return self.with_room(weights)
+        self.sparse_rows = self.sparse_rows._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
+        self.make_room()
 
-    def without_rows(self, weights: Weights) -> Weights:
-        """The weights, holding no block in memory."""
-        none = Rare.none(self._rare.data.dtype)
-        self._rare = self._rare._replace(indptr=none.indptr, indices=none.indices, data=none.data)
-        return self.with_entries(weights, 0)
+    def drop_rows(self) -> None:
+        """Hold no block in memory."""
+        dtype = self.sparse_rows.data.dtype
+        self.sparse_rows = self.sparse_rows._replace(
+            indptr=np.zeros(1, np.int64), indices=np.zeros(0, np.int64), data=np.zeros(0, dtype)
+        )
 
-    def with_room(self, weights: Weights) -> Weights:
-        """The weights, with lists that can take any row of the block."""
-        return self.with_entries(weights, 2 * self._longest * self.n_classes)
-
-    def with_entries(self, weights: Weights, n_entries: int) -> Weights:
-        """The weights, with lists that can take so many entries more."""
-        needed = int(self._rare.used[0]) + n_entries
+    def make_room(self, n_entries: int | None = None) -> None:
+        """Make room for so many entries more: by default for a visit of any row of the block."""
+        n_entries = 2 * self._longest * self.n_classes if n_entries is None else n_entries
+        needed = int(self.sparse_rows.used[0]) + n_entries
         if needed > len(self._entries):
             self._grow(max(needed, 2 * len(self._entries)))
-        self._rare = self._rare._replace(entries=self._entries)
-        return weights._replace(rare=self._rare)
+        self.sparse_rows = self.sparse_rows._replace(entries=self._entries)
 
     def _grow(self, n_entries: int) -> None:
         dtype = self._entries.dtype
@@ -161,7 +162,7 @@ class RareFeatures:
         `array` is what is kept of it, and `column` that of the entries: 1 for the weights, 2 for the lag.
         """
         spread = np.zeros((end - begin, array.shape[1]), array.dtype)
-        spread_rows(array, self._rare, self._place[begin:end], column, spread)
+        spread_rows(array, self.sparse_rows, self._place[begin:end], column, spread)
         return spread
 
 
@@ -266,7 +267,7 @@ def split_rows(rows, place, part, indptr, indices, data):
 
 
 @kernel
-def spread_rows(array, rare, place, column, spread):
+def spread_rows(array, sparse_rows, place, column, spread):
     """Write the rows at `place` into `spread`, which is zero."""
     for r in range(len(place)):
         at = place[r]
@@ -274,6 +275,6 @@ def spread_rows(array, rare, place, column, spread):
             for c in range(array.shape[1]):
                 spread[r, c] = array[at, c]
         else:
-            begin, size = rare.lists[-1 - at, 0], rare.lists[-1 - at, 1]
+            begin, size = sparse_rows.extents[-1 - at, 0], sparse_rows.extents[-1 - at, 1]
             for e in range(begin, begin + size):
-                spread[r, np.int64(rare.entries[e, 0])] = rare.entries[e, column]
+                spread[r, np.int64(sparse_rows.entries[e, 0])] = sparse_rows.entries[e, column]

@@ -20,7 +20,7 @@ from streamsvm.data.memory_plan import (
     make_plan,
 )
 from streamsvm.errors import PlanError, StoreError
-from streamsvm.kernels.steps import padded_classes
+from streamsvm.kernels.weights import padded_classes
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.dual_log import LARGEST_FILE
 from streamsvm.run.hybrid_weights import MANY_CLASSES, RareFeatures

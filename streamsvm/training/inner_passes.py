@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import DualBuffer, drop_zeros
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.random import permutation
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import Pool, Scratch, Weights, drop_zeros
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.weights import Weights
+from streamsvm.losses.base import Loss
 from streamsvm.settings import Settings
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights
@@ -28,49 +31,66 @@ class InnerPasses:
     classes is cheap, one that needs no reading cheaper still, and it goes on to converge.
     """
 
-    def __init__(self, loss: ModuleType, settings: Settings, pool: Pool, scratch: Scratch) -> None:
+    def __init__(
+        self, loss: Loss, problem: Problem, settings: Settings, pool: DualBuffer, scratch: Scratch
+    ) -> None:
         self._loss = loss
+        self._problem = problem
         self._settings = settings
         self._pool = pool
         self._scratch = scratch
 
-    def __call__(self, rows: Rows, weights: Weights, place: tuple[int, int], tally: np.ndarray) -> None:
+    def __call__(
+        self,
+        rows: Rows,
+        weights: Weights,
+        sparse_rows: SparseRows | None,
+        place: tuple[int, int],
+        tally: np.ndarray,
+    ) -> None:
         """Make the passes over what the pool holds, and drop the duals that became zero.
 
         `place`, the pass and the block, determines the order of the rows.
         """
         settings, pool = self._settings, self._pool
-        if settings.inner_passes == 0:
+        if settings.inner_passes == 0 or self._loss.revisit is None:
             return
         counts = pool.counts[: pool.used[1]]
         starts = np.cumsum(counts, dtype=np.int64) - counts
         active = np.flatnonzero(counts)
         asked = settings.inner_passes
-        n_passes = asked if isinstance(asked, int) else self._number(rows, weights.now)
+        n_passes = asked if isinstance(asked, int) else self._number(rows, weights.current)
         for inner in range(1, n_passes + 1):
             order = active[permutation(len(active), settings.seed, *place, inner)]
-            self._revisit(rows, order, starts, weights, tally)
+            self._revisit(rows, order, starts, weights, sparse_rows, tally)
         drop_zeros(pool)
 
-    def compile(self, rows: Rows, weights: Weights, tally: np.ndarray) -> None:
+    def compile(
+        self, rows: Rows, weights: Weights, sparse_rows: SparseRows | None, tally: np.ndarray
+    ) -> None:
         """Compile or load the kernels, on no rows."""
-        if self._settings.inner_passes != 0:
+        if self._settings.inner_passes != 0 and self._loss.revisit is not None:
             nothing = np.zeros(0, np.int64)
-            self._revisit(rows, nothing, nothing, weights, tally)
+            self._revisit(rows, nothing, nothing, weights, sparse_rows, tally)
             drop_zeros(self._pool)
 
     def _revisit(
-        self, rows: Rows, order: np.ndarray, starts: np.ndarray, weights: Weights, tally: np.ndarray
+        self,
+        rows: Rows,
+        order: np.ndarray,
+        starts: np.ndarray,
+        weights: Weights,
+        sparse_rows: SparseRows | None,
+        tally: np.ndarray,
     ) -> None:
-        settings = self._settings
         self._loss.revisit(
-            rows, order, starts, weights, settings.C, settings.margin, self._pool, self._scratch, tally
+            rows, order, starts, self._problem, weights, self._pool, self._scratch, tally, sparse_rows
         )
 
     def _number(self, rows: Rows, weights: np.ndarray) -> int:
         """As many passes as cost a fixed share of the visit that filled the pool: a count, not a time."""
         pool = self._pool
-        n_lines = weights.shape[1] * weights.itemsize // LINE
+        n_lines = weights.shape[1] * weights.itemsize // VECTOR_BYTES
         counts = pool.counts[: pool.used[1]]
         nnz = np.diff(rows.indptr)[pool.rows[: pool.used[1]]]
         lines = np.minimum(counts + 1, n_lines)  # at most

@@ -3,49 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.data.blocks import Blocks, ReadAhead
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.steps import CORRECT, LOSS_SUM, N_TALLIES, VISITED, Scratch, Weights
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, VISITED
+from streamsvm.kernels.weights import Weights
+from streamsvm.losses.base import Loss
 from streamsvm.run.hybrid_weights import SplitRows
 
 
 class Scoring(NamedTuple):
     """What one pass over the data with fixed weights tells."""
 
-    loss_sum: float  # Σ of the rows' losses, without C
+    loss_sum: float  # Σ of the rows' losses, each times its cost
     accuracy: float  # fraction of rows classified correctly
 
 
 def score_blocks(
     blocks: Blocks,
     weights: Weights,
-    lagging: float | None,
-    loss: ModuleType,
-    margin: float,
-    n_classes: int,
+    average_scale: float | None,
+    loss: Loss,
+    problem: Problem,
+    C: float,
     step: Callable[[int], None],
     split: Callable[[Rows], SplitRows] | None = None,
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
-    One result for the last iterate and, unless `lagging` is None, one for the weights
-    ``now - lagging * lag``, from the same scores.
+    One result for the current weights and, unless `average_scale` is None, one for their average
+    ``current - average_scale * average_delta``, from the same scores. Each row has the cost `C`.
 
     Rows of norm zero have no part in the loss, as in training: no weights could change theirs.
     Calls ``step(block)`` after each block. With `split`, rows are divided as they are read.
     """
-    read = blocks.read if split is None else lambda block: split(blocks.read(block))
-    scratch = Scratch.create(weights.now.shape[1], weights.now.dtype)
-    tallies = np.zeros((1 if lagging is None else 2, N_TALLIES))
+    read: Callable[[int], Any] = blocks.read if split is None else lambda block: split(blocks.read(block))
+    scratch = Scratch.create(weights.current.shape[1], weights.current.dtype)
+    tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     for block, rows in enumerate(ReadAhead()(read, range(len(blocks)))):
+        sparse_rows = None
         if isinstance(rows, SplitRows):
-            rows, weights = rows.enter(weights)
-        loss.loss_rows(rows, weights, lagging or 0.0, n_classes, margin, scratch, tallies)
+            rows, sparse_rows = rows.enter()
+        loss.loss_rows(
+            rows.with_cost(C), problem, weights, average_scale or 0.0, scratch, tallies, sparse_rows
+        )
         step(block)
     return [Scoring(float(t[LOSS_SUM]), float(t[CORRECT] / max(t[VISITED], 1.0))) for t in tallies]
 
@@ -66,9 +72,9 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
     ]
 
 
-def gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> dict[str, float]:
-    """Dual, primal, gap and relative gap from Σβ, the summed loss and ‖w‖²."""
-    primal = 0.5 * norm2 + C * loss_sum
+def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, float]:
+    """Dual, primal, gap and relative gap from the dual terms, the losses times their costs, and ‖W‖²."""
+    primal = 0.5 * norm2 + loss_sum
     dual = dual_sum - 0.5 * norm2
     gap = primal - dual
     return {

@@ -23,18 +23,12 @@ from streamsvm.data.label_order import STREAM_WARNING, LabelGroups
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError, StreamsvmError
-from streamsvm.kernels.steps import (
-    AVERAGE_POWER,
-    CLOCK,
-    CORRECT,
-    EMPTY,
-    N_TALLIES,
-    VISITED,
-    OldDuals,
-    Scratch,
-    is_compiled,
-    padded_classes,
-)
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.jit import is_compiled
+from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, VISITED
+from streamsvm.kernels.weights import AVERAGE_POWER, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
 from streamsvm.run.checkpoint import Position, RunDir, check_finite, commit, recover
@@ -291,7 +285,7 @@ class _Learning:
         self.progress = progress or (lambda stage, done, total: None)
         self.stop = stop or (lambda: False)
         self.loss = get_loss(settings.loss)
-        self.solver = self.loss.SOLVERS.index(settings.solver)
+        self.solver = self.loss.solvers.index(settings.solver)
         self.dtype = np.dtype(settings.dtype)
         self.scratch = Scratch.create(0, self.dtype)
         self.no_pool = make_pool(0, 0, self.dtype, _NO_IDS)
@@ -467,7 +461,7 @@ class _Learning:
                 at = int(np.argmax(rows.indices == largest))
                 row = self.visited + int(np.searchsorted(rows.indptr, at, "right"))
                 raise PlanError(f"row {row:,} has the feature {largest:,}: {error}") from None
-        rows = self._narrowed(rows)
+        rows = self._narrowed(rows).with_cost(0.0)
         firsts = []
         if new:
             codes, at_first = np.unique(rows.labels, return_index=True)
@@ -513,10 +507,10 @@ class _Learning:
         return rows._replace(indices=rows.indices.astype(dtype, copy=False))
 
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> None:
-        settings = self.settings
+        rows.cost[begin:end] = self.C
         self.loss.visit(
-            rows, order, begin, end, self.weights.weights, len(self.classes), self.C,
-            settings.margin, self.solver, old, self.no_pool, self.scratch, self.tally,
+            rows, order, begin, end, Problem(len(self.classes), self.settings.margin, self.solver),
+            self.weights.weights, Duals(old, self.no_pool), self.scratch, self.tally, None,
         )  # fmt: skip
 
     def _end_early(self, position: Position | None) -> OnlineResult:
@@ -546,7 +540,7 @@ class _Learning:
         position.stream = {
             "place": self.place,
             "classes": self.classes,
-            "shape": list(used.now.shape),
+            "shape": list(used.current.shape),
             "marked": self.marked,
             "norms": self.norms,
             "label_groups": self.groups.state.tolist(),
@@ -584,9 +578,9 @@ class _Learning:
             order = self.stream.in_order(self.classes)
         used = self.weights.used
         save_model(
-            self.run.model, used.now, self._model_record(order),
-            lag=used.lag, lagging=(HORIZON / clock) ** AVERAGE_POWER, columns=order,
-            marks=used.marks,
+            self.run.model, used.current, self._model_record(order),
+            lag=used.average_delta, lagging=(HORIZON / clock) ** AVERAGE_POWER, columns=order,
+            marks=used.dirty,
         )  # fmt: skip
         self.run.remove_weights()
 

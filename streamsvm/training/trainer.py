@@ -19,25 +19,23 @@ from streamsvm.data.blocks import Blocks, ReadAhead, blocks_to_score, open_like
 from streamsvm.data.memory_plan import Plan, cut_blocks, dual_id_dtype, private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, RunError, StoreError
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.random import permutation
-from streamsvm.kernels.steps import (
-    AVERAGE_POWER,
+from streamsvm.kernels.sparse_rows import SparseRows, restart_sparse_average
+from streamsvm.kernels.tally import (
     CLOCK,
     CORRECT,
-    DUAL_LAG,
+    DUAL_DELTA,
     DUAL_SUM,
     EMPTY,
     LOSS_SUM,
     N_TALLIES,
     VISITED,
-    OldDuals,
-    Scratch,
-    Weights,
-    clear_lag_of_lists,
-    is_compiled,
-    padded_classes,
-    sum_of_squares,
 )
+from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import check_room, save_model
 from streamsvm.run.checkpoint import Position, RunDir, check_finite, commit, prune, recover
@@ -452,7 +450,8 @@ class _Training:
         self.progress = progress or (lambda stage, done, total: None)
         self.stop = stop or (lambda: False)
         self.loss = get_loss(self.settings.loss)
-        self.solver = self.loss.SOLVERS.index(self.settings.solver)
+        solver = self.loss.solvers.index(self.settings.solver)
+        self.problem = Problem(store.n_classes, self.settings.margin, solver)
         self.dtype = np.dtype(self.settings.dtype)
         self.ids_dtype = dual_id_dtype(store.n_classes)
         self.blocks = Blocks(store, starts, self.dtype)
@@ -474,7 +473,7 @@ class _Training:
         largest = int(np.diff(self.blocks.starts).max())
         self.pool = make_pool(self.plan.pool_entries, largest, self.dtype, self.ids_dtype)
         self.scratch = Scratch.create(self.shape[1], self.dtype)
-        self.inner = InnerPasses(self.loss, self.settings, self.pool, self.scratch)
+        self.inner = InnerPasses(self.loss, self.problem, self.settings, self.pool, self.scratch)
         self.bytes_before = store.bytes_read
         self.checkpoints = 0
         self.checkpoint_seconds = 0.0
@@ -514,12 +513,12 @@ class _Training:
             raise Interrupted(f"stopped before pass 1; `streamsvm resume {self.run.path}` begins it")
 
     def _save_model(self) -> None:
-        now: Any = self.weights.now
-        lag: Any = self.weights.lag if self._is_average() else None
+        now: Any = self.weights.current
+        lag: Any = self.weights.average_delta if self._is_average() else None
         if self.rare is not None:
             now = Spread(self.rare, now, 1, self.store.n_features)
             lag = None if lag is None else Spread(self.rare, lag, 2, self.store.n_features)
-        marks = self.weights.marks if self.rare is None and len(self.weights.marks) else None
+        marks = self.weights.dirty if self.rare is None and len(self.weights.dirty) else None
         save_model(
             self.run.model, now, self._model_record(), lag=lag, lagging=self._lagging(), marks=marks,
             names=self.store.feature_names(),
@@ -535,13 +534,14 @@ class _Training:
         marks_file = None if in_memory else self.run.marks
         marks = map_array(marks_file, (0 if small else self.shape[0], 2), np.dtype(np.uint64))
         weights = Weights.create(now, lag, float(self.store.n_rows), marks)
-        if self.rare is not None:
-            weights = self.rare.with_room(weights)
         position = self.position
         if position.changes_number:
             log = self.run.changes(position.changes_number)
-            weights = restore(log, position.changes_length, weights, self.rare)
+            restore(log, position.changes_length, weights, self.rare)
         return weights
+
+    def _sparse_rows(self) -> SparseRows | None:
+        return None if self.rare is None else self.rare.sparse_rows
 
     def _map_lag(self) -> np.ndarray:
         """What the average lags behind, which is nothing yet."""
@@ -549,7 +549,7 @@ class _Training:
 
     def _lagging(self) -> float:
         """The multiple of ``lag`` by which the average is behind, at this point of the run."""
-        return (self.weights.horizon / max(self.position.tally[CLOCK], 1.0)) ** AVERAGE_POWER
+        return (self.weights.time_unit / max(self.position.tally[CLOCK], 1.0)) ** AVERAGE_POWER
 
     def _wants_average(self, this_pass: int) -> bool:
         """Whether the average of a pass is wanted, as the model or to be measured.
@@ -579,11 +579,11 @@ class _Training:
     def _begin_average(self, this_pass: int, tally: np.ndarray) -> None:
         """Let the average begin here: it lags behind by nothing, after no visit."""
         self.position.average_pass = this_pass
-        tally[CLOCK] = tally[DUAL_LAG] = 0.0
-        self.weights = self.weights._replace(lag=self._map_lag())
-        mark_known(self.weights.marks)  # for the log holds the lag of an earlier pass
+        tally[CLOCK] = tally[DUAL_DELTA] = 0.0
+        self.weights = self.weights._replace(average_delta=self._map_lag())
+        mark_known(self.weights.dirty)  # for the log holds the lag of an earlier pass
         if self.rare is not None:
-            clear_lag_of_lists(self.weights.rare)
+            restart_sparse_average(self.rare.sparse_rows)
 
     def _check(self, position: Position) -> None:
         """Raise `RunError` unless a position is one of this run, with the duals that it needs."""
@@ -615,12 +615,13 @@ class _Training:
             self.report({"event": "compile"})
         rows = self.blocks.empty()
         if self.rare is not None:
-            rows, self.weights = self.rare.split(rows).enter(self.weights)
+            rows, _ = self.rare.split(rows).enter()
         old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
         order = np.zeros(0, np.int64)
         self._visit(rows, order, 0, 0, old.segment(0, 0), np.zeros(N_TALLIES), self.weights)
-        self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros((1, N_TALLIES)))
-        self.inner.compile(rows, self.weights, np.zeros(N_TALLIES))
+        tallies = np.zeros((1, N_TALLIES))
+        self.loss.loss_rows(rows, self.problem, self.weights, 0.0, self.scratch, tallies, self._sparse_rows())
+        self.inner.compile(rows, self.weights, self._sparse_rows(), np.zeros(N_TALLIES))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})
 
     def _visit(
@@ -633,10 +634,9 @@ class _Training:
         tally: np.ndarray,
         weights: Weights,
     ) -> int:
-        settings = self.settings
         return self.loss.visit(
-            rows, order, begin, end, weights, self.store.n_classes, settings.C,
-            settings.margin, self.solver, old, self.pool, self.scratch, tally,
+            rows, order, begin, end, self.problem, weights, Duals(old, self.pool), self.scratch, tally,
+            self._sparse_rows(),
         )  # fmt: skip
 
     def _train_pass(self) -> None:
@@ -678,10 +678,10 @@ class _Training:
         """The weights as a visit shall move them: with their average, or alone."""
         if averaged:
             return self.weights
-        return self.weights._replace(lag=self.weights.lag[:0], horizon=np.inf)
+        return self.weights._replace(average_delta=self.weights.average_delta[:0], time_unit=np.inf)
 
     def _read(self, block: int) -> Rows | SplitRows:
-        rows = self.blocks.read_to_train(block)
+        rows = self.blocks.read_to_train(block).with_cost(self.settings.C)
         return rows if self.rare is None else self.rare.split(rows)
 
     def _train_block(
@@ -694,7 +694,7 @@ class _Training:
         tally: np.ndarray,
     ) -> None:
         if isinstance(rows, SplitRows):
-            rows, self.weights = rows.enter(self.weights)
+            rows, _ = rows.enter()
         order = permutation(rows.n_rows, self.settings.seed, this_pass, block, 0)
         duals = old.segment(block, rows.n_rows)
         half = self.store.n_rows // 2
@@ -713,9 +713,9 @@ class _Training:
             full = reached < end
             if self.rare is not None:
                 full &= self.pool.used[0] + self.store.n_classes > len(self.pool.ids)
-                self.weights = self.rare.with_room(self.weights)  # for want of which the visit may have ended
+                self.rare.make_room()  # the visit may have stopped for lack of room
             if full or reached == rows.n_rows:
-                self.inner(rows, self._moved(averaged), (this_pass, block), tally)
+                self.inner(rows, self._moved(averaged), self._sparse_rows(), (this_pass, block), tally)
                 if new is not None:
                     new.append(block, self.pool)
                 self.pool.used[:] = 0
@@ -726,31 +726,31 @@ class _Training:
     def _end_pass(self) -> None:
         """Measure, report and commit a pass whose blocks are all trained."""
         if self.rare is not None:
-            self.weights = self.rare.without_rows(self.weights)
+            self.rare.drop_rows()
         position, settings = self.position, self.settings
         this_pass = position.passes_done + 1
         tally = np.array(position.tally)
-        norm2 = float(sum_of_squares(self.weights, 0.0))
+        norm2 = float(self.loss.norm2(self.weights, 0.0, self._sparse_rows()))
         last = this_pass == settings.passes
         record: dict[str, Any] = {"event": "pass", "pass": this_pass}
         if this_pass == 1:
             record |= self._progressive(tally)
         record["rows"] = self.store.n_rows
         record["dual"] = float(tally[DUAL_SUM]) - 0.5 * norm2
-        record["primal_estimate"] = 0.5 * norm2 + settings.C * float(tally[LOSS_SUM])
-        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]), norm2, settings.C)
+        record["primal_estimate"] = 0.5 * norm2 + float(tally[LOSS_SUM])
+        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]), norm2)
         record["relative_gap_estimate"] = estimate["relative_gap"]
         if settings.gap == "pass" or (settings.gap == "end" and last):
             scoring, *average = self._score(self.blocks, f"gap {this_pass}")
-            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2, settings.C)
+            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2)
             record["accuracy"] = scoring.accuracy
             first = position.history[0].get("gap") if position.history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
             if average:
                 lagging = self._lagging()
-                dual_sum = float(tally[DUAL_SUM] - lagging * tally[DUAL_LAG])
-                norm2 = float(sum_of_squares(self.weights, lagging))
-                of_average = gap_record(dual_sum, average[0].loss_sum, norm2, settings.C)
+                dual_sum = float(tally[DUAL_SUM] - lagging * tally[DUAL_DELTA])
+                norm2 = float(self.loss.norm2(self.weights, lagging, self._sparse_rows()))
+                of_average = gap_record(dual_sum, average[0].loss_sum, norm2)
                 of_average["accuracy"] = average[0].accuracy
                 record |= {f"average_{name}": value for name, value in of_average.items()}
         if settings.valid is not None:
@@ -793,9 +793,7 @@ class _Training:
         averaged = self.position.average_pass == self.position.passes_done + 1
         lagging = self._lagging() if averaged else None
         split = None if self.rare is None else self.rare.split
-        return score_blocks(
-            blocks, self.weights, lagging, self.loss, settings.margin, self.store.n_classes, step, split
-        )
+        return score_blocks(blocks, self.weights, lagging, self.loss, self.problem, settings.C, step, split)
 
     def _score_valid(self, valid: str | os.PathLike, this_pass: int) -> list[Scoring]:
         with open_like(valid, self.settings.label) as store:
@@ -819,6 +817,7 @@ class _Training:
             self.dtype,
             self.ids_dtype,
             self.store.n_classes,
+            max_duals=self.loss.max_duals(self.store.n_classes),
             length=self.position.log_lengths.get(pass_number, 0),
             digest=self.position.log_digests.get(pass_number, ""),
             write=write,
@@ -832,7 +831,7 @@ class _Training:
             durable.sync_tree(self.run.duals(pass_number))
         if self.run.metrics.exists():
             durable.sync_tree(self.run.metrics)
-        self.checkpoint_bytes += commit(self.run, self.position, self.weights)
+        self.checkpoint_bytes += commit(self.run, self.position, self.weights, self._sparse_rows())
         self.checkpoints += 1
         self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
         self.every.restart()

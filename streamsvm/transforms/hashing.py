@@ -30,10 +30,10 @@ def hash_rows(rows: Rows, bits: int, seed: int) -> Rows:
     Returns
     -------
     Rows
-        New arrays, but for the labels. A value may be zero where features cancelled.
+        New arrays, but for labels and costs. A value may be zero where features cancelled.
     """
     data, indices, indptr, norm2 = _hash(rows.data, rows.indices, rows.indptr, bits, seed)
-    return Rows(data, indices.astype(index_dtype(2**bits)), indptr, rows.labels, norm2)
+    return Rows(data, indices.astype(index_dtype(2**bits)), indptr, rows.labels, norm2, rows.cost)
 
 
 @allocating
