@@ -304,8 +304,8 @@ class Model:
         scores : ndarray, shape (n, n_classes)
             In the model's dtype; the array is used again for the next piece.
         """
+        from streamsvm.kernels.score import score_rows
         from streamsvm.kernels.sparse_coef import score_sparse_rows
-        from streamsvm.kernels.steps import score_rows
 
         rows = rows._replace(data=rows.data.astype(self.dtype, copy=False))
         n_classes = len(self.classes_)

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import OldDuals, Pool, repeats_class
+from streamsvm.kernels.duals import DualBuffer, OldDuals, repeats_class
 
 
 def map_array(
@@ -89,6 +89,8 @@ class DualLog:
     values_dtype, ids_dtype : dtype
         Types of the duals and of their class ids.
     n_classes : int
+    max_duals : int, optional
+        The most duals of a row: by default one for each class but its own.
     length : int
         Committed bytes: whatever follows them is cut off. 0 begins a new log.
     digest : str
@@ -104,6 +106,7 @@ class DualLog:
         ids_dtype: np.dtype,
         n_classes: int,
         *,
+        max_duals: int | None = None,
         length: int = 0,
         digest: str = "",
         write: bool,
@@ -114,6 +117,7 @@ class DualLog:
         self._values_dtype = values_dtype
         self._ids_dtype = ids_dtype
         self._n_classes = n_classes
+        self._max_duals = n_classes - 1 if max_duals is None else max_duals
         self._parts: dict[int, list[_Part]] = {}
         self._file = None
         if write:
@@ -127,7 +131,7 @@ class DualLog:
                 self._parts.setdefault(part.block, []).append(part)
         self._bytes.flags.writeable = False  # one type for compiled code, with a log and without
 
-    def append(self, block: int, pool: Pool) -> None:
+    def append(self, block: int, pool: DualBuffer) -> None:
         """Append what a kernel left in `pool` as a part of the block's segment, and empty the pool."""
         n_entries, n_rows = int(pool.used[0]), int(pool.used[1])
         arrays = pool.rows[:n_rows], pool.counts[:n_rows], pool.ids[:n_entries], pool.values[:n_entries]
@@ -167,7 +171,7 @@ class DualLog:
             # trusts the numbers.
             if (
                 (part.n_rows and not 0 <= rows.min() <= rows.max() < n_rows)
-                or (part.n_rows and not 0 <= part_counts.min() <= part_counts.max() < self._n_classes)
+                or (part.n_rows and not 0 <= part_counts.min() <= part_counts.max() <= self._max_duals)
                 or part_counts.sum(dtype=np.int64) != part.n_entries
                 or (part.n_entries and part_ids.max() >= self._n_classes)
             ):
@@ -246,9 +250,9 @@ def _payload(part: _Part, values_dtype: np.dtype, ids_dtype: np.dtype) -> int:
     )
 
 
-def make_pool(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> Pool:
+def make_pool(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> DualBuffer:
     """Room for `entries` new duals of up to `n_rows` rows."""
-    return Pool(
+    return DualBuffer(
         np.empty(entries, ids_dtype),
         np.empty(entries, values_dtype),
         np.empty(n_rows, np.int32),

@@ -24,8 +24,11 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import RunError
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import OldDuals, Rare, Weights, kernel, repeats_class
+from streamsvm.kernels.duals import OldDuals, repeats_class
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.weights import Weights
 from streamsvm.run.dual_log import chained
 from streamsvm.run.hybrid_weights import RareFeatures
 
@@ -69,12 +72,12 @@ class ChangeLog:
         values = capacity * (arrays + lists * (1 + arrays)) * itemsize
         return values + 16 * _most_features(capacity, itemsize) + lists * 5 * 8 * _PART_LISTS
 
-    def append(self, weights: Weights) -> None:
+    def append(self, weights: Weights, sparse_rows: SparseRows | None = None) -> None:
         """Write what is marked, durably, and clear the marks."""
-        arrays = [array for array in (weights.now, weights.lag) if len(array)]
-        columns = weights.now.shape[1]
-        capacity = _capacity(*weights.now.shape)
-        n_features = _most_features(capacity, weights.now.itemsize)
+        arrays = [array for array in (weights.current, weights.average_delta) if len(array)]
+        columns = weights.current.shape[1]
+        capacity = _capacity(*weights.current.shape)
+        n_features = _most_features(capacity, weights.current.itemsize)
         features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
         values = [np.empty(capacity, array.dtype) for array in arrays]
         with durable.open_file(self.path, "r+b" if self.length else "wb") as file:
@@ -83,23 +86,25 @@ class ChangeLog:
             feature = 0
             while True:
                 feature, n, size = take_marks(
-                    weights.marks, feature, columns, weights.shift, capacity, features, groups
+                    weights.dirty, feature, columns, weights.group_bits, capacity, features, groups
                 )
                 if n == 0:
                     break
                 pieces = [features[:n].data, groups[:n].data]
                 for array, packed in zip(arrays, values, strict=True):
-                    pack(array, features, groups, n, weights.shift, packed)
+                    pack(array, features, groups, n, weights.group_bits, packed)
                     pieces.append(packed[:size].data)
                 self._write(file, _MAGIC, n, size, pieces)
-            for lists in _rare_parts(weights.rare):
-                entries = gather_lists(weights.rare, lists)
-                sizes = np.ascontiguousarray(weights.rare.lists[lists, 1])
+            for lists in _rare_parts(sparse_rows) if sparse_rows is not None else ():
+                assert sparse_rows is not None
+                entries = gather_lists(sparse_rows, lists)
+                sizes = np.ascontiguousarray(sparse_rows.extents[lists, 1])
                 pieces = [lists.data, sizes.data, entries.reshape(-1).data]
                 self._write(file, _RARE_MAGIC, len(lists), len(entries), pieces)
             file.flush()
             os.fsync(file.fileno())
-        weights.rare.changed[:] = 0
+        if sparse_rows is not None:
+            sparse_rows.dirty[:] = 0
 
     def _write(self, file: BinaryIO, magic: bytes, n: int, size: int, pieces: list[memoryview]) -> None:
         crc = 0
@@ -121,14 +126,14 @@ def _capacity(n_features: int, columns: int) -> int:
 
 def _most_features(capacity: int, itemsize: int) -> int:
     """Features of a part, at most: a group is a line at least."""
-    return capacity * itemsize // LINE + 1
+    return capacity * itemsize // VECTOR_BYTES + 1
 
 
-def _rare_parts(rare: Rare) -> Iterator[np.ndarray]:
+def _rare_parts(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
     """The lists that changed, some at a time."""
-    for first in range(0, len(rare.changed), _PART_LISTS):
-        changed = first + np.flatnonzero(rare.changed[first : first + _PART_LISTS])
-        ends = np.cumsum(rare.lists[changed, 1])
+    for first in range(0, len(sparse_rows.dirty), _PART_LISTS):
+        changed = first + np.flatnonzero(sparse_rows.dirty[first : first + _PART_LISTS])
+        ends = np.cumsum(sparse_rows.extents[changed, 1])
         begin = 0
         while begin < len(changed):
             before = int(ends[begin - 1]) if begin else 0
@@ -139,44 +144,44 @@ def _rare_parts(rare: Rare) -> Iterator[np.ndarray]:
 
 def with_marks(weights: Weights) -> Weights:
     """Weights of which nothing is marked, with marks wherever they are not zero."""
-    marks = np.zeros((len(weights.now), 2), np.uint64)
-    mark_nonzero(weights.now, weights.shift, marks)
-    mark_nonzero(weights.lag, weights.shift, marks)
-    return weights._replace(marks=marks)
+    marks = np.zeros((len(weights.current), 2), np.uint64)
+    mark_nonzero(weights.current, weights.group_bits, marks)
+    mark_nonzero(weights.average_delta, weights.group_bits, marks)
+    return weights._replace(dirty=marks)
 
 
-def size_of_changes(weights: Weights) -> tuple[int, int]:
+def size_of_changes(weights: Weights, sparse_rows: SparseRows | None = None) -> tuple[int, int]:
     """Bytes of values and entries that changed since the last commit, and of all that ever did."""
-    columns, rare = weights.now.shape[1], weights.rare
-    value = weights.now.itemsize * (2 if len(weights.lag) else 1)
-    entry = rare.entries.itemsize * rare.entries.shape[1]
-    sizes = rare.lists[:, 1]
-    changed, known = (count_values(weights.marks[:, c], columns, weights.shift) for c in (0, 1))
-    return (
-        changed * value + int(sizes.sum(where=rare.changed.view(bool))) * entry,
-        known * value + int(sizes.sum()) * entry,
-    )
+    columns = weights.current.shape[1]
+    value = weights.current.itemsize * (2 if len(weights.average_delta) else 1)
+    changed, known = (count_values(weights.dirty[:, c], columns, weights.group_bits) * value for c in (0, 1))
+    if sparse_rows is None:
+        return changed, known
+    entry = sparse_rows.entries.itemsize * sparse_rows.entries.shape[1]
+    sizes = sparse_rows.extents[:, 1]
+    changed += int(sizes.sum(where=sparse_rows.dirty.view(bool))) * entry
+    return changed, known + int(sizes.sum()) * entry
 
 
-def restore(path: Path, length: int, weights: Weights, features: RareFeatures | None = None) -> Weights:
-    """Write what a log says into fresh weights, and mark it as known to the log; return them.
+def restore(path: Path, length: int, weights: Weights, features: RareFeatures | None = None) -> None:
+    """Write what a log says into fresh weights, and mark it as known to the log.
 
     `check_changes` has found it undamaged. Raises `RunError` if it is not one of this run.
     """
-    arrays = [array for array in (weights.now, weights.lag) if len(array)]
-    columns = weights.now.shape[1]
-    all_groups = (1 << -(-columns >> weights.shift)) - 1
+    arrays = [array for array in (weights.current, weights.average_delta) if len(array)]
+    columns = weights.current.shape[1]
+    all_groups = (1 << -(-columns >> weights.group_bits)) - 1
     width = 1 + len(arrays) if features is None else features.width  # of an entry
-    for part, payload in _parts(path, length, weights.now.dtype, width - 1):
+    for part, payload in _parts(path, length, weights.current.dtype, width - 1):
         n = part.n_features
         numbers = payload[: 8 * n].view(np.int64)
         if part.is_rare:
             sizes = payload[8 * n : 16 * n].view(np.int64)
-            entries = payload[16 * n :].view(weights.now.dtype).reshape(part.n_values, width)
+            entries = payload[16 * n :].view(weights.current.dtype).reshape(part.n_values, width)
             classes = entries[:, 0]
             sound = (
                 features is not None
-                and _are_places(numbers, len(weights.rare.lists))
+                and _are_places(numbers, len(features.sparse_rows.extents))
                 and 0 <= int(sizes.min()) <= int(sizes.max()) <= features.n_classes
                 and int(sizes.sum()) == part.n_values
                 and bool(((classes >= 0) & (classes < features.n_classes)).all())
@@ -184,27 +189,26 @@ def restore(path: Path, length: int, weights: Weights, features: RareFeatures | 
             )
             if sound:
                 assert features is not None
-                weights = features.with_entries(weights, part.n_values)
-                scatter_lists(weights.rare, numbers, sizes, entries)
+                features.make_room(part.n_values)
+                scatter_lists(features.sparse_rows, numbers, sizes, entries)
         else:
             groups = payload[8 * n : 16 * n].view(np.uint64)
             sound = (
-                _are_places(numbers, len(weights.now))
+                _are_places(numbers, len(weights.current))
                 and int(groups.max()) <= all_groups
-                and count_values(groups, columns, weights.shift) == part.n_values
+                and count_values(groups, columns, weights.group_bits) == part.n_values
             )
             if sound:
                 at = 16 * n
                 for array in arrays:
                     size = part.n_values * array.itemsize
                     packed = payload[at : at + size].view(array.dtype)
-                    unpack(array, numbers, groups, n, weights.shift, packed)
+                    unpack(array, numbers, groups, n, weights.group_bits, packed)
                     at += size
-                if len(weights.marks):
-                    weights.marks[numbers, 1] |= groups
+                if len(weights.dirty):
+                    weights.dirty[numbers, 1] |= groups
         if not sound:
             raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
-    return weights
 
 
 def _are_places(numbers: np.ndarray, length: int) -> bool:
@@ -355,33 +359,35 @@ def unpack(array, features, groups, n, shift, packed):
 
 
 @kernel
-def gather_into(rare, lists, entries):
+def gather_into(sparse_rows, lists, entries):
     """Copy the entries of `lists` to `entries`, one list after another."""
     at = 0
     for f in lists:
-        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
+        for e in range(sparse_rows.extents[f, 0], sparse_rows.extents[f, 0] + sparse_rows.extents[f, 1]):
             for column in range(entries.shape[1]):
-                entries[at, column] = rare.entries[e, column]
+                entries[at, column] = sparse_rows.entries[e, column]
             at += 1
 
 
-def gather_lists(rare: Rare, lists: np.ndarray) -> np.ndarray:
-    entries = np.empty((int(rare.lists[lists, 1].sum()), rare.entries.shape[1]), rare.entries.dtype)
-    gather_into(rare, lists, entries)
+def gather_lists(sparse_rows: SparseRows, lists: np.ndarray) -> np.ndarray:
+    entries = np.empty(
+        (int(sparse_rows.extents[lists, 1].sum()), sparse_rows.entries.shape[1]), sparse_rows.entries.dtype
+    )
+    gather_into(sparse_rows, lists, entries)
     return entries
 
 
 @kernel
-def scatter_lists(rare, lists, sizes, entries):
+def scatter_lists(sparse_rows, lists, sizes, entries):
     """Replace `lists` by new ones with the given entries."""
     at = 0
     for k in range(len(lists)):
         f, size = lists[k], sizes[k]
-        if size > rare.lists[f, 2]:
-            rare.lists[f, 0], rare.lists[f, 2] = rare.used[0], size
-            rare.used[0] += size
-        rare.lists[f, 1] = size
+        if size > sparse_rows.extents[f, 2]:
+            sparse_rows.extents[f, 0], sparse_rows.extents[f, 2] = sparse_rows.used[0], size
+            sparse_rows.used[0] += size
+        sparse_rows.extents[f, 1] = size
         for e in range(size):
             for column in range(entries.shape[1]):
-                rare.entries[rare.lists[f, 0] + e, column] = entries[at + e, column]
+                sparse_rows.entries[sparse_rows.extents[f, 0] + e, column] = entries[at + e, column]
         at += size

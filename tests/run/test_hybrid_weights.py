@@ -14,7 +14,7 @@ from helpers import in_files, make_problem, make_store, prefer
 from streamsvm import fit, load_model, resume
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.kernels.steps import Weights
+from streamsvm.kernels.weights import Weights
 from streamsvm.run import hybrid_weights
 from streamsvm.run.hybrid_weights import RareFeatures
 from streamsvm.run.weight_log import ChangeLog, restore
@@ -189,10 +189,8 @@ def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
     are_rare = frequency < np.median(frequency)
     features = RareFeatures(tmp_path / "rare", are_rare, K, rows.data.dtype, average=True)
     assert features.n_frequent == np.count_nonzero(~are_rare)
-    now = np.zeros((features.n_frequent, 8))
     split = features.split(rows)
-    part, weights = split.enter(Weights.create(now, now, 1.0))
-    held = weights.rare
+    part, held = split.enter()
     assert split.longest == np.diff(held.indptr).max()
     assert len(held.entries) >= 2 * split.longest * K
     numbers, frequent = np.flatnonzero(are_rare), np.flatnonzero(~are_rare)
@@ -216,14 +214,16 @@ def test_a_forged_list_is_refused(tmp_path: Path, classes: list[float], message:
         options: dict[str, Any] = {"n_classes": K, "dtype": np.dtype(np.float32), "average": False}
         features = RareFeatures(tmp_path / "rare", np.array([True, False]), **options)
         now = np.zeros((1, 48), np.float32)
-        return features, features.with_entries(Weights.create(now, now[:0], 1.0), 4)
+        features.make_room(4)
+        return features, Weights.create(now, now[:0], 1.0)
 
-    _, weights = fresh()
-    weights.rare.lists[0], weights.rare.used[0], weights.rare.changed[0] = (0, 2, 2), 2, 1
-    weights.rare.entries[:2] = [(c, 0.5) for c in classes]
+    features, weights = fresh()
+    sparse_rows = features.sparse_rows
+    sparse_rows.extents[0], sparse_rows.used[0], sparse_rows.dirty[0] = (0, 2, 2), 2, 1
+    sparse_rows.entries[:2] = [(c, 0.5) for c in classes]
     log = ChangeLog(tmp_path / "changes")
-    log.append(weights)
+    log.append(weights, sparse_rows)
     features, weights = fresh()
     with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
-        weights = restore(log.path, log.length, weights, features)
-        assert weights.rare.entries[:2, 0].tolist() == classes
+        restore(log.path, log.length, weights, features)
+        assert features.sparse_rows.entries[:2, 0].tolist() == classes

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import N_TALLIES, Weights, sum_of_squares
-from streamsvm.run.checkpoint import Position, commit, prune
-from streamsvm.run.directory import RunDir
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.kernels.weights import Weights, sum_of_squares
+from streamsvm.run.checkpoint import Position, RunDir, commit, prune
 from streamsvm.run.hybrid_weights import RareFeatures
 from streamsvm.run.weight_log import ChangeLog, check_changes, restore
 
@@ -24,14 +24,14 @@ def new_weights(n_features: int, columns: int, dtype: str, average: bool) -> Wei
 
 def change(weights: Weights, rng: np.random.Generator, n: int) -> set[tuple[int, int]]:
     """Change `n` weights, and mark them; returns the features and groups concerned."""
-    features, columns = (rng.integers(size, size=n) for size in weights.now.shape)
+    features, columns = (rng.integers(size, size=n) for size in weights.current.shape)
     touched = set()
     for f, c in zip(features.tolist(), columns.tolist(), strict=True):
-        for array in (weights.now, weights.lag):
+        for array in (weights.current, weights.average_delta):
             if len(array):
                 array[f, c] = rng.normal()
-        weights.marks[f, 0] |= np.uint64(1 << (c >> weights.shift))
-        touched.add((f, c >> weights.shift))
+        weights.dirty[f, 0] |= np.uint64(1 << (c >> weights.group_bits))
+        touched.add((f, c >> weights.group_bits))
     return touched
 
 
@@ -43,25 +43,25 @@ def test_weights_come_back_and_only_changes_are_written(
     rng = np.random.default_rng(columns)
     weights = new_weights(50, columns, dtype, average)
     log, path = ChangeLog(tmp_path / "log"), tmp_path / "log"
-    group = 1 << weights.shift
+    group = 1 << weights.group_bits
     assert columns <= 64 * group
     for n in (40, 3, 0, 200):
         before = log.length
         touched = change(weights, rng, n)
         log.append(weights)
         values = sum(min(columns, (g + 1) * group) - g * group for _, g in touched)
-        cost = values * weights.now.itemsize * (1 + average) + 16 * len({f for f, _ in touched})
+        cost = values * weights.current.itemsize * (1 + average) + 16 * len({f for f, _ in touched})
         parts = (log.length - before - cost) / HEADER
         assert parts == round(parts)
         assert (n > 0) <= parts <= -(-values // 2**18) + 1
-        assert not weights.marks[:, 0].any()
+        assert not weights.dirty[:, 0].any()
         assert path.stat().st_size == log.length
     found = new_weights(50, columns, dtype, average)
-    check_changes(path, log.length, found.now.dtype, 1 + average)
+    check_changes(path, log.length, found.current.dtype, 1 + average)
     restore(path, log.length, found)
-    np.testing.assert_array_equal(found.now, weights.now)
-    np.testing.assert_array_equal(found.lag, weights.lag)
-    np.testing.assert_array_equal(found.marks, weights.marks)
+    np.testing.assert_array_equal(found.current, weights.current)
+    np.testing.assert_array_equal(found.average_delta, weights.average_delta)
+    np.testing.assert_array_equal(found.dirty, weights.dirty)
 
 
 def test_what_follows_the_committed_length_is_cut_off(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_follows_the_committed_length_is_cut_off(tmp_path: Path) -> None:
     log = ChangeLog(path)
     change(weights, rng, 30)
     log.append(weights)
-    length, expected = log.length, weights.now.copy()
+    length, expected = log.length, weights.current.copy()
     with path.open("ab") as file:
         file.write(b"half a part")
     again = ChangeLog(path, length)
@@ -79,17 +79,17 @@ def test_what_follows_the_committed_length_is_cut_off(tmp_path: Path) -> None:
     first, both = (new_weights(50, 64, "float32", True) for _ in range(2))
     restore(path, length, first)
     restore(path, again.length, both)
-    np.testing.assert_array_equal(first.now, expected)
-    np.testing.assert_array_equal(both.now, weights.now)
+    np.testing.assert_array_equal(first.current, expected)
+    np.testing.assert_array_equal(both.current, weights.current)
     with pytest.raises(RunError, match="is cut short"):
-        check_changes(path, again.length + 1, weights.now.dtype, 2)
+        check_changes(path, again.length + 1, weights.current.dtype, 2)
 
 
 def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights, run = new_weights(2000, 64, "float32", False), RunDir(tmp_path)
     position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
-    whole = weights.now.nbytes
+    whole = weights.current.nbytes
     change(weights, rng, 10**6)
     assert commit(run, position, weights) > whole
     written, numbers = [], []
@@ -103,7 +103,7 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
     assert sum(written) < 400 * (20 * (64 + 16) + HEADER) + whole * 1.3 * numbers[-1]
     found = new_weights(2000, 64, "float32", False)
     restore(run.changes(position.changes_number), position.changes_length, found)
-    np.testing.assert_array_equal(found.now, weights.now)
+    np.testing.assert_array_equal(found.current, weights.current)
     prune(run, ())
     assert run.changes(position.changes_number).exists()
 
@@ -116,18 +116,19 @@ def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> No
         tmp_path / "rare", np.ones(n_lists, bool), n_classes, np.dtype(np.float32), average=average
     )
     now = np.zeros((0, 48), np.float32)
-    weights = features.with_entries(Weights.create(now, now, 1.0), n_lists * n_classes)
-    rare = weights.rare
-    rare.lists[:] = [(f * n_classes, n_classes, n_classes) for f in range(n_lists)]
+    weights = Weights.create(now, now, 1.0)
+    features.make_room(n_lists * n_classes)
+    rare = features.sparse_rows
+    rare.extents[:] = [(f * n_classes, n_classes, n_classes) for f in range(n_lists)]
     rare.used[0] = n_lists * n_classes
     rare.entries[: rare.used[0], 0] = np.tile(np.arange(n_classes), n_lists)
-    rare.changed[:] = 1
+    rare.dirty[:] = 1
     run, position = RunDir(tmp_path), Position(0, 0, [0.0] * N_TALLIES, {}, [])
-    whole = commit(run, position, weights)
+    whole = commit(run, position, weights, rare)
     one = HEADER + 16 + n_classes * (2 + average) * 4
     for number in range(100):
-        rare.changed[number] = 1
-        assert commit(run, position, weights) == one
+        rare.dirty[number] = 1
+        assert commit(run, position, weights, rare) == one
     assert position.changes_number == 1
     assert position.changes_length == whole + 100 * one
 
@@ -148,14 +149,14 @@ def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
 def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> None:
     rng = np.random.default_rng(0)
     marked, run = new_weights(50, 64, "float32", average), RunDir(tmp_path)
-    weights = marked._replace(marks=np.zeros((0, 2), np.uint64))
+    weights = marked._replace(dirty=np.zeros((0, 2), np.uint64))
     position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
     for number in (1, 2, 3):
         change(marked, rng, 7)  # the same arrays
         commit(run, position, weights)
         assert position.changes_number == number
-        found = new_weights(50, 64, "float32", average)._replace(marks=weights.marks)
+        found = new_weights(50, 64, "float32", average)._replace(dirty=weights.dirty)
         restore(run.changes(number), position.changes_length, found)
-        np.testing.assert_array_equal(found.now, marked.now)
-        np.testing.assert_array_equal(found.lag, marked.lag)
-        assert sum_of_squares(found, 0.0) == pytest.approx((marked.now.astype(float) ** 2).sum())
+        np.testing.assert_array_equal(found.current, marked.current)
+        np.testing.assert_array_equal(found.average_delta, marked.average_delta)
+        assert sum_of_squares(found, 0.0, None) == pytest.approx((marked.current.astype(float) ** 2).sum())

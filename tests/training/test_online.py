@@ -18,7 +18,7 @@ from helpers import as_rows, make_problem, make_store
 from streamsvm import fit, format, load_model, open_store
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.kernels.random import permutation
-from streamsvm.kernels.steps import Weights
+from streamsvm.kernels.weights import Weights
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
 from streamsvm.run.weight_log import restore
 from streamsvm.training.online import online, resume
@@ -260,7 +260,7 @@ def test_weights_keep_their_values_and_take_no_disk_as_they_grow(tmp_path, dtype
         rows = rng.integers(n_features, size=20)
         columns = rng.integers(n_classes, size=20)
         now[rows, columns] = lag[rows, columns] = expected[rows, columns] = rng.normal(size=20)
-        growing.weights.marks[rows, 0] = 2**64 - 1
+        growing.weights.dirty[rows, 0] = 2**64 - 1
     touched = np.flatnonzero(expected[:, :90].any(axis=1))
     for array in growing.weights[:2]:
         np.testing.assert_array_equal(array[touched, :90], expected[touched, :90])

@@ -136,7 +136,7 @@ def test_training_equals_a_replay_in_numpy(
     result = fit(store, tmp_path / "run", passes=passes, block_rows=BLOCK, **asked)
 
     replay = Replay(X, labels, C, loss, margin)
-    row_loss = {"ww": reference.ww_loss, "cs": reference.cs_loss}[loss]
+    row_loss = reference.LOSSES[loss].value
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
         n = 0

@@ -14,7 +14,7 @@ import numpy as np
 from fuzz.workplace import allowed, folder
 
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import Weights
+from streamsvm.kernels.weights import Weights
 from streamsvm.run.weight_log import ChangeLog, check_changes, restore
 
 HEADER, DOUBLE, LAG, LONGER = 1, 2, 4, 8
@@ -86,7 +86,7 @@ def seeds() -> list[bytes]:
             weights = Weights.create(now, lag, 1.0)
             log = ChangeLog(path)
             for rows, groups in (([0, 2], 1), ([1], 1)):
-                weights.marks[rows, 0] = groups
+                weights.dirty[rows, 0] = groups
                 log.append(weights)
             found.append(bytes([flags, choice]) + path.read_bytes())
     return found

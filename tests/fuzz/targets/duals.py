@@ -16,7 +16,7 @@ from fuzz.workplace import allowed, folder
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import Pool
+from streamsvm.kernels.duals import DualBuffer
 from streamsvm.run.dual_log import DualLog, check_log
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
@@ -103,7 +103,7 @@ def seeds() -> list[bytes]:
                 rows = np.arange(5, 5 - len(counts), -1, np.int32)
                 values = np.full(n, 0.5, dtype)
                 log.append(
-                    block, Pool(ids, values, rows, np.array(counts, np.int32), np.array([n, len(rows)]))
+                    block, DualBuffer(ids, values, rows, np.array(counts, np.int32), np.array([n, len(rows)]))
                 )
             log.close()
             found.append(bytes([flags, choice]) + path.read_bytes())

@@ -11,7 +11,11 @@ import numpy as np
 from fuzz.workplace import folder
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import Duals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import Position, write_changes
 from streamsvm.run.directory import RunDir
@@ -54,7 +58,7 @@ def run(data: bytes) -> None:
     at_once, tally_at_once = Weights.create(*np.zeros((2, *shape), dtype), HORIZON), np.zeros(N_TALLIES)
     for visit in visits:
         _visit(visit, at_once, tally_at_once)
-    for grown, whole in ((now, at_once.now), (lag, at_once.lag)):
+    for grown, whole in ((now, at_once.current), (lag, at_once.average_delta)):
         np.testing.assert_array_equal(grown[:, : shape[1]], whole)
         assert not grown[:, n_classes:].any()
     np.testing.assert_array_equal(tally, tally_at_once)
@@ -62,17 +66,17 @@ def run(data: bytes) -> None:
 
 def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
     """What a commit wrote is all that there is."""
-    now, lag = np.zeros((2, *used.now.shape), used.now.dtype)
+    now, lag = np.zeros((2, *used.current.shape), used.current.dtype)
     restore(
         run_dir.changes(position.changes_number), position.changes_length, Weights.create(now, lag, HORIZON)
     )
-    np.testing.assert_array_equal(now, used.now)
-    np.testing.assert_array_equal(lag, used.lag)
+    np.testing.assert_array_equal(now, used.current)
+    np.testing.assert_array_equal(lag, used.average_delta)
 
 
 def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np.ndarray) -> None:
     features, label, n_classes, value = visit
-    dtype = weights.now.dtype
+    dtype = weights.current.dtype
     data = np.full(len(features), value, dtype)
     rows = Rows(
         data,
@@ -80,12 +84,12 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
         np.array([0, len(features)], np.int64),
         np.array([label], np.int32),
         np.array([float(np.sum(data.astype(float) ** 2))]),
+        np.ones(1),
     )
     loss, pool, duals = _parts(dtype.name)
     scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
-    loss.visit(
-        rows, np.arange(1), 0, 1, weights, n_classes, 1.0, 1.0, 0, duals.segment(0, 1), pool, scratch, tally
-    )
+    both = Duals(duals.segment(0, 1), pool)
+    loss.visit(rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights, both, scratch, tally, None)
 
 
 @functools.cache
