@@ -50,11 +50,16 @@ class RunDir:
 
     def duals(self, pass_number: int) -> Path:
         """The log of the duals of a pass."""
-        return self.path / format.duals_name(pass_number)
+        return self.path / format.log_name(format.DUALS, pass_number)
 
-    def changes(self, number: int) -> Path:
+    def weight_log(self, number: int) -> Path:
         """A log of weights, numbered from 1."""
-        return self.path / format.changes_name(number)
+        return self.path / format.log_name(format.WEIGHT_LOG, number)
+
+    def last_weight_log(self) -> int:
+        """The largest number of a log of weights that exists, or 0."""
+        numbers = (format.log_number(format.WEIGHT_LOG, path.name) for path in self.path.iterdir())
+        return max((number for number in numbers if number is not None), default=0)
 
     def commit_path(self, number: int) -> Path:
         """The folder of a commit."""
@@ -62,12 +67,12 @@ class RunDir:
 
     def logs(self) -> list[Path]:
         """All logs that exist."""
-        return [path for path in self.path.iterdir() if format.is_log(path.name)]
+        return [path for path in self.path.iterdir() if _is_log(path.name)]
 
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return name in {*files, *format.TEMPORARY} or format.is_log(name)
+        return name in {*files, *format.TEMPORARY} or _is_log(name)
 
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
@@ -121,6 +126,11 @@ class RunDir:
             if path.is_symlink():
                 raise RunError(f"{path} is a symbolic link, which is not followed here; put the folder there")
         return numbers
+
+
+def _is_log(name: str) -> bool:
+    kinds = (format.DUALS, format.WEIGHT_LOG)
+    return any(format.log_number(kind, name) is not None for kind in kinds)
 
 
 def identity(record: dict[str, Any]) -> str:

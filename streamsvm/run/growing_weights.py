@@ -11,7 +11,7 @@ from streamsvm.errors import PlanError
 from streamsvm.kernels.simd import LINE
 from streamsvm.kernels.steps import Weights, padded_classes
 from streamsvm.model import check_room
-from streamsvm.run.dual_log import LARGEST_FILE, map_array
+from streamsvm.run.weights import LARGEST_FILE, map_array
 
 # The unit of time of the average (see `Weights`): the length of a stream is not known, and need not
 # be. Visit t moves ``lag`` by (t / unit)⁴ Δw, whose factor float32 holds, and its inverse, to t = 2**45.

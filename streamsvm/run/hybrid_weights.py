@@ -10,7 +10,6 @@ grow (see `streamsvm.kernels.steps.Rare`). docs/engine.md has the measurements.
 from __future__ import annotations
 
 import mmap
-import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,8 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.data.blocks import Blocks, ReadAhead
 from streamsvm.data.rows import Rows
+from streamsvm.format import RARE_FEATURES_HEADER as _HEADER
+from streamsvm.format import RARE_FEATURES_MAGIC as _MAGIC
 from streamsvm.kernels.simd import LINE
 from streamsvm.kernels.steps import Rare, Weights, kernel, padded_classes
 
@@ -29,9 +30,6 @@ MANY_CLASSES = 1000
 # A feature is rare if fewer than one row for so many classes has it. With fewer classes a row, lists take
 # longer than the matrix by more, and no less memory (docs/engine.md has the measurements).
 CLASSES_PER_ROW = 256
-
-_HEADER = struct.Struct("<8sqI")  # magic, features, CRC of the store's fingerprint and the bits
-_MAGIC = b"SSVMFEAT"
 
 
 class SplitRows(NamedTuple):
@@ -192,7 +190,10 @@ def find_rare(path: Path, blocks: Blocks, step: Callable[[int], None]) -> np.nda
             step(block)
         rare = frequency < -(-store.n_classes // CLASSES_PER_ROW)
         bits = np.packbits(rare).tobytes()
-        durable.write_atomic(path, _HEADER.pack(_MAGIC, len(rare), _crc(store.fingerprint, bits)) + bits)
+        durable.write_atomic(
+            path,
+            _HEADER.pack(_MAGIC, len(rare), _crc(store.fingerprint, bits)) + bits,
+        )
     return rare
 
 

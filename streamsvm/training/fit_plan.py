@@ -22,9 +22,9 @@ from streamsvm.data.memory_plan import (
 from streamsvm.errors import PlanError, StoreError
 from streamsvm.kernels.steps import padded_classes
 from streamsvm.run.checkpoint import MOST_LOGS
-from streamsvm.run.dual_log import LARGEST_FILE
 from streamsvm.run.hybrid_weights import MANY_CLASSES, RareFeatures
-from streamsvm.run.weight_log import ChangeLog
+from streamsvm.run.weight_log import append_buffer_bytes
+from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings import Settings
 from streamsvm.store import Store
 from streamsvm.store.page_cache import room
@@ -115,7 +115,7 @@ def _plan(
     """A plan in which weights or lists take `held` bytes."""
     dtype = np.dtype(settings.dtype)
     columns = padded_classes(store.n_classes, dtype)
-    held += ChangeLog.size(
+    held += append_buffer_bytes(
         store.n_features, columns, dtype.itemsize, average=settings.average, lists=lists
     )  # fmt: skip
     return make_plan(

@@ -28,7 +28,6 @@ from streamsvm.kernels.steps import (
     CLOCK,
     CORRECT,
     EMPTY,
-    N_TALLIES,
     VISITED,
     OldDuals,
     Scratch,
@@ -37,7 +36,7 @@ from streamsvm.kernels.steps import (
 )
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
-from streamsvm.run.checkpoint import Position, check_finite, commit, recover
+from streamsvm.run.checkpoint import Position, StreamPosition, check_finite, commit, recover
 from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.dual_log import DualLog, make_pool
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
@@ -296,7 +295,7 @@ class _Learning:
         self.dtype = np.dtype(settings.dtype)
         self.scratch = Scratch.create(0, self.dtype)
         self.no_pool = make_pool(0, 0, self.dtype, _NO_IDS)
-        self.no_duals = DualLog(run.duals(0), self.dtype, _NO_IDS, 1, write=False)
+        self.no_duals = DualLog(run.duals(0), 0, self.dtype, _NO_IDS, 1, 0)
         self.peak = private_memory()
         self.checkpoints = 0
         self.checkpoint_seconds = 0.0
@@ -309,13 +308,13 @@ class _Learning:
 
     def run_to_end(self, *, again: bool = False) -> OnlineResult:
         self.report({"event": "plan", **dataclasses.asdict(self.settings), **self.stream.record()})
-        position, self.warnings = recover(self.run, None, self.dtype, _NO_IDS, True)
+        position, self.warnings = recover(self.run, None)
         fixed = self.settings.hash_bits is not None or self.stream.n_features is not None
         if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
             durable.remove(self.run.metrics)
-            self.position = Position(0, 0, [0.0] * N_TALLIES, {}, [], stream=None)
+            self.position = Position()
             self.classes = list(self.stream.classes or ())
             self.place: dict[str, Any] | None = None
             self.norms: list[Any] = [0.0, 0]  # sum and number of the first rows' squared norms
@@ -327,9 +326,9 @@ class _Learning:
             shape = self._restore(position)
         files_of = (self.run.weights, self.run.lag, self.run.marks)
         self.weights = GrowingWeights(files_of, shape, self.dtype)
-        if self.position.changes_number:
-            log = self.run.changes(self.position.changes_number)
-            restore(log, self.position.changes_length, self.weights.weights)
+        if self.position.weights_number:
+            log = self.run.weight_log(self.position.weights_number)
+            restore(log, self.position.weights.length, self.weights.weights)
         if fixed:
             bits = self.settings.hash_bits
             width = self.stream.n_features if bits is None else 2**bits
@@ -360,36 +359,25 @@ class _Learning:
 
     def _restore(self, position: Position) -> tuple[int, int]:
         """Go to a position; return the shape of its weights."""
-        state = position.stream or {}
-        shape: Any = state.get("shape")
-        classes: Any = state.get("classes")
-        marked: Any = state.get("marked")
-        norms: Any = state.get("norms")
+        state, (rows, columns) = position.stream, position.weights_shape
         bits = self.settings.hash_bits
         width = self.stream.n_features if bits is None else 2**bits
         sound = (
-            isinstance(shape, list)
-            and len(shape) == 2
-            and all(type(n) is int and n >= 0 for n in shape)
-            and width in (None, shape[0])
-            and format.are_labels(classes)
-            and self.stream.classes in (None, classes)  # whose codes the stream gives to labels
-            and padded_classes(len(classes), self.dtype) <= shape[1] == padded_classes(shape[1], self.dtype)
-            and isinstance(marked, list)
-            and len(marked) == 2
-            and all(type(n) is int for n in marked)
-            and isinstance(norms, list)
-            and [type(n) for n in norms] == [float, int]
-            and LabelGroups.is_state(state.get("label_groups"), len(classes))
-            and isinstance(state.get("place"), dict)
+            state is not None
+            and width in (None, rows)
+            and self.stream.classes in (None, state.classes)  # whose codes the stream gives to labels
+            and padded_classes(len(state.classes), self.dtype)
+            <= columns
+            == padded_classes(columns, self.dtype)
             and all(0 <= position.tally[each] < 2**53 for each in (VISITED, CORRECT, CLOCK))
         )
-        if not sound:
+        if state is None or not sound:
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; begin anew")
-        self.position, self.classes, self.marked, self.norms = position, classes, marked, norms
-        self.place, self.ended = state["place"], bool(state.get("ended"))
-        self.groups = LabelGroups(state["label_groups"])
-        return shape[0], shape[1]
+        self.position, self.classes = position, list(state.classes)
+        self.marked, self.norms = list(state.marked), list(state.norms)
+        self.place, self.ended = state.place, state.ended
+        self.groups = LabelGroups(state.label_groups)
+        return rows, columns
 
     def _compile(self) -> None:
         """Compile or load the kernels on no rows, so that neither counts as training."""
@@ -426,7 +414,7 @@ class _Learning:
                     self.place = place
                     if rows.n_rows == 0:
                         continue
-                    self.position.blocks_done += 1
+                    self._move(blocks_done=self.position.blocks_done + 1)
                     self.peak = max(self.peak, private_memory())
                     self.progress("online", self.visited, None)  # type: ignore[arg-type]
                     stopping = stopping or self.stop()
@@ -538,24 +526,28 @@ class _Learning:
 
     # -- files -------------------------------------------------------------------------------------
 
+    def _move(self, **changes: Any) -> None:
+        self.position = dataclasses.replace(self.position, **changes)
+
     def _commit(self) -> None:
         begin = time.perf_counter()
         used = self.weights.used
-        position = self.position
-        position.tally = self.tally.tolist()
-        position.seconds = self.before + begin - self.begin
-        position.stream = {
-            "place": self.place,
-            "classes": self.classes,
-            "shape": list(used.now.shape),
-            "marked": self.marked,
-            "norms": self.norms,
-            "label_groups": self.groups.state.tolist(),
-            "ended": self.ended,
-        }
+        self._move(
+            tally=tuple(self.tally.tolist()),
+            seconds=self.before + begin - self.begin,
+            stream=StreamPosition(
+                place=self.place or {},
+                classes=list(self.classes),
+                marked=(self.marked[0], self.marked[1]),
+                norms=(self.norms[0], self.norms[1]),
+                label_groups=self.groups.state.tolist(),
+                ended=self.ended,
+            ),
+        )
         if self.run.metrics.exists():
             durable.sync_tree(self.run.metrics)
-        self.checkpoint_bytes += commit(self.run, position, used, anew=self.weights.laid_out)
+        self.position, size = commit(self.run, self.position, used, new_log=self.weights.laid_out)
+        self.checkpoint_bytes += size
         self.weights.laid_out = False
         self.checkpoints += 1
         self.checkpoint_seconds += time.perf_counter() - begin
@@ -596,7 +588,7 @@ class _Learning:
         check_finite(self.run, [self.tally.tolist(), record])
         with durable.open_file(self.run.metrics, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
-            self.position.metrics_length = file.tell()
+            self._move(metrics_length=file.tell())
         self.history.append(record)
         self.report(record)
 

@@ -38,11 +38,13 @@ from streamsvm.kernels.steps import (
 )
 from streamsvm.losses import get_loss
 from streamsvm.model import check_room, save_model
+from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir, claimed, locked
-from streamsvm.run.dual_log import DualLog, make_pool, map_array
+from streamsvm.run.dual_log import DualLog, append_duals, make_pool
 from streamsvm.run.hybrid_weights import RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.run.weight_log import mark_known, restore
+from streamsvm.run.weights import map_array
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store, open_store
 from streamsvm.training.auto_c import choose_c
@@ -439,16 +441,14 @@ class _Training:
 
     def find_position(self) -> None:
         """Go to the last commit, or to the beginning; raise `RunError` if there is no telling which."""
-        position, self.warnings = recover(
-            self.run, self.shape, self.dtype, self.ids_dtype, self.settings.average
-        )
+        position, self.warnings = recover(self.run, self.shape)
         if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
             durable.remove(self.run.metrics)
         else:
             self._check(position)
-        self.position = position or Position(0, 0, [0.0] * N_TALLIES, {}, [])
+        self.position = position or Position()
 
     def run_to_end(self) -> FitResult:
         self.weights = self._map()
@@ -492,9 +492,9 @@ class _Training:
         if self.rare is not None:
             weights = self.rare.with_room(weights)
         position = self.position
-        if position.changes_number:
-            log = self.run.changes(position.changes_number)
-            weights = restore(log, position.changes_length, weights, self.rare)
+        if position.weights_number:
+            log = self.run.weight_log(position.weights_number)
+            weights = restore(log, position.weights.length, weights, self.rare)
         return weights
 
     def _map_lag(self) -> np.ndarray:
@@ -532,7 +532,7 @@ class _Training:
 
     def _begin_average(self, this_pass: int, tally: np.ndarray) -> None:
         """Let the average begin here: it lags behind by nothing, after no visit."""
-        self.position.average_pass = this_pass
+        self._move(average_pass=this_pass)
         tally[CLOCK] = tally[DUAL_LAG] = 0.0
         self.weights = self.weights._replace(lag=self._map_lag())
         mark_known(self.weights.marks)  # for the log holds the lag of an earlier pass
@@ -547,7 +547,7 @@ class _Training:
         if (
             done > self.settings.passes
             or blocks > len(self.blocks)
-            or (self.settings.keep_duals and set(position.log_lengths) != needed)
+            or (self.settings.keep_duals and set(position.duals) != needed)
             or not all(self._is_report(record) for record in position.history)
         ):
             raise RunError(f"the newest commit of {self.run.path} is not one of this run; fit again")
@@ -570,7 +570,7 @@ class _Training:
         rows = self.blocks.empty()
         if self.rare is not None:
             rows, self.weights = self.rare.split(rows).enter(self.weights)
-        old = DualLog(self.run.duals(0), self.dtype, self.ids_dtype, self.store.n_classes, write=False)
+        old = self._old_duals(0)
         order = np.zeros(0, np.int64)
         self._visit(rows, order, 0, 0, old.segment(0, 0), np.zeros(N_TALLIES), self.weights)
         self.loss.loss_rows(rows, self.weights, 0.0, 1, 1.0, self.scratch, np.zeros((1, N_TALLIES)))
@@ -599,10 +599,10 @@ class _Training:
         tally = np.array(position.tally)
         order = permutation(len(self.blocks), settings.seed, this_pass, _BLOCK_ORDER, 0)
         total = self.store.n_rows
-        old = self._open_log(this_pass - 1, write=False)
-        new = self._open_log(this_pass, write=True) if settings.keep_duals else None
-        if new is not None:
-            position.log_lengths.setdefault(this_pass, 0)
+        old, new = self._old_duals(this_pass - 1), None
+        if settings.keep_duals:
+            new = AppendLog(self.run.duals(this_pass), position.duals.get(this_pass, LogEnd()))
+            self._move(duals={**position.duals, this_pass: new.end})
         begin, before = time.perf_counter(), position.pass_seconds
         read_ahead = ReadAhead()
         todo = order[position.blocks_done :].tolist()
@@ -610,12 +610,13 @@ class _Training:
             for block, rows in zip(todo, read_ahead(self._read, todo), strict=True):
                 self._train_block(this_pass, block, rows, old, new, tally)
                 self.peak = max(self.peak, private_memory())
-                position.blocks_done += 1
-                position.tally = tally.tolist()
-                position.pass_seconds = before + max(time.perf_counter() - begin, 0.0)
+                self._move(
+                    blocks_done=self.position.blocks_done + 1,
+                    tally=tuple(tally.tolist()),
+                    pass_seconds=before + max(time.perf_counter() - begin, 0.0),
+                )
                 if new is not None:
-                    position.log_lengths[this_pass] = new.length
-                    position.log_digests[this_pass] = new.digest
+                    self._move(duals={**self.position.duals, this_pass: new.end})
                 self.progress(f"pass {this_pass}", int(tally[VISITED]), total)
                 stopping = self.stop()
                 if self.every.due(1) or stopping:
@@ -623,9 +624,8 @@ class _Training:
                 if stopping:
                     self._interrupt()
         finally:
-            for log in (old, new):
-                if log is not None:
-                    log.close()
+            if new is not None:
+                new.close()
         self.waited = read_ahead.waited
 
     def _moved(self, averaged: bool) -> Weights:
@@ -644,7 +644,7 @@ class _Training:
         block: int,
         rows: Rows | SplitRows,
         old: DualLog,
-        new: DualLog | None,
+        new: AppendLog | None,
         tally: np.ndarray,
     ) -> None:
         if isinstance(rows, SplitRows):
@@ -671,7 +671,7 @@ class _Training:
             if full or reached == rows.n_rows:
                 self.inner(rows, self._moved(averaged), (this_pass, block), tally)
                 if new is not None:
-                    new.append(block, self.pool)
+                    append_duals(new, block, self.pool)
                 self.pool.used[:] = 0
             at = reached
             if this_pass == 1 and reached == end and int(tally[VISITED]).bit_count() == 1:
@@ -712,7 +712,6 @@ class _Training:
             record["valid_accuracy"] = scoring.accuracy
             if average:
                 record["average_valid_accuracy"] = average[0].accuracy
-        position.seconds += position.pass_seconds
         record |= {
             "rows_per_second": self.store.n_rows / max(position.pass_seconds, 1e-9),
             "seconds": position.pass_seconds,
@@ -723,14 +722,19 @@ class _Training:
         }
         self.bytes_before = self.store.bytes_read
         self._log(record)
-        position.history.append(record)
-        position.passes_done, position.blocks_done = this_pass, 0
-        position.tally[:CLOCK], position.pass_seconds = [0.0] * CLOCK, 0.0
-        position.log_lengths.pop(this_pass - 1, None)
+        self._move(
+            history=(*position.history, record),
+            passes_done=this_pass,
+            blocks_done=0,
+            tally=(0.0,) * CLOCK + position.tally[CLOCK:],
+            seconds=position.seconds + position.pass_seconds,
+            pass_seconds=0.0,
+            duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
+        )
         if last or self._converged() or self.every.due(0):
             self._commit(None)
         else:
-            prune(self.run, position.log_lengths)
+            prune(self.run, self.position.duals)
 
     def _score(self, blocks: Blocks, stage: str) -> list[Scoring]:
         """Score the blocks by the last iterate and, if there is one, by the average."""
@@ -767,26 +771,29 @@ class _Training:
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _open_log(self, pass_number: int, *, write: bool) -> DualLog:
+    def _move(self, **changes: Any) -> None:
+        self.position = dataclasses.replace(self.position, **changes)
+
+    def _old_duals(self, pass_number: int) -> DualLog:
         return DualLog(
             self.run.duals(pass_number),
+            self.position.duals.get(pass_number, LogEnd()).length,
             self.dtype,
             self.ids_dtype,
             self.store.n_classes,
-            length=self.position.log_lengths.get(pass_number, 0),
-            digest=self.position.log_digests.get(pass_number, ""),
-            write=write,
+            self.store.n_classes - 1,
         )
 
-    def _commit(self, log: DualLog | None) -> None:
+    def _commit(self, log: AppendLog | None) -> None:
         begin = time.perf_counter()
         if log is not None:
             log.flush()
-        for pass_number in self.position.log_lengths:
+        for pass_number in self.position.duals:
             durable.sync_tree(self.run.duals(pass_number))
         if self.run.metrics.exists():
             durable.sync_tree(self.run.metrics)
-        self.checkpoint_bytes += commit(self.run, self.position, self.weights)
+        self.position, size = commit(self.run, self.position, self.weights)
+        self.checkpoint_bytes += size
         self.checkpoints += 1
         self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
         self.every.restart()
@@ -803,7 +810,7 @@ class _Training:
         check_finite(self.run, record)
         with durable.open_file(self.run.metrics, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
-            self.position.metrics_length = file.tell()
+            self._move(metrics_length=file.tell())
         self.report(record)
 
     # -- records -----------------------------------------------------------------------------------
@@ -865,7 +872,7 @@ class _Training:
             checkpoint_bytes=self.checkpoint_bytes,
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
-            history=history,
+            history=list(history),
             warnings=[
                 *self.warnings,
                 *([self.order_warning] if self.order_warning else []),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import reference
@@ -63,7 +65,7 @@ def test_visits_equal_plain_numpy(loss: str, margin: float, keep: bool) -> None:
         weights = np.zeros((d, padded_classes(k, np.dtype(float))))
         scratch = Scratch.create(weights.shape[1], weights.dtype)
         pool = make_pool(n * k if keep else 0, n, np.dtype(float), dual_id_dtype(k))
-        log = DualLog("absent", np.dtype(float), dual_id_dtype(k), k, write=False)  # type: ignore[arg-type]
+        log = DualLog(Path("absent"), 0, np.dtype(float), dual_id_dtype(k), k, k - 1)
         old = log.segment(0, n)
         for sweep in range(2 if keep else 1):
             order = permutation(n, 1, sweep, 0, 0)
@@ -117,7 +119,7 @@ def test_a_full_pool_stops_the_visit_and_loses_nothing(loss: str) -> None:
     n, k = 30, 4
     X, labels = make_problem(n, 8, k)
     rows, order = as_rows(X, labels), permutation(n, 0, 1, 0, 0)
-    log = DualLog("absent", np.dtype(float), dual_id_dtype(k), k, write=False)  # type: ignore[arg-type]
+    log = DualLog(Path("absent"), 0, np.dtype(float), dual_id_dtype(k), k, k - 1)
     results = []
     for entries in (k, 2 * k, n * k):
         weights = np.zeros((8, padded_classes(k, np.dtype(float))))
