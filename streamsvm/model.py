@@ -31,39 +31,24 @@ _LOOKS, _PAUSE = 20, 0.01  # at a model that is exchanged while it is read, and 
 
 
 def save_model(
-    folder: Path,
-    weights: np.ndarray,
-    record: dict[str, Any],
-    *,
-    lag: np.ndarray | None = None,
-    lagging: float = 0.0,
-    columns: np.ndarray | None = None,
-    marks: np.ndarray | None = None,
-    names: Sequence[str] | None = None,
+    folder: Path, coefficients: Source, record: dict[str, Any], *, names: Sequence[str] | None = None
 ) -> None:
-    """Write ``model.json`` and the coefficients into `folder`, replacing a model that is there.
+    """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
     Parameters
     ----------
-    weights : ndarray, shape (n_features, K)
-        Only the first ``len(record["classes"])`` columns are kept.
-    lag : ndarray of the same shape, optional
-        To subtract, `lagging` times.
-    columns : ndarray of int64, optional
-        The column of each class, where they do not stand in the order of ``record["classes"]``.
-    marks : ndarray, shape (n_features, 2), optional
-        Zero for features whose weights are zero, which are then not read: they may be holes of a file.
+    folder : Path
+    coefficients : Source
+        With a column for each of ``record["classes"]``.
+    record : dict
+        The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
         Of the features, for ``features.json``.
-    record : dict
-        What the model is; equal records and weights give equal bytes.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     durable.remove(aside)
     aside.mkdir()
-    if columns is None:
-        columns = np.arange(len(record["classes"]))
-    stored = write_coef(aside, Source(weights, lag, lagging, columns, marks))
+    stored = write_coef(aside, coefficients)
     if names is not None:
         stored |= _write_names(aside / format.FEATURES, names)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})

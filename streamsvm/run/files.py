@@ -13,10 +13,11 @@ from streamsvm import durable
 from streamsvm.coefficients import Source
 from streamsvm.kernels.duals import DualBuffer, OldDuals
 from streamsvm.model import Model, save_model
+from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir
-from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualLog, DualWriter
+from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Interval
 
@@ -25,7 +26,6 @@ class OldDualsOfPass(Protocol):
     """The duals of the pass before."""
 
     def segment(self, block: int, n_rows: int) -> OldDuals: ...
-    def close(self) -> None: ...
 
 
 class NewDuals(Protocol):
@@ -39,7 +39,7 @@ class NewDuals(Protocol):
 
     end: LogEnd
 
-    def append(self, block: int, buffer: DualBuffer) -> None: ...
+    def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
     def close(self) -> None: ...
 
 
@@ -91,6 +91,11 @@ class RunFiles:
             durable.remove(self.run.metrics)
         return position
 
+    def restore(self, position: Position, storage: Any) -> None:
+        """Write the committed weights into those of `storage`, which are zero."""
+        if position.weights_number:
+            restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
+
     def old_duals(self, position: Position, pass_number: int) -> DualLog:
         """The duals that `position` says are committed of a pass."""
         end = position.duals.get(pass_number, LogEnd())
@@ -122,7 +127,7 @@ class RunFiles:
 
     def check_finite(self, numbers: Any) -> None:
         """Raise `RunError` unless all numbers are finite."""
-        check_finite(self.run, numbers)
+        check_finite(self.run.path, numbers)
 
     def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
         """Append a line to the metrics; the position that includes it."""
@@ -147,7 +152,7 @@ class MemoryDuals:
         self._dtypes = values_dtype, ids_dtype
         self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
 
-    def append(self, block: int, buffer: DualBuffer) -> None:
+    def append_duals(self, block: int, buffer: DualBuffer) -> None:
         n_entries, n_rows = (int(n) for n in buffer.used)
         arrays = buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.values[:n_entries], buffer.ids[:n_entries]
         self._parts.setdefault(block, []).append(tuple(array.copy() for array in arrays))
@@ -200,7 +205,7 @@ class MemoryRun:
         pass
 
     def check_finite(self, numbers: Any) -> None:
-        check_finite("the training", numbers)
+        check_finite(None, numbers)
 
     def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
         self.check_finite(record)

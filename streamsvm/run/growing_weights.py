@@ -9,7 +9,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.coefficients import Source
 from streamsvm.errors import Option, PlanError, Remedy
-from streamsvm.kernels.simd import LINE
+from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.model import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
@@ -36,12 +36,6 @@ class GrowingWeights(DenseWeights):
     paths : tuple of Path
         Of the weights, the average's delta, and the dirty bits; new files take their places.
 
-    Attributes
-    ----------
-    columns_added : bool
-        Whether columns were added since this was last set to False: a log of changes that was begun before
-        does not fit the weights any more.
-
     Raises
     ------
     PlanError
@@ -49,24 +43,18 @@ class GrowingWeights(DenseWeights):
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path, Path]) -> None:
-        self._files = paths
+        self._paths = paths
         self._dtype = dtype
         self._n_features = shape[0]
-        self.columns_added = False
         self._check(*shape, 0)
         for path in paths:
             durable.remove(path)
             path.touch()
-        self._map((shape[0], shape[1] or LINE // dtype.itemsize))
+        self._map((shape[0], shape[1] or VECTOR_BYTES // dtype.itemsize))
 
     @property
     def n_features(self) -> int:
         return self._n_features
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Features in use, and columns."""
-        return self._n_features, self.weights.current.shape[1]
 
     @property
     def in_use(self) -> Weights:
@@ -85,7 +73,7 @@ class GrowingWeights(DenseWeights):
             most = LARGEST_FILE // (max(n_features, 1) * self._dtype.itemsize)
             wider = padded_classes(max(needed, min(2 * columns, most)), self._dtype)
             self._n_features = n_features
-            self._add_columns(wider if columns > LINE // self._dtype.itemsize else needed)
+            self._add_columns(wider if columns > VECTOR_BYTES // self._dtype.itemsize else needed)
             rows, columns = self.weights.current.shape
         if n_features > rows:
             most = LARGEST_FILE // (columns * self._dtype.itemsize)
@@ -108,19 +96,19 @@ class GrowingWeights(DenseWeights):
                 "more than a file can",
                 remedy=Remedy("hash the features with {}", Option("hash_bits")),
             )
-        check_room(self._files[0].parent, n_features, n_classes, self._dtype.itemsize)
+        check_room(self._paths[0].parent, n_features, n_classes, self._dtype.itemsize)
 
     def _map(self, shape: tuple[int, int]) -> None:
         """Map the files, extended to `shape` by zeros that take no disk."""
-        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._files[:2])
-        dirty = map_array(self._files[2], (shape[0], 2), np.dtype(np.uint64), fresh=False)
+        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths[:2])
+        dirty = map_array(self._paths[2], (shape[0], 2), np.dtype(np.uint64), fresh=False)
         self.weights = Weights.create(current, delta, TIME_UNIT, dirty)
 
     def _add_columns(self, columns: int) -> None:
         """Write the files anew with so many columns, without the rows that are zero."""
         shape = (self._n_features, columns)
         before = self.weights
-        for path, old in zip(self._files, before[:2], strict=False):
+        for path, old in zip(self._paths, before[:2], strict=False):
             path.unlink()  # what is mapped of it lives on
             new = map_array(path, shape, self._dtype)
             step = max(1, _PIECE // (columns * self._dtype.itemsize))
@@ -133,4 +121,3 @@ class GrowingWeights(DenseWeights):
         groups = (1 << -(-before.current.shape[1] >> group_bits)) - 1  # that can be other than zero
         changed = np.flatnonzero(self.weights.dirty.any(axis=1))
         self.weights.dirty[changed] = groups, 0
-        self.columns_added = True

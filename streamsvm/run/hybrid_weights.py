@@ -208,21 +208,21 @@ def find_rare(path: Path, blocks: Blocks, classes_per_row: float, step: Callable
                 step(block)
         rare = frequency < np.ceil(store.n_classes / classes_per_row)
         bits = np.packbits(rare).tobytes()
-        header = format.RARE_HEADER.pack(format.RARE_MAGIC, len(rare), _crc(store.fingerprint, bits))
+        header = format.RARE_FEATURES_HEADER.pack(format.RARE_FEATURES_MAGIC, len(rare), _crc(store.fingerprint, bits))
         durable.write_atomic(path, header + bits)
     return rare
 
 
 def _read_rare(path: Path, fingerprint: str, n_features: int) -> np.ndarray | None:
     """What `find_rare` wrote for this store; None if it is missing or damaged: it can be counted again."""
-    header_size = format.RARE_HEADER.size
+    header_size = format.RARE_FEATURES_HEADER.size
     size = header_size + -(-n_features // 8)
     if not path.exists() or path.stat().st_size != size:
         return None
     with durable.open_file(path) as file:
         content = file.read(size)
     bits = content[header_size:]
-    expected = format.RARE_HEADER.pack(format.RARE_MAGIC, n_features, _crc(fingerprint, bits))
+    expected = format.RARE_FEATURES_HEADER.pack(format.RARE_FEATURES_MAGIC, n_features, _crc(fingerprint, bits))
     if content[:header_size] != expected:
         return None
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=n_features).view(bool)

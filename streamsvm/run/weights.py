@@ -14,6 +14,7 @@ from streamsvm.coefficients import Source
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Remedy, RunError
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.weight_log import mark_known
 from streamsvm.text import format_size
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
@@ -68,6 +69,10 @@ class WeightStorage(Protocol):
     sparse_rows: Any
 
     @property
+    def in_use(self) -> Weights:
+        """The weights that a commit and a model hold: without what is mapped for features to come."""
+
+    @property
     def n_features(self) -> int: ...
 
     def prepare(self, rows: Rows) -> Any:
@@ -112,6 +117,7 @@ class DenseWeights:
     """
 
     sparse_rows: Any = None
+    n_classes = 0  # of sparse rows
 
     def __init__(
         self,
@@ -131,8 +137,15 @@ class DenseWeights:
         self.weights = Weights.create(current, delta, time_unit, dirty)
 
     @property
+    def in_use(self) -> Weights:
+        return self.weights
+
+    @property
     def n_features(self) -> int:
         return self._full_shape[0]
+
+    def reserve(self, n_entries: int) -> None:
+        """Have room for so many entries of sparse rows more; here there are none."""
 
     def prepare(self, rows: Rows) -> Any:
         return rows

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
-
-import dataclasses
 
 import numpy as np
 

@@ -25,7 +25,7 @@ from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.hybrid_weights import HybridWeights
-from streamsvm.run.weight_log import WeightLog
+from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings import Settings
 from streamsvm.store import Store
@@ -128,7 +128,7 @@ def _plan(
     """A plan in which weights, or what finds sparse ones, take `held` bytes."""
     dtype = np.dtype(settings.dtype)
     columns = padded_classes(store.n_classes + get_loss(settings.loss).extra_columns, dtype)
-    held += WeightLog.size(
+    held += append_buffer_bytes(
         store.n_features, columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
     )  # fmt: skip
     return make_plan(

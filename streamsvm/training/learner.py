@@ -7,7 +7,6 @@ commits and reports (see `streamsvm.training.trainer`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -19,16 +18,11 @@ from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
+from streamsvm.run.files import NewDuals
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Settings
 from streamsvm.training.inner_passes import InnerPasses
 from streamsvm.training.sources import Block
-
-
-class DualSink(Protocol):
-    """What keeps the new duals of a block."""
-
-    def append(self, block: int, buffer: DualBuffer) -> None: ...
 
 
 class Learner:
@@ -75,7 +69,7 @@ class Learner:
     @property
     def average_scale(self) -> float:
         """The average is ``current - average_scale * average_delta``."""
-        return (self.storage.weights.time_unit / max(self.tally[CLOCK], 1.0)) ** AVERAGE_POWER
+        return (self.storage.weights.time_unit / max(float(self.tally[CLOCK]), 1.0)) ** AVERAGE_POWER
 
     def begin_average(self) -> None:
         """Let the average of the iterates begin here."""
@@ -107,7 +101,7 @@ class Learner:
         block: Block,
         rows: Rows,
         old: OldDuals,
-        keep: DualSink | None,
+        keep: NewDuals | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         """Visit the rows of a block in its order, each with one exact block step.
@@ -119,7 +113,7 @@ class Learner:
             Its rows, bound to the storage.
         old : OldDuals
             The rows' duals as the last pass left them.
-        keep : DualSink, optional
+        keep : NewDuals, optional
             Where new duals are appended as the buffer fills.
         next_pause : callable
             The number of visited rows, larger than the one given, at which to pause.
@@ -151,7 +145,7 @@ class Learner:
             if is_full or reached == rows.n_rows:
                 self._inner(self, rows, (block.pass_number, block.number))
                 if keep is not None:
-                    keep.append(block.number, self.dual_buffer)
+                    keep.append_duals(block.number, self.dual_buffer)
                 self.dual_buffer.used[:] = 0
             at = reached
             if at == pause:

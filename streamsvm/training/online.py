@@ -14,7 +14,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.data.label_order import STREAM_WARNING, LabelGroups
-from streamsvm.errors import Call, InputError, Interrupted, Option, PlanError, Remedy, RunError, StreamsvmError
+from streamsvm.errors import (
+    Call,
+    InputError,
+    Interrupted,
+    Option,
+    PlanError,
+    Remedy,
+    RunError,
+    StreamsvmError,
+)
 from streamsvm.kernels.tally import CORRECT, EMPTY
 from streamsvm.run.checkpoint import Position, StreamPosition
 from streamsvm.run.files import RunFiles

@@ -24,7 +24,6 @@ from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
 from streamsvm.run.hybrid_weights import HybridWeights, find_rare
-from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, Interval, OnlineSettings, Settings
 from streamsvm.store import Store, open_store
@@ -278,7 +277,7 @@ class _StoreRun:
             trainer.check(position)
             trainer.position = position
             trainer.learner.tally[:] = position.tally
-            restore(self.run, position, storage)
+            files.restore(position, storage)
         return trainer.run()
 
     def _storage(self, shape: tuple[int, int], rare: np.ndarray | None) -> DenseWeights:
@@ -393,7 +392,7 @@ def _stream_trainer(
     state = position.stream
     assert state is not None
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta, run.dirty))
-    restore(run, position, storage)
+    files.restore(position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))
     learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))

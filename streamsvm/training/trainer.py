@@ -172,9 +172,8 @@ class Trainer(abc.ABC):
         finally:
             self.waited = blocks.waited
             blocks.close()
-            for log in (old, new):
-                if log is not None:
-                    log.close()
+            if new is not None:
+                new.close()
 
     def seconds(self) -> float:
         """Time spent in the present pass, in earlier processes too."""

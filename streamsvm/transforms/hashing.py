@@ -20,7 +20,6 @@ from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.settings import MOST_BITS
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Hashing:
     """Hash features to ``2**bits`` columns.

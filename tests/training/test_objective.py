@@ -28,7 +28,7 @@ N, D, K, C = 90, 14, 6, 0.4
 def duals_of(run: Path, pass_number: int, block_rows: int) -> np.ndarray:
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
-    log = DualLog(path, np.dtype(float), dual_id_dtype(K), K, length=path.stat().st_size, write=False)
+    log = DualLog(path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, K - 1)
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
         n_rows = min(block_rows, N - begin)
