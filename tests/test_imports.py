@@ -98,7 +98,8 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    names = ("store", "format", "data.rows", "data.schema", "errors", "durable", "kernels.jit", "text")
+    names = ("store", "format", "data.rows", "data.schema", "data.prefetch", "schema", "errors", "durable")
+    names += ("kernels.jit", "kernels.random", "text")
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):
         names = {name for name in imports_of(path) if within(name, {"streamsvm"})}
