@@ -19,7 +19,9 @@ from streamsvm.kernels.random import draws
 from streamsvm.store.csr_checks import row_pieces
 
 _PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
-_BITS = 6  # bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large
+_BITS = (
+    6  # bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large
+)
 _MASK = 2**64 - 1
 _NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the values it stores
 

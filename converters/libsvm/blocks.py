@@ -12,7 +12,7 @@ from streamsvm_converters.libsvm.byte_vectors import MARGIN
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.lines import Parsed
 from streamsvm_converters.libsvm.numbers import NEWLINE
-from streamsvm_converters.libsvm.position import Place, Position, Source
+from streamsvm_converters.libsvm.position import Place, Position
 
 from streamsvm.errors import InputError
 
@@ -187,7 +187,7 @@ class BlockReader:
             left -= count
         if left or sha256.hexdigest() != start.sha256:
             raise InputError(
-                f"{source.name} has changed in its first {start.line:,} lines, from which the run has learned; "
+                f"{source.name} has changed in its first {start.line:,} lines, which the run has learned; "
                 "restore the file, or start a new run"
             )
 

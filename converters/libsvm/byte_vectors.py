@@ -11,7 +11,9 @@ import numba.extending
 from llvmlite import ir
 from numba.core import types
 
-intrinsic: Any = numba.extending.intrinsic  # Any: type checkers would check the calls against Python's signature
+intrinsic: Any = (
+    numba.extending.intrinsic
+)  # Any: type checkers would check the calls against Python's signature
 
 SPAN = 32  # bytes that `non_digits` looks at
 MARGIN = SPAN + 8  # bytes of the array that must follow each position

@@ -116,6 +116,7 @@ class LabelTable:
         letters, ends = self._letters.tobytes(), self._ends[: self.count + 1].tolist()
         return [letters[a:b].decode("utf-8") for a, b in itertools.pairwise(ends)]
 
+
 # -- compiled hash table ---------------------------------------------------------------------------
 
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)

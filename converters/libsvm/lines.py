@@ -243,5 +243,3 @@ def parse(text, at, end, lowest, too_large, fix, out):
         at += 1
         line += 1
     return at, line, row, undecided
-
-

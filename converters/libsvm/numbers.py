@@ -232,5 +232,3 @@ def read_pair(text, at):
             return False, np.int64(0), 0.0, at
         value = np.uint64(bits).view(np.float64)
     return True, np.int64(read_digits(text, at, colon)), -value if negative else value, at + end
-
-

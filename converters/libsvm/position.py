@@ -77,6 +77,6 @@ class Counts:
 class Position:
     """A place in the inputs, with the statistics and the inputs that end before it."""
 
-    place: Place = Place()
+    place: Place = field(default_factory=Place)
     counts: Counts = field(default_factory=Counts)
     sources: list[Source] = field(default_factory=list)

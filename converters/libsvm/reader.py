@@ -174,8 +174,12 @@ class LibsvmReader:
 
     @property
     def position(self) -> Position:
-        bytes_read = sum(source.size for source in self.sources)
-        return Position(self._place, replace(self.counts, bytes_read=bytes_read), list(self.sources))
+        counts = replace(
+            self.counts,
+            bytes_read=sum(source.size for source in self.sources),
+            first_errors=[getattr(error, "problem", error) for error in self.counts.first_errors],
+        )
+        return Position(self._place, counts, list(self.sources))
 
     @property
     def sources(self) -> list[Source]:
@@ -231,9 +235,7 @@ class LibsvmReader:
         data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
         indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
         while True:
-            counts = compact(
-                parsed, n_rows, self._base, self._last_index, data, indices, indptr, norm2
-            )
+            counts = compact(parsed, n_rows, self._base, self._last_index, data, indices, indptr, norm2)
             dtype = index_dtype(min(counts[4], self._last_index) - self._base + 1)
             if dtype.itemsize <= indices.itemsize:
                 return _Round(at, lines, n_rows, repaired, *counts, data, indices, indptr, norm2)  # type: ignore[call-arg]
@@ -311,7 +313,9 @@ class LibsvmReader:
         for row in faulty.tolist():
             line, at = self._line_and_offset(block, row, parsed.fault_at)
             message = explain(int(parsed.fault[row]), line, at, self._dtype.name, self._on_error)
-            message = Message(f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy)
+            message = Message(
+                f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy
+            )
             if self._on_error == "raise":
                 raise InputError(message)
             counts.first_errors.append(message)
@@ -334,9 +338,11 @@ class LibsvmReader:
         if self.labels.learns:
             if 2 * self.labels.nbytes > self._memory:
                 raise PlanError(
-                    f"{self._line_name(block, 0)}: the input has {self.labels.count} different labels so far, "
+                    f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
                     "too many for the memory limit",
-                    remedy=Remedy("check that the first column is the class; if it is, raise {}", Option("memory")),
+                    remedy=Remedy(
+                        "check that the first column is the class; if it is, raise {}", Option("memory")
+                    ),
                 )
             return codes
         unseen = (codes < 0) & (parsed.fault[:n_rows] == OK)

@@ -36,7 +36,7 @@ def merge_sort(indices, values, spare_indices, spare_values):
 
 @allocating
 def repair(parsed, n_rows, too_large):
-    """Sort the rows that are marked `needs_repair` and sum their duplicates; return how many were repaired."""
+    """Sort the rows marked `needs_repair` and sum their duplicates; return how many were repaired."""
     repaired = 0
     for row in range(n_rows):
         if parsed.fault[row] != OK or not parsed.needs_repair[row]:
@@ -61,7 +61,7 @@ def repair(parsed, n_rows, too_large):
 
 @compiled
 def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
-    """Write the rows without a fault as CSR arrays: `data` and `indices` in their dtypes, indices less `base`.
+    """Write the rows without a fault as CSR arrays in their dtypes, indices less `base`.
 
     Features beyond `last_index` and values that round to zero are dropped. A row whose squared norm
     overflows gets the fault NORM_LARGE. `norm2` gets one entry for each row kept, `indptr` one more.

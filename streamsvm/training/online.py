@@ -167,7 +167,7 @@ def online(
     Parameters
     ----------
     stream : Stream
-        Such as ``streamsvm_converters.TextStream``, with values in the dtype of the settings.
+        Such as ``streamsvm_converters.TextSource``, with values in the dtype of the settings.
     out : path
         Run directory to create.
     checkpoint_every : str or float
