@@ -81,7 +81,7 @@ def online(
     console = Console(quiet=quiet, json=json)
     if like is not None and classes is not None:
         raise wrong_usage("--like and --classes both give the classes; give one of them")
-    from streamsvm_converters import TextStream
+    from streamsvm_converters import TextSource
 
     from streamsvm.training import online as learn
 
@@ -105,7 +105,7 @@ def online(
         "C": C, "loss": loss, "margin": margin, "solver": solver, "dtype": dtype, "hash_bits": hash_bits,
         "seed": seed or 0,
     }  # fmt: skip
-    stream = TextStream(
+    stream = TextSource(
         inputs, **layout, dtype=dtype, unseen_label=unseen_label, on_error=on_error, memory=memory
     )
     with stop_on_signals() as stop:
@@ -118,13 +118,13 @@ def online(
 
 def continue_stream(console: Console, run: Path, checkpoint_every: str) -> None:
     """What `streamsvm resume` does with a run over a stream."""
-    from streamsvm_converters import TextStream
+    from streamsvm_converters import TextSource
 
     from streamsvm.training import online as learn
 
     with stop_on_signals() as stop:
         result = learn.resume(
-            run, TextStream.from_record, checkpoint_every=checkpoint_every,
+            run, TextSource.from_record, checkpoint_every=checkpoint_every,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     if result.checkpoints == 0 and result.status == "done":
@@ -134,7 +134,7 @@ def continue_stream(console: Console, run: Path, checkpoint_every: str) -> None:
 
 def listed(text: str) -> list[str]:
     """The classes in a file, separated as text is, or in a list with commas; in the order of a store's."""
-    from streamsvm_converters.labels import class_order
+    from streamsvm_converters.libsvm.labels import class_order
 
     from streamsvm.errors import InputError
 

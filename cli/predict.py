@@ -102,7 +102,7 @@ def batches(
         return
     from streamsvm_converters import read_rows
 
-    from streamsvm.errors import ModelError
+    from streamsvm.errors import ModelError, part_of_memory
 
     if model.record["index_base"] is None:
         raise ModelError(
@@ -115,11 +115,11 @@ def batches(
         n_features=None if model.is_hashed else model.n_features,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
-        memory=memory,
-        share=2,
+        memory=memory // 2,
     )
-    for rows, _ in text:
-        yield model.hashed(rows)
+    with part_of_memory(2):
+        for rows, _ in text:
+            yield model.hashed(rows)
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")

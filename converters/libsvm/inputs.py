@@ -1,4 +1,4 @@
-"""Inputs as streams of text: plain or compressed files and standard input, hashed as they are read."""
+"""Inputs as streams of text: plain or compressed files and standard input, hashed while they are read."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from streamsvm_converters.libsvm.position import Source
+
 from streamsvm.durable import reason
-from streamsvm.errors import InputError
+from streamsvm.errors import Call, InputError, Option, Remedy
 from streamsvm.text import check_local, format_size
 
 STDIN = "-"
 
-# What compressed text expands to is bounded whatever it is: a file of 500 bytes can hold gigabytes.
-_MOST = 2**20  # bytes of text decoded at a time, where the library takes a limit
+# Compressed text is decoded in bounded pieces: a file of 500 bytes can expand to gigabytes.
+_MOST = 2**20  # bytes of text decoded at a time, where the library has such a limit
 _PIECE = 4096  # bytes of compressed text read at a time
 _WINDOW = 2**27  # bytes of memory that a decoder may take for its window
 
 
 class _Format(NamedTuple):
-    """A kind of compression: its name, a maker of decoders, and how many bytes to feed one at a time."""
+    """A compression format: its name, a factory of decoders, and how many bytes to give them at a time."""
 
     name: str
     decoder: Callable[[], Any]
-    fed: int = _PIECE
+    piece: int = _PIECE
 
 
 def _zstd() -> Any:
@@ -42,78 +44,81 @@ def _zstd() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
 
 
-# By the first bytes, not by the name: a download's suffix is often wrong.
+# Recognised by the first bytes, not by the name: a download's suffix is often wrong.
 _FORMATS = {
-    b"\x1f\x8b": _Format("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece makes 4 MB at most
+    b"\x1f\x8b": _Format("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
     b"BZh": _Format("bzip2", bz2.BZ2Decompressor),
     b"\xfd7zXZ\x00": _Format("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_WINDOW)),
-    b"\x28\xb5\x2f\xfd": _Format("zstd", _zstd, 512),  # of four bytes or more a block, a block is 128 KB
+    b"\x28\xb5\x2f\xfd": _Format("zstd", _zstd, 512),  # a block has at least 4 bytes, and expands to 128 KB
 }
-_WRITE_TEXT = "write it as LIBSVM text, in Python by sklearn.datasets.dump_svmlight_file(X, y, path)"
-_TRAIN = "`streamsvm fit` trains on it as it is, with --label COLUMN where it is AnnData of others"
-_OTHERS = {
-    b"\x89HDF\r\n": f"HDF5, as stores and AnnData are: {_TRAIN}",
-    b"\x93NUMPY": f"a NumPy array: {_WRITE_TEXT}",
-    b"PAR1\x15": f"a Parquet table: {_WRITE_TEXT}",
-    b"PK\x03\x04": "a zip archive, as .npz and .xlsx are too: unpack it if there is text in it",
+_WRITE_TEXT = Remedy("write it as LIBSVM text with sklearn.datasets.dump_svmlight_file(X, y, path)")
+_FIT = Remedy(
+    "{} trains on it directly, with the label column named if it is AnnData",
+    Call("fit", options=(Option("label"),)),
+)
+_OTHER_FORMATS = {
+    b"\x89HDF\r\n": ("HDF5, like stores and AnnData", _FIT),
+    b"\x93NUMPY": ("a NumPy array", _WRITE_TEXT),
+    b"PAR1\x15": ("a Parquet table", _WRITE_TEXT),
+    b"PK\x03\x04": ("a zip archive, as .npz and .xlsx are too", Remedy("unpack it if it contains text")),
 }
 _TAR_AT, _TAR = 257, b"ustar"
-_MAGIC = max(map(len, (*_FORMATS, *_OTHERS)))  # no more than a short line: a pipe may wait after one
+_MAGIC = max(map(len, (*_FORMATS, *_OTHER_FORMATS)))  # at most a short line, after which a pipe may pause
 
 
 class Input:
-    """One input, read once from start to end; a context manager.
+    """One input, read once from beginning to end; a context manager.
 
     Parameters
     ----------
     path : str or Path
         A file, or "-" for standard input, in plain text or compressed by gzip, bzip2, xz or zstd.
     hashes_text : bool
-        Whether plain text is hashed here, or by who reads it: see `record`.
+        Whether plain text is hashed here, or by the reader: see `record`.
 
     Attributes
     ----------
     name : str
-        How messages call it.
+        The name in messages.
     size : int
         Bytes read so far, as stored (compressed bytes if it is compressed).
-    decoding : float
-        Seconds spent decompressing.
+    decompress_seconds : float
+        Time spent decompressing.
 
     Raises
     ------
     InputError
-        If it is missing, cannot be read, is compressed and truncated or damaged, or is something else
-        than text by its first bytes.
+        If it is missing or cannot be read, if compressed data is truncated or damaged, or if the first
+        bytes are those of another format.
     """
 
     def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.size = 0
-        self.decoding = 0.0
+        self.decompress_seconds = 0.0
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
-        self._held = memoryview(b"")  # read or decoded, and not yet handed out
-        self._stored = b""  # read, and not yet decoded
+        self._held = memoryview(b"")  # text not yet handed out
+        self._stored = b""  # compressed bytes not yet decoded
         self._decoder: Any = None
         check_local(path, InputError)
         try:
             if str(path) == STDIN:
-                # Not ours to close. Unbuffered, so that a pipe's data arrives when it is there.
+                # Not ours to close. Unbuffered, so that the data of a pipe is available at once.
                 self._file: Any = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
             else:
                 self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
-        except ValueError as error:  # of a standard input that was closed
+        except ValueError as error:  # standard input is closed
             raise InputError(f"{self.name} cannot be read: {error}") from None
         begin = b""
         try:
             while len(begin) < _MAGIC and (more := self._read(_MAGIC - len(begin))):
                 begin += more
-            for magic, what in _OTHERS.items():
+            for magic, (format_name, remedy) in _OTHER_FORMATS.items():
                 if begin.startswith(magic):
-                    raise InputError(f"{self.name} is no text but {what}")
+                    raise InputError(f"{self.name} is not text but {format_name}", remedy=remedy)
         except BaseException:
             self.close()
             raise
@@ -137,7 +142,7 @@ class Input:
         self._file.close()
 
     def readinto(self, space: memoryview) -> int:
-        """Fill the front of `space` with text; returns the bytes written, 0 at the end."""
+        """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
         if self._decoder is None and not self._held:
             return self._readinto(space)
         while not self._held and self._decoder is not None and self._has_more():
@@ -147,31 +152,34 @@ class Input:
         self._held = self._held[count:]
         return count
 
-    def is_dry(self) -> bool:
-        """Whether there is no text now, and whoever waits for more may wait for long: never of a file."""
+    def would_wait(self) -> bool:
+        """Return whether `readinto` might wait for the writer of a pipe; files never do."""
         while not self._held and self._can_decode():
             self._decode()
         return not self._held and not select.select([self._file], [], [], 0)[0]
 
-    def record(self, sha256: Any = None) -> dict[str, Any]:
-        """What the store keeps of a source that was read to its end: its name, size and hash.
+    def record(self, sha256: Any = None) -> Source:
+        """Return name, size and SHA-256 of the input, once it has been read to its end.
 
-        `sha256` is a hash object of its text, for plain text that was not hashed here.
+        Parameters
+        ----------
+        sha256 : hash object, optional
+            The hash of plain text that was not hashed here.
         """
-        return {"name": self._base, "size": self.size, "sha256": (self._sha256 or sha256).hexdigest()}
+        return Source(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
     def _takes_input(self) -> bool:
-        """Whether the decoder has decoded all it was given."""
+        """Return whether the decoder has decoded all bytes given to it."""
         return getattr(self._decoder, "needs_input", True)
 
     def _can_decode(self) -> bool:
-        """Whether there is something to decode before more is read."""
+        """Return whether there are bytes to decode before more are read."""
         if self._decoder is None or self._decoder.eof:
             return False
         return bool(self._stored) or not self._takes_input()
 
     def _has_more(self) -> bool:
-        """Have something to decode; false at the end, which must be the end of a stream."""
+        """Make sure that there are bytes to decode; return False at the end of the input."""
         if self._can_decode():
             return True
         if not self._decoder.eof:
@@ -181,7 +189,7 @@ class Input:
                     f"{self.name}: the {self._format.name} data is truncated; fetch the file again"
                 )
             return True
-        # Streams may follow one another, and zero bytes may pad them.
+        # Several compressed streams may follow one another, padded with zero bytes.
         piece = (self._decoder.unused_data + self._stored) or self._read(_PIECE)
         while piece and not (piece := piece.lstrip(b"\0")):
             piece = self._read(_PIECE)
@@ -194,28 +202,28 @@ class Input:
         begin = time.perf_counter()
         piece = b""
         if self._takes_input():
-            piece, self._stored = self._stored[: self._format.fed], self._stored[self._format.fed :]
+            piece, self._stored = self._stored[: self._format.piece], self._stored[self._format.piece :]
         limit = (_MOST,) if hasattr(self._decoder, "needs_input") else ()
         try:
             text = self._decoder.decompress(piece, *limit)
         except MemoryError:
             raise
-        except Exception as error:  # each library has its own, and none of them a common base
-            name, told = self._format.name, str(error)
-            if "memory" in told.lower():
+        except Exception as error:  # each library has its own types, without a common base
+            name = self._format.name
+            if "memory" in str(error).lower():
                 raise InputError(
-                    f"{self.name}: to decompress this {name} data takes more than {format_size(_WINDOW)}; "
-                    "decompress it before, or compress it with a smaller window"
+                    f"{self.name}: decompressing this {name} data needs more than {format_size(_WINDOW)}; "
+                    "decompress it first, or compress it with a smaller window"
                 ) from None
             raise InputError(
-                f"{self.name}: the {name} data is damaged ({told}); fetch the file again"
+                f"{self.name}: the {name} data is damaged ({error}); fetch the file again"
             ) from None
         finally:
-            self.decoding += time.perf_counter() - begin
+            self.decompress_seconds += time.perf_counter() - begin
         if text and not self._begun:
             self._begun = True
             if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
-                raise InputError(f"{self.name} is a tar archive; unpack it, and give the files of text in it")
+                raise InputError(f"{self.name} is a tar archive; unpack it, and give the text files in it")
         self._held = memoryview(text)
 
     def _read(self, count: int) -> bytes:
@@ -234,7 +242,10 @@ class Input:
 
 
 def total_size(paths: list[str | Path]) -> int | None:
-    """Bytes of all inputs together, None if one has no size beforehand (standard input, a pipe)."""
+    """Return the bytes of all inputs together, or None if one has no known size (standard input, a pipe).
+
+    Raises `InputError` if an input cannot be read, or is a folder.
+    """
     total = 0
     for path in paths:
         if str(path) == STDIN:
@@ -246,7 +257,7 @@ def total_size(paths: list[str | Path]) -> int | None:
             raise InputError(f"{path} cannot be read: {reason(error)}") from None
         if stat.S_ISDIR(status.st_mode):
             if (Path(path) / "zarr.json").exists() or (Path(path) / ".zgroup").exists():
-                raise InputError(f"{path} is no text but Zarr, as stores and AnnData are: {_TRAIN}")
+                raise InputError(f"{path} is not text but Zarr, like stores and AnnData", remedy=_FIT)
             raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -255,7 +266,7 @@ def total_size(paths: list[str | Path]) -> int | None:
 
 
 def plain_size(paths: list[str | Path]) -> int | None:
-    """Bytes of text of all inputs together, None if that is not known beforehand."""
+    """Return the bytes of text of all inputs together, or None if unknown (a pipe, compressed text)."""
     total = total_size(paths)
     if total is not None:
         for path in paths:
