@@ -368,7 +368,7 @@ class Model:
             matrix = np.asarray(matrix)
         if matrix.dtype == np.float16:  # which SciPy does not take
             matrix = matrix.astype(np.float32)
-        if matrix.dtype.kind in "fiub":
+        if matrix.ndim == 2 and matrix.dtype.kind in "fiub":  # SciPy before 1.15 takes no other
             matrix = scipy.sparse.csr_array(matrix)
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
             raise ModelError(
