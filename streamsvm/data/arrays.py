@@ -106,14 +106,18 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
 def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
-        raise InputError(f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row")
+        raise InputError(
+            f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
+        )
     missing = [i for i, label in enumerate(labels.tolist()) if label is None or label != label]
     if missing:
         raise InputError(f"y[{missing[0]}] is missing; drop rows without a label")
     try:
         values, codes = np.unique(labels, return_inverse=True)
     except TypeError:
-        raise InputError("y has labels of types that cannot be ordered; give texts or numbers alone") from None
+        raise InputError(
+            "y has labels of types that cannot be ordered; give texts or numbers alone"
+        ) from None
     classes: Sequence[str] = [str(value) for value in values.tolist()]
     check_classes(classes, "y", InputError)
     if len(set(classes)) < len(classes):

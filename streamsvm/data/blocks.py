@@ -167,7 +167,7 @@ def blocks_to_score(
         dtype=dtype,
         columns=len(classes),
         memory=memory // share,
-        pooled=False,
+        keeps_duals=False,
         shared=0 if columns is None else columns.nbytes,
     )
     return Blocks(store, cut_blocks(store, plan, share), dtype, classes, columns)

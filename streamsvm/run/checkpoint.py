@@ -81,7 +81,7 @@ class Position:
     blocks_done : int
         Blocks trained in the next pass. If it is all of them, the pass is trained but not yet reported.
     tally : tuple of float
-        Sums over the rows of the pass in progress (see `streamsvm.kernels.steps`).
+        Sums over the rows of the pass in progress (see `streamsvm.kernels.tally`).
     history : tuple of dict
         The report of each pass done.
     duals : dict of int to LogEnd

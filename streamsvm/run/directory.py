@@ -27,7 +27,8 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    settings, weights, average_delta, dirty, sparse_weights, rare_features, checkpoints, metrics, model, lock : Path
+    settings, weights, average_delta, dirty, sparse_weights, rare_features : Path
+    checkpoints, metrics, model, lock : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.

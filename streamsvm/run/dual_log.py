@@ -110,4 +110,3 @@ class DualLog:
 
     def _foreign(self, block: int) -> RunError:
         return RunError(f"{self.path}: block {block} does not belong to this run; fit again")
-

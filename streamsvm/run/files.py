@@ -154,7 +154,12 @@ class MemoryDuals:
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None:
         n_entries, n_rows = (int(n) for n in buffer.used)
-        arrays = buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.values[:n_entries], buffer.ids[:n_entries]
+        arrays = (
+            buffer.rows[:n_rows],
+            buffer.counts[:n_rows],
+            buffer.values[:n_entries],
+            buffer.ids[:n_entries],
+        )
         self._parts.setdefault(block, []).append(tuple(array.copy() for array in arrays))
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
@@ -214,4 +219,3 @@ class MemoryRun:
     def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
         self.model = Model(np.concatenate([piece.copy() for piece in coefficients.pieces()]), record, names)
         return ""
-

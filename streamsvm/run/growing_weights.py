@@ -43,7 +43,7 @@ class GrowingWeights(DenseWeights):
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path, Path]) -> None:
-        self._paths = paths
+        self._paths = self._files = paths
         self._dtype = dtype
         self._n_features = shape[0]
         self._check(*shape, 0)
@@ -96,19 +96,19 @@ class GrowingWeights(DenseWeights):
                 "more than a file can",
                 remedy=Remedy("hash the features with {}", Option("hash_bits")),
             )
-        check_room(self._paths[0].parent, n_features, n_classes, self._dtype.itemsize)
+        check_room(self._files[0].parent, n_features, n_classes, self._dtype.itemsize)
 
     def _map(self, shape: tuple[int, int]) -> None:
         """Map the files, extended to `shape` by zeros that take no disk."""
-        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths[:2])
-        dirty = map_array(self._paths[2], (shape[0], 2), np.dtype(np.uint64), fresh=False)
+        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._files[:2])
+        dirty = map_array(self._files[2], (shape[0], 2), np.dtype(np.uint64), fresh=False)
         self.weights = Weights.create(current, delta, TIME_UNIT, dirty)
 
     def _add_columns(self, columns: int) -> None:
         """Write the files anew with so many columns, without the rows that are zero."""
         shape = (self._n_features, columns)
         before = self.weights
-        for path, old in zip(self._paths, before[:2], strict=False):
+        for path, old in zip(self._files, before[:2], strict=False):
             path.unlink()  # what is mapped of it lives on
             new = map_array(path, shape, self._dtype)
             step = max(1, _PIECE // (columns * self._dtype.itemsize))

@@ -208,7 +208,9 @@ def find_rare(path: Path, blocks: Blocks, classes_per_row: float, step: Callable
                 step(block)
         rare = frequency < np.ceil(store.n_classes / classes_per_row)
         bits = np.packbits(rare).tobytes()
-        header = format.RARE_FEATURES_HEADER.pack(format.RARE_FEATURES_MAGIC, len(rare), _crc(store.fingerprint, bits))
+        header = format.RARE_FEATURES_HEADER.pack(
+            format.RARE_FEATURES_MAGIC, len(rare), _crc(store.fingerprint, bits)
+        )
         durable.write_atomic(path, header + bits)
     return rare
 
@@ -222,14 +224,17 @@ def _read_rare(path: Path, fingerprint: str, n_features: int) -> np.ndarray | No
     with durable.open_file(path) as file:
         content = file.read(size)
     bits = content[header_size:]
-    expected = format.RARE_FEATURES_HEADER.pack(format.RARE_FEATURES_MAGIC, n_features, _crc(fingerprint, bits))
+    expected = format.RARE_FEATURES_HEADER.pack(
+        format.RARE_FEATURES_MAGIC, n_features, _crc(fingerprint, bits)
+    )
     if content[:header_size] != expected:
         return None
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=n_features).view(bool)
 
 
-def _crc(fingerprint: str, bits: bytes) -> int:
-    return zlib.crc32(bits, zlib.crc32(fingerprint.encode()))
+def _header(n_features: int, fingerprint: str, bits: bytes) -> bytes:
+    crc = zlib.crc32(bits, zlib.crc32(fingerprint.encode()))
+    return format.RARE_FEATURES_HEADER.pack(format.RARE_FEATURES_MAGIC, n_features, crc)
 
 
 @kernel

@@ -62,9 +62,7 @@ def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | N
         sparse_rows.dirty[:] = 0
 
 
-def append_buffer_bytes(
-    n_features: int, columns: int, itemsize: int, *, average: bool, sparse: bool
-) -> int:
+def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average: bool, sparse: bool) -> int:
     """Bytes of memory that `append_weights` takes."""
     capacity, arrays = _capacity(n_features, columns), 1 + average
     values = capacity * (arrays + sparse * (1 + arrays)) * itemsize
@@ -90,9 +88,7 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
     """Bytes of values that changed since the last commit, and of all that ever changed."""
     columns = weights.current.shape[1]
     value = weights.current.itemsize * (2 if len(weights.average_delta) else 1)
-    changed, known = (
-        value * count_values(weights.dirty[:, c], columns, weights.group_bits) for c in (0, 1)
-    )
+    changed, known = (value * count_values(weights.dirty[:, c], columns, weights.group_bits) for c in (0, 1))
     if sparse_rows is not None:
         entry = sparse_rows.entries.itemsize * sparse_rows.entries.shape[1]
         sizes = sparse_rows.extents[:, 1]

@@ -93,7 +93,9 @@ class Fit(Trainer):
             or blocks > len(self.source.cut)
             or (self.settings.keep_duals and set(position.duals) != needed)
         ):
-            raise RunError(f"the newest commit of {self._path} is not one of this run", remedy=Remedy("fit again"))
+            raise RunError(
+                f"the newest commit of {self._path} is not one of this run", remedy=Remedy("fit again")
+            )
 
     # -- the passes --------------------------------------------------------------------------------
 
@@ -132,8 +134,8 @@ class Fit(Trainer):
         if not settings.average:
             return None
         wanted = this_pass == settings.passes or settings.valid is not None
-        if not wanted and settings.tol is None:
-            wanted = settings.gap == "pass"
+        if settings.tol is None:
+            wanted |= settings.gap == "pass"
         elif not wanted:
             gaps = [record.get("relative_gap") or np.inf for record in history[: this_pass - 1][-2:]]
             if len(gaps) == 2:  # the next one is expected to fall by the same factor
@@ -312,4 +314,3 @@ class Fit(Trainer):
             history=list(history),
             warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
         )
-

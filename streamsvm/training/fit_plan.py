@@ -35,9 +35,7 @@ from streamsvm.text import format_size
 _DIRTY = 16  # bytes of a feature's dirty bits
 
 
-def plan_fit(
-    store: Store, settings: Settings, policy: MemoryPolicy = POLICY
-) -> tuple[Plan, np.ndarray]:
+def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> tuple[Plan, np.ndarray]:
     """The memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
@@ -75,8 +73,8 @@ def plan_fit(
             raise
         need, longest = least_budget(store, last, policy)
         raise PlanError(
-            f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a row "
-            f"of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
+            f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "
+            f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
             remedy=Remedy("raise the limit of the process (its cgroup or container)"),
         ) from None
 
@@ -110,7 +108,11 @@ def find_budget(settings: Settings) -> int:
 def array_bytes(store: Store, settings: Settings) -> int:
     """Size of the weights as a matrix; of their average, as much again."""
     dtype = np.dtype(settings.dtype)
-    return store.n_features * padded_classes(store.n_classes + get_loss(settings.loss).extra_columns, dtype) * dtype.itemsize
+    return (
+        store.n_features
+        * padded_classes(store.n_classes + get_loss(settings.loss).extra_columns, dtype)
+        * dtype.itemsize
+    )
 
 
 def _plan(
@@ -127,7 +129,7 @@ def _plan(
 ) -> Plan:
     """A plan in which weights, or what finds sparse ones, take `held` bytes."""
     dtype = np.dtype(settings.dtype)
-    columns = padded_classes(store.n_classes + get_loss(settings.loss).extra_columns, dtype)
+    columns = columns_of(store, settings)
     held += append_buffer_bytes(
         store.n_features, columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
     )  # fmt: skip
@@ -175,9 +177,7 @@ def describe_fit(
     }
 
 
-def _warning(
-    store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy
-) -> str | None:
+def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:
     """What is slow about a plan, and what would help."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more

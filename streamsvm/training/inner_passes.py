@@ -1,4 +1,4 @@
-"""Inner passes: visit the rows of a block again while they are in memory, with the few classes that matter."""
+"""Inner passes: visit the rows of a block again while they are in memory, with few classes each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class InnerPasses:
         starts = np.cumsum(counts, dtype=np.int64) - counts
         active = np.flatnonzero(counts)
         wanted = self._wanted
-        n_passes = wanted if isinstance(wanted, int) else _number(rows, learner.storage.weights.current, buffer)
+        n_passes = (
+            wanted if isinstance(wanted, int) else _number(rows, learner.storage.weights.current, buffer)
+        )
         for inner in range(1, n_passes + 1):
             order = active[permutation(len(active), self._seed, *place, inner)]
             self._pass(learner, rows, order, starts)

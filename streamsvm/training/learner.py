@@ -59,6 +59,7 @@ class Learner:
         self._solver = self.loss.solvers.index(settings.solver)
         self._inner = InnerPasses(self.loss, settings)
         self.n_classes = n_classes
+        self.scratch = Scratch.create(0, self.dtype)
         self._fit_classes()
 
     @property
@@ -197,7 +198,7 @@ class Learner:
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
         self.problem = Problem(self.n_classes, self._margin, self._solver)
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
-        if not hasattr(self, "scratch") or len(self.scratch.scores) != columns:
+        if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)
 
 
@@ -216,4 +217,3 @@ def new_buffer(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.
         np.empty(n_rows, np.int32),
         np.zeros(2, np.int64),
     )
-

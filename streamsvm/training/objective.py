@@ -73,7 +73,7 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
 
 
 def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, float]:
-    """Dual, primal, gap and relative gap from the sum of the dual's terms, the costs of the losses, and ‖w‖²."""
+    """Dual, primal, gap and relative gap from the sums of the dual's terms and the losses, and ‖w‖²."""
     primal = 0.5 * norm2 + loss_sum
     dual = dual_sum - 0.5 * norm2
     gap = primal - dual

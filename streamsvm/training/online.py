@@ -93,8 +93,8 @@ class Online(Trainer):
         """End a pass over a stream that cannot be read again, at its last commit."""
         if not has_commit or len(self._classes) < 2:
             raise RunError(
-                f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and has "
-                "no commit to end at",
+                f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and "
+                "has no commit to end at",
                 remedy=Remedy("begin anew, with {}", Option("force", True)),
             )
         if not self._state.ended:
@@ -199,7 +199,8 @@ class Online(Trainer):
             raise Interrupted("stopped before the first row")
         if self.stream.resumable:
             raise Interrupted(
-                f"stopped after {visited:,} rows", remedy=Remedy("{} continues", Call("resume", self._run.path))
+                f"stopped after {visited:,} rows",
+                remedy=Remedy("{} continues", Call("resume", self._run.path)),
             )
         if len(self._classes) < 2:
             raise Interrupted(f"stopped after {visited:,} rows of one class; there is no model yet")

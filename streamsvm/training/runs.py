@@ -29,7 +29,7 @@ from streamsvm.settings import AUTO, Interval, OnlineSettings, Settings
 from streamsvm.store import Store, open_store
 from streamsvm.training.auto_c import c_for, choose_c
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import choices, describe_fit, plan_fit
+from streamsvm.training.fit_plan import choices, columns_of, describe_fit, plan_fit
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.results import FitResult, OnlineResult
@@ -105,12 +105,13 @@ def resume_run(
         if record.get("kind") == format.ONLINE:
             if (passes, tol, store, valid) != (None, None, None, None):
                 raise SettingsError(
-                    f"{run.path} learns from a stream, which is read once: passes, tol, store and valid do not "
-                    "apply to it"
+                    f"{run.path} learns from a stream, which is read once: passes, tol, store and valid do "
+                    "not apply to it"
                 )
             return _resume_stream(run, record, open_stream, every, callbacks)
-        given = {"passes": passes, "tol": tol, "store": store, "valid": valid}
-        return _resume_store(run, record, every, callbacks, policy, **given)
+        return _resume_store(
+            run, record, every, callbacks, policy, passes=passes, tol=tol, store=store, valid=valid
+        )
 
 
 def _resume_store(
@@ -177,7 +178,8 @@ def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
 def _check_exists(path: str | os.PathLike, setting: str) -> None:
     if not Path(path).exists():
         raise StoreError(
-            f"{path}: nothing is there", remedy=Remedy("bring it back, or say where it is now with {}", Option(setting))
+            f"{path}: nothing is there",
+            remedy=Remedy("bring it back, or say where it is now with {}", Option(setting)),
         )
 
 
@@ -245,7 +247,7 @@ class _StoreRun:
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         rare = self._find_rare()
         n_rows = store.n_features if rare is None else int(len(rare) - rare.sum())
-        shape = (n_rows, padded_classes(store.n_classes + loss.extra_columns, self.dtype))
+        shape = (n_rows, columns_of(store, settings))
         ids_dtype = dual_id_dtype(store.n_classes)
         files = RunFiles(
             self.run, self.dtype, ids_dtype, store.n_classes, loss.max_duals(store.n_classes), self.every
@@ -403,7 +405,11 @@ def _one_pass(asked: OnlineSettings) -> Settings:
     """The settings of a pass that keeps nothing of a row."""
     names = ("C", "loss", "margin", "solver", "dtype")
     return Settings(
-        passes=1, keep_duals=False, inner_passes=0, gap="none", **{name: getattr(asked, name) for name in names}
+        passes=1,
+        keep_duals=False,
+        inner_passes=0,
+        gap="none",
+        **{name: getattr(asked, name) for name in names},
     )
 
 
@@ -424,9 +430,7 @@ def _check_position(run: RunDir, position: Position, source: StreamSource, dtype
         or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
         or not padded_classes(len(state.classes), dtype) <= columns == padded_classes(columns, dtype)
     ):
-        raise RunError(
-            f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew")
-        )
+        raise RunError(f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew"))
 
 
 # -- arrays ----------------------------------------------------------------------------------------

@@ -107,7 +107,9 @@ class BlocksSource:
     seed : int
     """
 
-    def __init__(self, blocks: Blocks, n_features: int, classes: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, blocks: Blocks | ArrayBlocks, n_features: int, classes: Sequence[str], seed: int
+    ) -> None:
         self.cut = blocks
         self.n_features: int | None = n_features
         self.classes: Sequence[str] | None = classes
@@ -194,9 +196,7 @@ class StreamSource:
     n_rows: int | None = None
     n_blocks: int | None = None
 
-    def __init__(
-        self, stream: Stream, dtype: np.dtype, C: Any, transforms: Sequence[Transform] = ()
-    ) -> None:
+    def __init__(self, stream: Stream, dtype: np.dtype, C: Any, transforms: Sequence[Transform] = ()) -> None:
         self.stream = stream
         self.classes: Sequence[str] | None = stream.classes
         self._dtype = dtype
@@ -274,5 +274,6 @@ class ArrayBlocks:
     def empty(self) -> Rows:
         none = self._rows.labels[:0]
         rows = self._rows
-        return Rows(rows.data[:0], rows.indices[:0], np.zeros(1, np.int64), none, rows.norm2[:0], rows.cost[:0])
-
+        return Rows(
+            rows.data[:0], rows.indices[:0], np.zeros(1, np.int64), none, rows.norm2[:0], rows.cost[:0]
+        )

@@ -79,7 +79,10 @@ class Trainer(abc.ABC):
         self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
         self.waited = 0.0
-        self._begin, self._before = time.perf_counter(), 0.0  # of the present pass, in this process and before
+        self._begin, self._before = (
+            time.perf_counter(),
+            0.0,
+        )  # of the present pass, in this process and before
 
     # -- what subclasses say -----------------------------------------------------------------------
 
@@ -119,7 +122,7 @@ class Trainer(abc.ABC):
         """The error to raise when the source, or making room for its rows, failed with `error`."""
         return error
 
-    def make_room(self, block: Block) -> None:
+    def make_room(self, block: Block) -> None:  # noqa: B027
         """Have room for the features and classes of a block."""
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -147,7 +150,9 @@ class Trainer(abc.ABC):
         new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
         self._begin, self._before = time.perf_counter(), self.position.pass_seconds
         blocks = Prefetcher(
-            self._prepared(this_pass), self.stop if self.polls_for_rows else None, join=not self.polls_for_rows
+            self._prepared(this_pass),
+            self.stop if self.polls_for_rows else None,
+            join=not self.polls_for_rows,
         )
         try:
             while (item := self._next(blocks, new)) is not None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import in_files, make_problem, make_store, prefer
+from streamsvm.kernels.steps import Weights
 
 from streamsvm import fit, load_model, resume
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.kernels.steps import Weights
 from streamsvm.run import hybrid_weights
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.hybrid_weights import RareFeatures
