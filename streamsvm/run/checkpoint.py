@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
-from streamsvm.errors import RunError
+from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.steps import N_TALLIES, Weights
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
@@ -172,10 +172,8 @@ def check_finite(run: RunDir, numbers: Any) -> None:
     try:
         json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
-        raise RunError(
-            f"{run.path}: the objective is no longer finite; scale the values of the data to about 1, or "
-            "lower C, and begin anew with --force"
-        ) from None
+        remedy = Remedy("scale the values of the data to about 1, or lower C, and fit again")
+        raise RunError(f"{run.path}: the objective is no longer finite", remedy=remedy) from None
 
 
 def _write_weights(run: RunDir, position: Position, weights: Weights, new_log: bool) -> tuple[Position, int]:
@@ -206,7 +204,8 @@ def _write_manifest(run: RunDir, position: Position) -> None:
     if len(manifest) > durable.MOST_RECORD:
         raise RunError(
             f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
-            f"than the {durable.MOST_RECORD:,} that can be read again; use shorter labels, or fewer classes"
+            f"than the {durable.MOST_RECORD:,} that can be read again",
+            remedy=Remedy("use shorter labels, or fewer classes"),
         )
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.errors import Call, Remedy, RunError
+from streamsvm.text import format_size
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 
@@ -40,3 +43,37 @@ def map_array(
     # bytes, and under a tight memory limit evict the rows in use.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
+
+
+def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:
+    """Raise `RunError` unless the file of a mapped array is whole, and its disk can take `n_rows` rows more.
+
+    A mapped file is sparse: a page takes space when it is first written. If there is none left by then, or
+    the file was cut short, the operating system ends the process by a signal. So this is to be called
+    before rows are written. Nothing is lost either way: a run never resumes from these files.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in a run directory. One that was removed is fine, because its map lives on.
+    array : ndarray, shape (n, columns)
+        What is mapped.
+    n_rows : int
+        Rows that may be written next; those that never were need space.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return
+    resume = Call("resume", path.parent)
+    if found.st_size < array.nbytes:
+        remedy = Remedy("{} continues from the last commit", resume)
+        raise RunError(f"{path} was cut short while it was in use", remedy=remedy)
+    pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
+    needed = min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks)
+    if needed > (free := durable.free_bytes(path)):
+        raise RunError(
+            f"{path}: the disk has {format_size(free)} left, and the weights may need {format_size(needed)} "
+            "more",
+            remedy=Remedy("free some space, then {} continues from the last commit", resume),
+        )
