@@ -154,8 +154,7 @@ def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
     OSError
         If it cannot be read.
     """
-    if (size := durable.size(path)) < length:
-        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
+    check_length(path, length)
     end = LogEnd()
     buffer = memoryview(bytearray(min(_PIECE, length)))
     with durable.named(path), durable.open_file(path) as file:
@@ -168,6 +167,12 @@ def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
                 raise _wrong_checksum(path, part)
             end = end.then(part.header, len(part.header) + part.size)
     return end
+
+
+def check_length(path: Path, length: int) -> None:
+    """Raise `RunError` if a log is shorter: to read a map beyond the end of its file kills the process."""
+    if (size := durable.size(path)) < length:
+        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
 
 
 def mapped(path: Path, length: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
-from streamsvm.errors import Option, Remedy, RunError
+from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
@@ -170,14 +170,8 @@ def check_finite(path: Path | None, numbers: Any) -> None:
         json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
         where = "" if path is None else f"{path}: "
-        raise RunError(
-            f"{where}the objective is no longer finite",
-            remedy=Remedy(
-                "scale the values of the data to about 1, or lower {}, and begin anew with {}",
-                Option("C"),
-                Option("force", True),
-            ),
-        ) from None
+        remedy = Remedy("scale the values of the data to about 1, or lower C, and fit again")
+        raise RunError(f"{where}the objective is no longer finite", remedy=remedy) from None
 
 
 def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
@@ -216,7 +210,8 @@ def _write_manifest(run: RunDir, position: Position) -> None:
     if len(manifest) > durable.MOST_RECORD:
         raise RunError(
             f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
-            f"than the {durable.MOST_RECORD:,} that can be read again; use shorter labels, or fewer classes"
+            f"than the {durable.MOST_RECORD:,} that can be read again",
+            remedy=Remedy("use shorter labels, or fewer classes"),
         )
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1

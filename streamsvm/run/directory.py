@@ -11,7 +11,7 @@ from typing import Any
 
 from streamsvm import durable, format
 from streamsvm.data.memory_plan import Plan, are_sizes
-from streamsvm.errors import PlanError, RunError
+from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
 
@@ -169,9 +169,14 @@ def locked(run: RunDir) -> Iterator[None]:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
             yield
     except OSError as error:
-        begun = run.settings.exists()
-        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
-        raise RunError(f"{error.filename or run.path}: {durable.reason(error)}; then {then}") from error
+        then = continues(run.path) if run.settings.exists() else Remedy("fit again")
+        remedy = Remedy(f"then {then.words}", *then.parts)
+        raise RunError(f"{error.filename or run.path}: {durable.reason(error)}", remedy=remedy) from error
+
+
+def continues(path: Path) -> Remedy:
+    """The remedy for a run that stopped."""
+    return Remedy("{} continues from the last commit", Call("resume", path))
 
 
 @contextlib.contextmanager
@@ -198,10 +203,10 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
         )
     with locked(run):
         if run.settings.exists() and not force:
-            raise RunError(
-                f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
-                "--force replaces it"
+            remedy = Remedy(
+                "{} continues it, {} replaces it", Call("resume", run.path), Option("force", True)
             )
+            raise RunError(f"{run.path} is a run already", remedy=remedy)
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)
         for path in run.path.iterdir():

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
 from streamsvm.kernels.duals import DualBuffer, OldDuals, repeats_class
-from streamsvm.run.append_log import AppendLog, Part, check_part, mapped, offsets, scan
+from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
 
@@ -56,6 +56,7 @@ class DualLog:
         max_duals: int,
     ) -> None:
         self.path = path
+        self._length = length
         self._n_classes = n_classes
         self._max_duals = max_duals
         self._parts: dict[int, list[Part]] = {}
@@ -71,6 +72,8 @@ class DualLog:
 
         Raises `RunError` if they are damaged, or impossible numbers: kernels rely on them.
         """
+        if self._length:
+            check_length(self.path, self._length)
         duals = OldDuals(
             self._ids, self._values,
             np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32),

@@ -208,10 +208,7 @@ def find_rare(path: Path, blocks: Blocks, classes_per_row: float, step: Callable
                 step(block)
         rare = frequency < np.ceil(store.n_classes / classes_per_row)
         bits = np.packbits(rare).tobytes()
-        header = format.RARE_FEATURES_HEADER.pack(
-            format.RARE_FEATURES_MAGIC, len(rare), _crc(store.fingerprint, bits)
-        )
-        durable.write_atomic(path, header + bits)
+        durable.write_atomic(path, _header(len(rare), store.fingerprint, bits) + bits)
     return rare
 
 
@@ -224,10 +221,7 @@ def _read_rare(path: Path, fingerprint: str, n_features: int) -> np.ndarray | No
     with durable.open_file(path) as file:
         content = file.read(size)
     bits = content[header_size:]
-    expected = format.RARE_FEATURES_HEADER.pack(
-        format.RARE_FEATURES_MAGIC, n_features, _crc(fingerprint, bits)
-    )
-    if content[:header_size] != expected:
+    if content[:header_size] != _header(n_features, fingerprint, bits):
         return None
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=n_features).view(bool)
 

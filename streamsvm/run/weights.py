@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import shutil
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,18 +26,19 @@ _WRITTEN_WHOLE = 2**26
 def map_array(
     path: Path | None, shape: tuple[int, int], dtype: np.dtype, *, fresh: bool = True
 ) -> np.ndarray:
-    """An array over the file `path`, or in memory. It is zero, and takes no disk where it stays zero.
+    """Return an array in the file `path`, or in memory if that is None.
 
-    If not `fresh`, the array begins with the file's content.
+    It is zero, and pages that stay zero take no space on disk. If not `fresh`, the file keeps what it
+    holds, and is only extended.
 
-    A mapped file may exceed memory. The system then writes changed pages to disk again and again: more
-    than everything else that training writes.
+    The file may be larger than memory. The operating system then writes changed pages to disk over and
+    over: more than everything else that a fit writes.
     """
     size = shape[0] * shape[1] * dtype.itemsize
     if path is None:
         if size == 0:
             return np.zeros(shape, dtype)
-        # Begins on a page, as vectors of 64 bytes need it; private, so that it counts as memory of ours.
+        # Aligned to a page, as 64-byte vectors need; private, so that it counts as this process's memory.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         return np.frombuffer(memory, dtype).reshape(shape)
     with durable.open_file(path, "wb" if fresh else "r+b") as file:
@@ -46,8 +47,8 @@ def map_array(
         return np.zeros(shape, dtype)
     with durable.open_file(path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), size)
-    # Features are visited in no order: reading ahead would fetch megabytes for each few hundred
-    # bytes and, under a tight limit, evict the pages in use.
+    # Rows are accessed in random order: reading ahead would fetch megabytes for each of a few hundred
+    # bytes, and under a tight memory limit evict the rows in use.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
 
@@ -170,8 +171,12 @@ class DenseWeights:
     def check_room(self, rows: Rows) -> None:
         """As `WeightStorage` says: a full disk would end the process where a page is first written."""
         for path, array in zip(self._paths, self.weights[:2], strict=False):
-            if path is not None and len(array):
-                check_pages(path, array, rows.indices)
+            if path is None or len(array) == 0:
+                continue
+            try:
+                check_mapped(path, array, min(len(rows.indices), len(array)))
+            except RunError:  # most features occur in many rows
+                check_mapped(path, array, len(np.unique(rows.indices)))
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
         weights = self.weights
@@ -180,19 +185,35 @@ class DenseWeights:
         return Source(weights.current, delta, average_scale or 0.0, columns, dirty)
 
 
-def check_pages(path: Path, array: np.ndarray, features: np.ndarray) -> None:
-    """Raise `RunError` unless the disk has room for what changes of these features may write.
+def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:
+    """Raise `RunError` unless the file of a mapped array is whole, and its disk can take `n_rows` rows more.
 
-    The file is sparse: pages take room on the disk when they are first written.
+    A mapped file is sparse: a page takes space when it is first written. If there is none left by then, or
+    the file was cut short, the operating system ends the process by a signal. So this is to be called
+    before rows are written. Nothing is lost either way: a run never resumes from these files.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in a run directory. One that was removed is fine, because its map lives on.
+    array : ndarray, shape (n, columns)
+        What is mapped.
+    n_rows : int
+        Rows that may be written next; those that never were need space.
     """
-    free = shutil.disk_usage(path).free
-    if array.nbytes - path.stat().st_blocks * 512 <= free:
-        return  # all that is not on disk yet
-    row = array.strides[0]
-    pages = len(np.unique(features)) * (row // mmap.PAGESIZE + 2)
-    if pages * mmap.PAGESIZE > free:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return
+    resume = Call("resume", path.parent)
+    if found.st_size < array.nbytes:
+        remedy = Remedy("{} continues from the last commit", resume)
+        raise RunError(f"{path} was cut short while it was in use", remedy=remedy)
+    pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
+    needed = min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks)
+    if needed > (free := durable.free_bytes(path)):
         raise RunError(
-            f"{path}: the disk has {format_size(free)} left, and the next block may write "
-            f"{format_size(pages * mmap.PAGESIZE)} of weights",
-            remedy=Remedy("free some space, then {}", Call("resume", path.parent)),
+            f"{path}: the disk has {format_size(free)} left, and the weights may need {format_size(needed)} "
+            "more",
+            remedy=Remedy("free some space, then {} continues from the last commit", resume),
         )

@@ -107,12 +107,13 @@ def find_budget(settings: Settings) -> int:
 
 def array_bytes(store: Store, settings: Settings) -> int:
     """Size of the weights as a matrix; of their average, as much again."""
-    dtype = np.dtype(settings.dtype)
-    return (
-        store.n_features
-        * padded_classes(store.n_classes + get_loss(settings.loss).extra_columns, dtype)
-        * dtype.itemsize
-    )
+    return store.n_features * columns_of(store, settings) * np.dtype(settings.dtype).itemsize
+
+
+def columns_of(store: Store, settings: Settings) -> int:
+    """Columns of the weights."""
+    extra = get_loss(settings.loss).extra_columns
+    return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
 
 
 def _plan(
