@@ -168,7 +168,7 @@ def convert(
     ValueError
         If another option is not among its choices.
     """
-    from streamsvm_converters.external_shuffle import ExternalShuffle
+    from streamsvm_converters.external_shuffle import ExternalShuffle, NumberedRows
     from streamsvm_converters.libsvm.inputs import plain_size
     from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
     from streamsvm_converters.libsvm.reader import LibsvmReader
@@ -212,24 +212,14 @@ def convert(
 
     with _os_errors_about(out), staging_folder(out, force) as staging:
         reader = LibsvmReader(
-            inputs,
-            dtype=dtype,
-            index_base=1 if index_base == 1 else 0,
-            n_features=known_features,
-            classes=classes,
-            unseen_label=unseen_label,
-            on_error=on_error,
-            memory=memory,
-            threads=threads,
+            inputs, dtype=dtype, index_base=1 if index_base == 1 else 0, n_features=known_features,
+            classes=classes, unseen_label=unseen_label, on_error=on_error, memory=memory, threads=threads,
             progress=progress,
-        )
+        )  # fmt: skip
         shuffled = ExternalShuffle(
-            staging,
-            np.dtype(dtype),
-            seed if shuffle else None,
-            memory // _BUCKET_FRACTION,
+            staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
             expected=plain_size(inputs),  # about right: most pairs are longer than the 8 bytes of a value
-        )
+        )  # fmt: skip
         with shuffled:
             for rows, numbers in reader:
                 shuffled.append(rows, numbers)
@@ -249,24 +239,18 @@ def convert(
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
 
         made = staging / out.name
-        batches = shuffled.drain(base if index_base == "auto" else 0, index_dtype(width))
-        with (
-            StoreWriter(
-                made,
-                kind,
-                shape=(counts.rows, width),
-                nnz=counts.nnz,
-                classes=classes,
-                dtype=dtype,
-                index_base=base,
-                codec=codec,
-                chunk_nnz=chunk_nnz,
-                threads=threads,
+        batches: Iterator[NumberedRows] = shuffled.drain(
+            base if index_base == "auto" else 0, index_dtype(width)
+        )
+        with contextlib.ExitStack() as stack:
+            writer = stack.enter_context(StoreWriter(
+                made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
+                index_base=base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
                 meta={"sources": encode(reader.sources), "shuffle_seed": seed if shuffle else None},
-            ) as writer,
-            Prefetcher(batches) if threads > 1 else contextlib.nullcontext(batches) as batches_ahead,
-        ):
-            for rows, numbers in batches_ahead:
+            ))  # fmt: skip
+            if threads > 1:
+                batches = stack.enter_context(Prefetcher(batches))
+            for rows, numbers in batches:
                 writer.append(rows if codes is None else rows._replace(labels=codes[rows.labels]), numbers)
             fingerprint = writer.finish()
         publish(made, out)

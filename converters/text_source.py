@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from streamsvm_converters.libsvm.inputs import STDIN, total_size
@@ -17,11 +17,17 @@ from streamsvm.data.rows import Rows
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, StreamsvmError, part_of_memory
 from streamsvm.format import are_labels
-from streamsvm.schema import Check, Count, Positive, SchemaError, decode, encode
+from streamsvm.schema import Check, Count, SchemaError, decode, encode
 from streamsvm.text import check_classes, check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm.reader import LibsvmReader
+
+
+if TYPE_CHECKING:
+    _Paths = Sequence[str | Path]
+else:
+    _Paths = list[str]  # as JSON has them
 
 
 def _are_paths(paths: list[str]) -> bool:
@@ -31,21 +37,7 @@ def _are_paths(paths: list[str]) -> bool:
         return False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Record:
-    """The parameters of a `TextSource` as JSON."""
-
-    inputs: Annotated[list[str], Check(_are_paths, "a list of paths")]
-    classes: Annotated[list[str], Check(are_labels, "a list of labels")] | None
-    n_features: Count | None
-    index_base: Literal[0, 1]
-    dtype: Literal["float32", "float64"]
-    unseen_label: Literal["error", "keep"]
-    on_error: Literal["raise", "skip", "fix"]
-    memory: Positive
-    resumable: bool
-
-
+@dataclasses.dataclass
 class TextSource:
     """Rows of LIBSVM text in the order of the inputs, from any position in them.
 
@@ -59,6 +51,8 @@ class TextSource:
         Values of further features are dropped and counted. By default all are kept.
     index_base : {0, 1}
         Index of the first feature in the text.
+    resumable : bool, optional
+        Whether all inputs can be read again. By default this is true of files.
     dtype : {"float32", "float64"}
         Type of the values.
     unseen_label : {"error", "keep"}
@@ -67,58 +61,52 @@ class TextSource:
         As for `convert`.
     memory : int or str
         Bytes ("500M", "2G") of memory, half of which is left to whoever uses the batches.
-    resumable : bool, optional
-        Whether all inputs can be read again. By default this is true of files.
 
     Raises
     ------
     InputError
         If an input cannot be read, or a class contains a control character.
+    ValueError
+        If an option is not among its choices.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[str | Path],
-        *,
-        classes: Sequence[str] | None = None,
-        n_features: int | None = None,
-        index_base: int = 0,
-        dtype: str = "float32",
-        unseen_label: str = "error",
-        on_error: str = "raise",
-        memory: int | str = 2**28,
-        resumable: bool | None = None,
-    ) -> None:
+    inputs: Annotated[_Paths, Check(_are_paths, "a list of paths")]
+    _: dataclasses.KW_ONLY
+    classes: Annotated[list[str], Check(are_labels, "a list of labels")] | None = None
+    n_features: Count | None = None
+    index_base: int = 0
+    resumable: bool | None = None
+    dtype: str = "float32"
+    unseen_label: str = "error"
+    on_error: str = "raise"
+    memory: int | str = 2**28
+
+    def __post_init__(self) -> None:
         from streamsvm_converters.libsvm.reader import check_choices
 
-        check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
-        check_classes(classes or (), "the classes given", InputError)
-        if index_base not in (0, 1):
-            raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
-        for path in inputs:
+        check_choices(dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label)
+        check_classes(self.classes or (), "the classes given", InputError)
+        if self.index_base not in (0, 1):
+            raise ValueError(f"index_base must be 0 or 1, not {self.index_base!r}")
+        for path in self.inputs:
             check_local(path, InputError)
-        self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in inputs]
-        self.classes = None if classes is None else list(classes)
-        self.n_features = n_features
-        self.index_base = index_base
-        if resumable is None:
-            resumable = total_size(self.inputs) is not None
-        if resumable and STDIN in self.inputs:
+        self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
+        self.classes = None if self.classes is None else list(self.classes)
+        if self.resumable is None:
+            self.resumable = total_size(self.inputs) is not None
+        if self.resumable and STDIN in self.inputs:
             raise InputError("standard input cannot be read again, so it is not resumable")
-        self.resumable = resumable
-        self._options = {"dtype": dtype, "unseen_label": unseen_label, "on_error": on_error}
-        self._memory = parse_size(memory)
+        self.memory = parse_size(self.memory)
 
     def record(self) -> dict[str, Any]:
         """Return the parameters as JSON, for `from_record`."""
-        names = ("inputs", "classes", "n_features", "index_base", "resumable")
-        return {**{name: getattr(self, name) for name in names}, **self._options, "memory": self._memory}
+        return encode(self)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TextSource:
         """Return the source that `record` describes; raise `InputError` if it is invalid."""
         try:
-            return cls(**vars(decode(_Record, record)))
+            return decode(cls, record)
         except (SchemaError, StreamsvmError) as error:
             raise InputError(f"the input recorded in the run is invalid: {error}; start a new run") from None
 
@@ -159,7 +147,8 @@ class TextSource:
         self._check_sources(start)
         reader = LibsvmReader(
             self.inputs, index_base=self.index_base, n_features=self.n_features, classes=self.classes,
-            start=start, memory=self._memory // 2, **self._options,
+            start=start, dtype=self.dtype, unseen_label=self.unseen_label, on_error=self.on_error,
+            memory=parse_size(self.memory) // 2,
         )  # fmt: skip
         if self.classes is None:
             reader.labels = LabelTable(classes, learns=True)
@@ -170,7 +159,7 @@ class TextSource:
                 known += len(new)
                 yield rows, new, encode(reader.position)
         none = np.zeros(0, np.int32)
-        rows = Rows(np.zeros(0, self._options["dtype"]), none, np.zeros(1, np.int64), none, np.zeros(0))
+        rows = Rows(np.zeros(0, self.dtype), none, np.zeros(1, np.int64), none, np.zeros(0))
         yield rows, [], encode(reader.position)
 
     def _check_sources(self, start: Position) -> None:
@@ -274,11 +263,6 @@ def read_rows(
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
     return LibsvmReader(
         [inputs] if isinstance(inputs, str | Path) else inputs,
-        dtype=dtype,
-        index_base=index_base,
-        n_features=n_features,
-        classes=classes,
-        unseen_label=unseen_label,
-        on_error=on_error,
-        memory=parse_size(memory),
-    )
+        dtype=dtype, index_base=index_base, n_features=n_features, classes=classes,
+        unseen_label=unseen_label, on_error=on_error, memory=parse_size(memory),
+    )  # fmt: skip

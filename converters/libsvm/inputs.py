@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,8 +99,8 @@ class Input:
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
         self._held = memoryview(b"")  # text not yet handed out
-        self._stored = b""  # compressed bytes not yet decoded
-        self._decoder: Any = None
+        self._decoded: Iterator[bytes | None] | None = None  # of compressed text: see `_decode`
+        self._would_read = False  # whether its next step reads from the file
         check_local(path, InputError)
         try:
             if str(path) == STDIN:
@@ -122,15 +122,13 @@ class Input:
         except BaseException:
             self.close()
             raise
-        for magic, self._format in _FORMATS.items():
-            if begin.startswith(magic):
-                self._decoder, self._stored = self._format.decoder(), begin
-                break
-        else:
+        format = next((each for magic, each in _FORMATS.items() if begin.startswith(magic)), None)
+        if format is None:
             self._held = memoryview(begin)
-        self._begun = self._decoder is None  # whether text was decoded
-        if self._decoder is None and not hashes_text:
-            self._sha256 = None
+            if not hashes_text:
+                self._sha256 = None
+        else:
+            self._decoded = self._decode(format, begin)
 
     def __enter__(self) -> Input:
         return self
@@ -143,10 +141,10 @@ class Input:
 
     def readinto(self, space: memoryview) -> int:
         """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
-        if self._decoder is None and not self._held:
+        if self._decoded is None and not self._held:
             return self._readinto(space)
-        while not self._held and self._decoder is not None and self._has_more():
-            self._decode()
+        while not self._held and self._step():
+            pass
         count = min(len(self._held), len(space))
         space[:count] = self._held[:count]
         self._held = self._held[count:]
@@ -154,8 +152,8 @@ class Input:
 
     def would_wait(self) -> bool:
         """Return whether `readinto` might wait for the writer of a pipe; files never do."""
-        while not self._held and self._can_decode():
-            self._decode()
+        while not self._held and not self._would_read and self._step():
+            pass
         return not self._held and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> Source:
@@ -168,48 +166,55 @@ class Input:
         """
         return Source(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
-    def _takes_input(self) -> bool:
-        """Return whether the decoder has decoded all bytes given to it."""
-        return getattr(self._decoder, "needs_input", True)
-
-    def _can_decode(self) -> bool:
-        """Return whether there are bytes to decode before more are read."""
-        if self._decoder is None or self._decoder.eof:
-            return False
-        return bool(self._stored) or not self._takes_input()
-
-    def _has_more(self) -> bool:
-        """Make sure that there are bytes to decode; return False at the end of the input."""
-        if self._can_decode():
+    def _step(self) -> bool:
+        """Make one step of `_decode`; return False at its end, and of plain text."""
+        for text in self._decoded or ():
+            self._would_read = text is None
+            self._held = memoryview(text or b"")
             return True
-        if not self._decoder.eof:
-            self._stored = self._read(_PIECE)
-            if not self._stored:
-                raise InputError(
-                    f"{self.name}: the {self._format.name} data is truncated; fetch the file again"
-                )
-            return True
-        # Several compressed streams may follow one another, padded with zero bytes.
-        piece = (self._decoder.unused_data + self._stored) or self._read(_PIECE)
-        while piece and not (piece := piece.lstrip(b"\0")):
-            piece = self._read(_PIECE)
-        if piece:
-            self._decoder = self._format.decoder()
-        self._stored = piece
-        return bool(piece)
+        self._would_read = False
+        return False
 
-    def _decode(self) -> None:
+    def _decode(self, format: _Format, stored: bytes) -> Iterator[bytes | None]:
+        """Yield the text in bounded pieces, and None before more is read from the file than `stored`."""
+        begun = False
+        while stored:  # compressed streams may follow one another, padded with zero bytes
+            decoder = format.decoder()
+            while not decoder.eof:
+                piece = b""
+                if getattr(decoder, "needs_input", True):
+                    if not stored:
+                        yield None
+                        stored = self._read(_PIECE)
+                        if not stored:
+                            raise InputError(
+                                f"{self.name}: the {format.name} data is truncated; fetch the file again"
+                            )
+                    piece, stored = stored[: format.piece], stored[format.piece :]
+                text = self._decompress(decoder, piece, format.name)
+                if text and not begun:
+                    begun = True
+                    if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                        raise InputError(
+                            f"{self.name} is a tar archive; unpack it, and give the text files in it"
+                        )
+                yield text
+            stored = (decoder.unused_data + stored).lstrip(b"\0")
+            while not stored:
+                yield None
+                stored = self._read(_PIECE)
+                if not stored:
+                    return
+                stored = stored.lstrip(b"\0")
+
+    def _decompress(self, decoder: Any, piece: bytes, name: str) -> bytes:
         begin = time.perf_counter()
-        piece = b""
-        if self._takes_input():
-            piece, self._stored = self._stored[: self._format.piece], self._stored[self._format.piece :]
-        limit = (_MOST,) if hasattr(self._decoder, "needs_input") else ()
+        limit = (_MOST,) if hasattr(decoder, "needs_input") else ()
         try:
-            text = self._decoder.decompress(piece, *limit)
+            return decoder.decompress(piece, *limit)
         except MemoryError:
             raise
         except Exception as error:  # each library has its own types, without a common base
-            name = self._format.name
             if "memory" in str(error).lower():
                 raise InputError(
                     f"{self.name}: decompressing this {name} data needs more than {format_size(_WINDOW)}; "
@@ -220,11 +225,6 @@ class Input:
             ) from None
         finally:
             self.decompress_seconds += time.perf_counter() - begin
-        if text and not self._begun:
-            self._begun = True
-            if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
-                raise InputError(f"{self.name} is a tar archive; unpack it, and give the text files in it")
-        self._held = memoryview(text)
 
     def _read(self, count: int) -> bytes:
         piece = bytearray(count)

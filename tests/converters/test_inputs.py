@@ -122,20 +122,23 @@ BOMB: dict[str, Callable[[], bytes]] = {  # so much text in each, most of them w
 }
 READ_IT = """
 import resource, sys
-from streamsvm_converters.libsvm.inputs import Input
+from streamsvm_converters.libsvm import inputs
 import zstandard
 space = memoryview(bytearray(100_000))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-with Input(sys.argv[1]) as source:
-    decoder, fed, calls, size = source._decoder, 0, 0, 0
-    class Counted:
-        def __getattr__(self, name):
-            return getattr(decoder, name)
-        def decompress(self, piece, *limit):
-            global fed, calls
-            fed, calls = fed + len(piece), calls + 1
-            return decoder.decompress(piece, *limit)
-    source._decoder = Counted()
+fed, calls, size = 0, 0, 0
+class Counted:
+    def __init__(self, decoder):
+        self.decoder = decoder
+    def __getattr__(self, name):
+        return getattr(self.decoder, name)
+    def decompress(self, piece, *limit):
+        global fed, calls
+        fed, calls = fed + len(piece), calls + 1
+        return self.decoder.decompress(piece, *limit)
+for magic, format in inputs._FORMATS.items():
+    inputs._FORMATS[magic] = format._replace(decoder=lambda new=format.decoder: Counted(new()))
+with inputs.Input(sys.argv[1]) as source:
     while count := source.readinto(space):
         size += count
 print(size, fed, calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
