@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.random import permutation
 from streamsvm.kernels.steps import (
     N_TALLIES,
     OldDuals,
@@ -21,7 +22,6 @@ from streamsvm.kernels.steps import (
     Weights,
     kernel,
     padded_classes,
-    permutation,
     score_row,
 )
 from streamsvm.losses import get_loss

@@ -32,36 +32,6 @@ from streamsvm.kernels.simd import (
     store_first,
 )
 
-# -- order -----------------------------------------------------------------------------------------
-
-GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64 (Steele, Lea & Flood 2014)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
-
-
-@inlined
-def mix(state):
-    """The SplitMix64 finaliser: a bijection of 64-bit integers."""
-    state = (state ^ (state >> np.uint64(30))) * _MIX1
-    state = (state ^ (state >> np.uint64(27))) * _MIX2
-    return state ^ (state >> np.uint64(31))
-
-
-@allocating
-def permutation(n, seed, stage, block, inner):
-    """A shuffle of 0..n-1 (int64) that depends on nothing but its arguments."""
-    key = mix(np.uint64(seed) + GAMMA)
-    key = mix(key ^ mix(np.uint64(stage) + GAMMA))
-    key = mix(key ^ mix(np.uint64(block) + GAMMA))
-    key = mix(key ^ mix(np.uint64(inner) + GAMMA))
-    order = np.arange(n)
-    for i in range(n - 1, 0, -1):
-        draw = mix(key + np.uint64(i) * GAMMA)
-        j = np.int64(draw % np.uint64(i + 1))
-        order[i], order[j] = order[j], order[i]
-    return order
-
-
 # -- rows and weights ------------------------------------------------------------------------------
 
 _AHEAD = 2  # rows fetched ahead of their visit: one is too late, more crowd the cache

@@ -7,8 +7,9 @@ from types import ModuleType
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.random import permutation
 from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import Pool, Scratch, Weights, drop_zeros, permutation
+from streamsvm.kernels.steps import Pool, Scratch, Weights, drop_zeros
 from streamsvm.settings import Settings
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights

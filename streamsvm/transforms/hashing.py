@@ -1,7 +1,7 @@
 """The hashing trick: any number of features in a fixed number of columns (Weinberger et al. 2009).
 
 Feature f goes to column ``h >> (64 - bits)`` with the sign ``1 - 2 (h & 1)``, where h is, in 64 bits,
-``mix(key + f γ)`` with ``key = mix(seed + γ)`` (see `streamsvm.kernels.steps.mix`). Features that meet in a
+``mix(key + f γ)`` with ``key = mix(seed + γ)`` (see `streamsvm.kernels.random.mix`). Features that meet in a
 column are added, and the signs let them cancel on average rather than pile up. f is the index as it
 stands in the text, whatever it counts from.
 """
@@ -12,7 +12,8 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.format import index_dtype
-from streamsvm.kernels.steps import GAMMA, allocating, mix
+from streamsvm.kernels.jit import allocating
+from streamsvm.kernels.random import GAMMA, mix
 
 
 def hash_rows(rows: Rows, bits: int, seed: int) -> Rows:

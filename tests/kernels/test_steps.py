@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import reference
 from helpers import as_rows, make_problem
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.kernels.random import permutation
 from streamsvm.kernels.steps import (
     CORRECT,
     DUAL_SUM,
@@ -21,7 +19,6 @@ from streamsvm.kernels.steps import (
     Scratch,
     Weights,
     padded_classes,
-    permutation,
     score_rows,
     sum_of_squares,
 )
@@ -34,28 +31,6 @@ def plain(weights: np.ndarray) -> Weights:
     made = Weights.create(weights, weights[:0], 1.0)
     made.marks[:, 1] = 2**64 - 1
     return made
-
-
-small = st.integers(0, 2**63 - 1)
-
-
-@settings(deadline=None)  # the first call compiles
-@given(st.integers(0, 300), small, st.integers(0, 100), st.integers(-1, 2**40), st.integers(0, 9))
-def test_permutation_is_one_and_a_function_of_its_arguments(n, seed, stage, block, inner) -> None:
-    order = permutation(n, seed, stage, block, inner)
-    assert sorted(order.tolist()) == list(range(n))
-    np.testing.assert_array_equal(order, permutation(n, seed, stage, block, inner))
-
-
-def test_permutation_depends_on_every_argument_and_is_uniform() -> None:
-    base = (7, 1, 2, 3)
-    for position in range(4):
-        other = tuple(a + (i == position) for i, a in enumerate(base))
-        assert permutation(200, *base).tolist() != permutation(200, *other).tolist()
-    places = np.array([permutation(6, seed, 1, 0, 0) for seed in range(6000)])
-    for element in range(6):
-        counts = np.bincount(np.argwhere(places == element)[:, 1], minlength=6)
-        assert chisquare(counts).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -17,7 +17,8 @@ from helpers import as_rows, make_problem, make_store
 
 from streamsvm import fit, format, load_model, open_store
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
-from streamsvm.kernels.steps import Weights, permutation
+from streamsvm.kernels.random import permutation
+from streamsvm.kernels.steps import Weights
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
 from streamsvm.run.weight_log import restore
 from streamsvm.training.online import online, resume

@@ -13,7 +13,8 @@ from fuzz.workplace import folder
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.checkpoint import Position, RunDir, write_changes
+from streamsvm.run.checkpoint import Position, write_changes
+from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualLog, make_pool
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
 from streamsvm.run.weight_log import restore

@@ -1,0 +1,55 @@
+"""Random numbers of compiled code: functions of their arguments alone, and as random as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from streamsvm.kernels.random import draws, mix, permutation
+
+small = st.integers(0, 2**63 - 1)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, 300), small, st.integers(0, 100), st.integers(-1, 2**40), st.integers(0, 9))
+def test_permutation_is_one_and_a_function_of_its_arguments(n, seed, stage, block, inner) -> None:
+    order = permutation(n, seed, stage, block, inner)
+    assert sorted(order.tolist()) == list(range(n))
+    np.testing.assert_array_equal(order, permutation(n, seed, stage, block, inner))
+
+
+def test_permutation_depends_on_every_argument_and_is_uniform() -> None:
+    base = (7, 1, 2, 3)
+    for position in range(4):
+        other = tuple(a + (i == position) for i, a in enumerate(base))
+        assert permutation(200, *base).tolist() != permutation(200, *other).tolist()
+    places = np.array([permutation(6, seed, 1, 0, 0) for seed in range(6000)])
+    for element in range(6):
+        counts = np.bincount(np.argwhere(places == element)[:, 1], minlength=6)
+        assert chisquare(counts).pvalue > 1e-6
+
+
+def test_mix_gives_the_published_outputs_of_splitmix64() -> None:
+    """The first outputs for the seed 1234567, as printed beside Vigna's reference implementation."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    gamma = 0x9E3779B97F4A7C15
+    assert [int(mix(np.uint64((1234567 + i * gamma) % 2**64))) for i in range(1, 5)] == published
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**62), max_size=50, unique=True))
+def test_draws_are_outputs_of_splitmix64_and_distinct(seed: int, numbers: list[int]) -> None:
+    found = draws(np.uint64(seed), np.array(numbers, np.int64))
+    assert found.dtype == np.uint64
+    assert len(set(found.tolist())) == len(numbers)
+    assert found.tolist() == [plain_mix(plain_mix(seed) + (n + 1) * 0x9E3779B97F4A7C15) for n in numbers]
+
+
+def plain_mix(state: int) -> int:
+    """The finaliser of SplitMix64 with Python's integers."""
+    state %= 2**64
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB % 2**64
+    return state ^ (state >> 31)
