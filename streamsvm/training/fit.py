@@ -311,6 +311,7 @@ class Fit(Trainer):
             checkpoint_bytes=self.files.checkpoint_bytes,
             empty_rows=first.get("empty_rows", 0),
             model=model,
+            settings=dataclasses.asdict(self.settings),
             history=list(history),
             warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
         )

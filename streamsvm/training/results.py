@@ -53,6 +53,8 @@ class FitResult:
         Rows of norm zero, from which nothing can be learned; they are left out of the objective.
     model : str
         Folder of the model.
+    settings : dict
+        The settings of the run, with the defaults filled in.
     history : list of dict
         The report of each pass.
     warnings : list of str
@@ -82,6 +84,7 @@ class FitResult:
     checkpoint_bytes: int
     empty_rows: int
     model: str
+    settings: dict[str, Any]
     history: list[dict[str, Any]]
     warnings: list[str]
 

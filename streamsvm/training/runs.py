@@ -87,7 +87,7 @@ def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy = POLI
 
 def resume_run(
     path: str | Path,
-    open_stream: Callable[[dict[str, Any]], Stream],
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     *,
     passes: int | None = None,
     tol: float | None = None,
@@ -103,10 +103,14 @@ def resume_run(
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
-            if (passes, tol, store, valid) != (None, None, None, None):
+            for name, value in {"passes": passes, "tol": tol, "store": store, "valid": valid}.items():
+                if value is not None:
+                    raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
+            if open_stream is None:
                 raise SettingsError(
-                    f"{run.path} learns from a stream, which is read once: passes, tol, store and valid do "
-                    "not apply to it"
+                    "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what "
+                    f"else made the stream of {path}",
+                    setting="open_stream",
                 )
             return _resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
