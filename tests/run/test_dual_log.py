@@ -10,8 +10,10 @@ import pytest
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
+from streamsvm.kernels.duals import DualBuffer
 from streamsvm.run.append_log import AppendLog, LogEnd
-from streamsvm.run.dual_log import DualLog, append_duals, make_pool
+from streamsvm.run.dual_log import DualLog, DualWriter
+from streamsvm.training.learner import new_buffer
 
 K = 300
 VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
@@ -21,31 +23,30 @@ def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
     return DualLog(path, end.length, VALUES, IDS, K, max_duals)
 
 
-def fill(pool, rows: np.ndarray, duals: np.ndarray) -> None:
-    """What a kernel would leave in the pool after visiting `rows`."""
-    pool.used[:] = 0
+def fill(buffer: DualBuffer, rows: np.ndarray, duals: np.ndarray) -> None:
+    """Write what a kernel would leave in the buffer after visiting `rows`."""
+    buffer.used[:] = 0
     for row in rows:
         ids = np.flatnonzero(duals[row])
-        at, r = pool.used
-        pool.ids[at : at + len(ids)], pool.values[at : at + len(ids)] = ids, duals[row, ids]
-        pool.rows[r], pool.counts[r] = row, len(ids)
-        pool.used[:] = at + len(ids), r + 1
+        at, r = buffer.used
+        buffer.ids[at : at + len(ids)], buffer.values[at : at + len(ids)] = ids, duals[row, ids]
+        buffer.rows[r], buffer.counts[r] = row, len(ids)
+        buffer.used[:] = at + len(ids), r + 1
 
 
 def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.ndarray], LogEnd]:
-    """A log with blocks in random order, each in two parts; returns the duals of each block, and its end."""
+    """A log of blocks in random order, each in two parts; return the duals of each block, and its end."""
     rng = np.random.default_rng(0)
-    log = AppendLog(path, LogEnd())
-    pool = make_pool(n_rows * K, n_rows, VALUES, IDS)
+    log = DualWriter(path, LogEnd())
+    buffer = new_buffer(n_rows * K, n_rows, VALUES, IDS)
     duals = [
         (rng.random((n_rows, K)) * (rng.random((n_rows, K)) < 0.02)).astype(VALUES) for _ in range(blocks)
     ]
     for block in rng.permutation(blocks):
         order = rng.permutation(n_rows)
         for part in (order[: n_rows // 3], order[n_rows // 3 :]):
-            fill(pool, part, duals[block])
-            append_duals(log, int(block), pool)
-            assert not pool.used.any()
+            fill(buffer, part, duals[block])
+            log.append_duals(int(block), buffer)
     log.close()
     return duals, log.end
 
@@ -68,13 +69,13 @@ def test_duals_come_back(tmp_path: Path) -> None:
     assert not read_block(log, 99).any()
 
 
-def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
+def test_a_log_that_is_appended_to_keeps_its_duals(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)
-    pool = make_pool(20 * K, 20, VALUES, IDS)
-    fill(pool, np.arange(20), duals[0])
-    with AppendLog(path, end) as log:
-        append_duals(log, 3, pool)
+    buffer = new_buffer(20 * K, 20, VALUES, IDS)
+    fill(buffer, np.arange(20), duals[0])
+    with DualWriter(path, end) as log:
+        log.append_duals(3, buffer)
     again = open_log(path, log.end)
     np.testing.assert_array_equal(read_block(again, 3), duals[0])
     np.testing.assert_array_equal(read_block(again, 2), duals[2])
@@ -92,12 +93,12 @@ def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
 
 
 def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], block: int = 0) -> LogEnd:
-    """A log of one part with these numbers, sealed."""
-    pool = make_pool(len(ids), len(rows), VALUES, IDS)
-    pool.rows[:], pool.counts[:], pool.ids[:], pool.values[:] = rows, counts, ids, 0.5
-    pool.used[:] = len(ids), len(rows)
-    with AppendLog(path, LogEnd()) as log:
-        append_duals(log, block, pool)
+    """A log of one part with these numbers, and with valid checksums."""
+    buffer = new_buffer(len(ids), len(rows), VALUES, IDS)
+    buffer.rows[:], buffer.counts[:], buffer.ids[:], buffer.values[:] = rows, counts, ids, 0.5
+    buffer.used[:] = len(ids), len(rows)
+    with DualWriter(path, LogEnd()) as log:
+        log.append_duals(block, buffer)
     return log.end
 
 
