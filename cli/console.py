@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from streamsvm_cli.wording import shell_text, shell_value
 
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.text import check_local, format_size, parse_size, printable
@@ -72,7 +73,7 @@ def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
 
 def complain(line: object) -> None:
     """One line on stderr, of an error or a warning, whatever names from outside are in it."""
-    print(f"streamsvm: {printable(str(line))}", file=sys.stderr, flush=True)
+    print(f"streamsvm: {shell_text(line)}", file=sys.stderr, flush=True)
 
 
 def wrong_usage(line: str) -> typer.BadParameter:
@@ -94,7 +95,7 @@ class Console:
         """One line for people, whatever names from outside are in it."""
         if self._people:
             self._close()
-            print(printable(line), flush=True)
+            print(shell_text(line), flush=True)
 
     def warn(self, line: str) -> None:
         """One line on stderr, whoever reads the rest; the same line once."""
@@ -124,7 +125,7 @@ class Console:
         """The one object for machines."""
         self._close()
         if self._json:
-            print(json.dumps(record), flush=True)
+            print(json.dumps(shell_value(record)), flush=True)
 
     def _close(self) -> None:
         if self._bar is not None:

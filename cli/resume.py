@@ -27,7 +27,7 @@ def resume(
     """
     console = Console(quiet=quiet, json=json)
     from streamsvm import format
-    from streamsvm.run.checkpoint import RunDir
+    from streamsvm.run.directory import RunDir
     from streamsvm.settings import Settings
     from streamsvm.training import trainer
 

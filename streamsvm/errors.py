@@ -1,10 +1,150 @@
-"""The exceptions that the library raises for anything a user can cause or repair."""
+"""The exceptions that the library raises for anything a user can cause or repair.
+
+A message says what is wrong and where. A `Remedy` says what to do about it, and holds settings and functions
+as data: ``str(error)`` words them for Python (``memory=5_242_880``), and the command line for a shell
+(``--memory 5M``).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
 
-class StreamsvmError(Exception):
-    """Base class: the message is one line that says what, where and what to do."""
+_MODULES = {"convert": "streamsvm_converters."}  # functions that `streamsvm` does not export
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A parameter of a function, and the value to give it: ``memory=5_242_880``.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name in Python.
+    value : object, optional
+        Left out (``...``) where the message does not know it.
+    """
+
+    name: str
+    value: Any = ...
+
+    def __str__(self) -> str:
+        if self.value is ...:
+            return f"{self.name}=..."
+        if type(self.value) is int:
+            return f"{self.name}={self.value:_}"
+        return f"{self.name}={_shown(self.value)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A function of the library that is also a command, and its arguments: ``resume("run")``.
+
+    Attributes
+    ----------
+    function : str
+        Name of the function, and of the command: ``fit``, ``resume``, ``convert``, ...
+    argument : path, optional
+        The first argument, if the message knows it.
+    options : tuple of Option
+    """
+
+    function: str
+    argument: str | os.PathLike[str] | None = None
+    options: tuple[Option, ...] = ()
+
+    def __str__(self) -> str:
+        first = [] if self.argument is None else [_shown(self.argument)]
+        arguments = ", ".join([*first, *map(str, self.options)])
+        name = _MODULES.get(self.function, "") + self.function
+        return f"`{name}({arguments or '...'})`"
+
+
+def _shown(value: Any) -> str:
+    return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+class Remedy:
+    """What the user can do, in words and data.
+
+    Parameters
+    ----------
+    words : str
+        With one ``{}`` for each of `parts`, as in ``Remedy("give at least {}", Option("memory", 2**20))``.
+    *parts : Option or Call
+
+    Attributes
+    ----------
+    words : str
+    parts : tuple of Option and Call
+    """
+
+    def __init__(self, words: str, *parts: Option | Call) -> None:
+        self.words = words
+        self.parts = parts
+
+    def __str__(self) -> str:
+        return self.words.format(*self.parts)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Names and values of the options, as far as their values are known: ready for another call."""
+        options = [part for part in self.parts if isinstance(part, Option)]
+        return {option.name: option.value for option in options if option.value is not ...}
+
+    @classmethod
+    def join(cls, remedies: Iterable[Self], separator: str = ", or ") -> Self:
+        """Several remedies, each of which helps, as one."""
+        remedies = list(remedies)
+        parts = [part for remedy in remedies for part in remedy.parts]
+        return cls(separator.join(remedy.words for remedy in remedies), *parts)
+
+
+class Message(str):
+    """One line for the user, as text for Python; also the message of a warning in a report or result.
+
+    Attributes
+    ----------
+    problem : str
+        What is wrong and where, without the remedy.
+    remedy : Remedy or None
+    """
+
+    problem: str
+    remedy: Remedy | None
+
+    def __new__(cls, problem: str, remedy: Remedy | None = None) -> Self:
+        message = super().__new__(cls, problem if remedy is None else f"{problem}; {remedy}")
+        message.problem, message.remedy = str(problem), remedy
+        return message
+
+
+class _WithRemedy(Exception):
+    """Base of errors and warnings: the first argument is a `Message`."""
+
+    def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
+        self.message = message if isinstance(message, Message) else Message(message, remedy)
+        super().__init__(self.message)
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """What to do about it; None if the message says it, or nothing can be done."""
+        return self.message.remedy
+
+
+class StreamsvmError(_WithRemedy):
+    """Base class: the message is one line that says what is wrong, where, and what to do.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, and where.
+    remedy : Remedy, optional
+        What to do about it; ``str`` of the error has it after a semicolon.
+    """
 
 
 class InputError(StreamsvmError):
@@ -16,11 +156,36 @@ class StoreError(StreamsvmError):
 
 
 class PlanError(StreamsvmError):
-    """Settings that cannot work, such as a memory budget below one row's scratch."""
+    """Settings that cannot work, such as a memory budget that is too small for the longest row.
+
+    Attributes
+    ----------
+    needed_memory : int or None
+        The budget in bytes that would be enough, if memory is the reason. It is also the remedy.
+    """
+
+    def __init__(
+        self, message: str = "", *, remedy: Remedy | None = None, needed_memory: int | None = None
+    ) -> None:
+        if remedy is None and needed_memory is not None:
+            remedy = Remedy("give at least {}", Option("memory", needed_memory))
+        super().__init__(message, remedy=remedy)
+        self.needed_memory = needed_memory
+
+
+@contextmanager
+def part_of_memory(parts: int) -> Iterator[None]:
+    """Let errors name the whole budget where only one of `parts` equal parts of it was passed on."""
+    try:
+        yield
+    except PlanError as error:
+        if error.needed_memory is None:
+            raise
+        raise PlanError(error.message.problem, needed_memory=parts * error.needed_memory) from None
 
 
 class SettingsError(PlanError):
-    """A setting that no data could be trained with, such as a C below 0: the command was used wrongly."""
+    """A setting that is invalid whatever the data is, such as a negative C."""
 
 
 class RunError(StreamsvmError):
@@ -37,11 +202,13 @@ class FeatureError(StreamsvmError):
     Attributes
     ----------
     missing, unknown : int
-        How many of the model's the data lacks, and how many the data has beside them.
+        How many features of the model the data lacks, and how many of the data the model lacks.
     """
 
-    def __init__(self, message: str, *, missing: int = 0, unknown: int = 0) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str = "", *, remedy: Remedy | None = None, missing: int = 0, unknown: int = 0
+    ) -> None:
+        super().__init__(message, remedy=remedy)
         self.missing = missing
         self.unknown = unknown
 
@@ -50,5 +217,5 @@ class Interrupted(StreamsvmError):
     """Training stopped on request, after a commit from which `resume` continues."""
 
 
-class StreamsvmWarning(UserWarning):
-    """What goes on, but not as it should: one line that says what, where and what to do."""
+class StreamsvmWarning(_WithRemedy, UserWarning):
+    """Something that does not stop the work: one line that says what, where and what to do."""

@@ -40,14 +40,20 @@ CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
+_DUALS, _CHANGES = "duals", "changes"  # logs, of which a run has several
 
 
 def duals_name(pass_number: int) -> str:
-    return f"duals-{pass_number}.bin"
+    return f"{_DUALS}-{pass_number}.bin"
 
 
 def changes_name(number: int) -> str:
-    return f"changes-{number}.bin"
+    return f"{_CHANGES}-{number}.bin"
+
+
+def is_log(name: str) -> bool:
+    """Return True for the name of a log of duals or weights in a run directory."""
+    return re.fullmatch(rf"({_DUALS}|{_CHANGES})-[0-9]+\.bin", name) is not None
 
 
 # -- model -----------------------------------------------------------------------------------------
@@ -56,6 +62,8 @@ MODEL_VERSION = 3
 # Version 1 knows neither hashed features nor names of features, version 2 is a hashed model without names.
 MODEL_VERSIONS = (1, 2, MODEL_VERSION)
 MODEL = "model"
+# What a crash may leave of a file or folder that is replaced as a whole.
+TEMPORARY = (f"{RUN_JSON}.tmp", f"{RARE_FEATURES}.tmp", f"{MODEL}.aside", f"{MODEL}.old")
 MODEL_JSON = "model.json"
 DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"

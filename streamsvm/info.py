@@ -98,7 +98,8 @@ def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model import load_model
-    from streamsvm.run.checkpoint import RunDir, metrics_size, read_commit
+    from streamsvm.run.checkpoint import metrics_size, read_commit
+    from streamsvm.run.directory import RunDir
     from streamsvm.settings import OnlineSettings, Settings
 
     run = RunDir(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.errors import PlanError
-from streamsvm.store.page_cache import room
+from streamsvm.store.page_cache import memory_limit
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -202,7 +202,7 @@ def cut_blocks(store: Store, plan: Plan, share: int = 1) -> np.ndarray:
 
 def available_memory() -> int:
     """Bytes that this process and the pages of its files could have beside what it holds for itself."""
-    available = room() - private_memory()
+    available = memory_limit() - private_memory()
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
         available = min(available, int(line.split()[1]) * 1024)

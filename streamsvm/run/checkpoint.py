@@ -18,25 +18,19 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable, format
-from streamsvm.data.memory_plan import Plan, are_sizes
-from streamsvm.errors import PlanError, RunError
+from streamsvm.errors import RunError
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import check_log
 from streamsvm.run.weight_log import ChangeLog, check_changes, mark_known, size_of_changes, with_marks
-from streamsvm.settings import AUTO, OnlineSettings, Settings
-from streamsvm.text import check_local
 
 _KEPT = 2
 MOST_LOGS = 3.5  # times the weights, which the logs of two commits take at most (see `write_changes`)
-_COUNTS = ("n_features", "n_classes")
 _ASIDE = "aside"  # a commit being written, or deleted
 _MOST_FILLED = 2**24  # bytes of lost metrics: more is no length that we committed
 _LINE = 2**16  # bytes of a line of metrics, at most
-
-# What `resume` may change in run.json: commits made before still belong to the run.
-_CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid"}, "store": {"path"}}
 
 
 @dataclasses.dataclass
@@ -83,108 +77,6 @@ class Position:
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: dict[str, Any] | None = None
-
-
-class RunDir:
-    """The one owner of the names in a run directory."""
-
-    def __init__(self, path: str | Path) -> None:
-        check_local(path, RunError)
-        self.path = Path(path)
-        self.settings = self.path / format.RUN_JSON
-        self.weights = self.path / format.WEIGHTS
-        self.lag = self.path / format.LAG
-        self.marks = self.path / format.MARKS
-        self.rare = self.path / format.RARE
-        self.rare_features = self.path / format.RARE_FEATURES
-        self.checkpoints = self.path / format.CHECKPOINTS
-        self.metrics = self.path / format.METRICS
-        self.model = self.path / format.MODEL
-        self.lock = self.path / format.LOCK
-        self.identity: str | None = None  # of what was asked, once it was read or written
-
-    def duals(self, pass_number: int) -> Path:
-        return self.path / format.duals_name(pass_number)
-
-    def changes(self, number: int) -> Path:
-        return self.path / format.changes_name(number)
-
-    def remove_weights(self) -> None:
-        """Delete the files of weights, of use to the process that made them alone, once there is a model."""
-        for path in (self.weights, self.lag, self.marks, self.rare):
-            durable.remove(path)
-
-    def read_settings(self) -> dict[str, Any]:
-        """What was asked of this run, checked; `RunError` if there is none or it is damaged."""
-        try:
-            record = durable.read_record(self.settings)
-        except FileNotFoundError:
-            raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
-        except NotADirectoryError:
-            raise RunError(f"{self.path} is not a run: a run is a folder") from None
-        except (ValueError, RecursionError):
-            raise RunError(f"{self.settings} is damaged: not JSON; fit again") from None
-        except OSError as error:
-            raise RunError(f"{self.settings} cannot be read: {durable.reason(error)}") from None
-        if not format.is_sealed(record):
-            raise RunError(f"{self.settings} is damaged: its checksum does not match; fit again")
-        if record.get("version") != format.RUN_VERSION:
-            raise RunError(
-                f"{self.path} has run format {record.get('version')}, this program writes and resumes "
-                f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
-            )
-        if not _makes_sense(record):
-            raise RunError(f"{self.settings} makes no sense, though its checksum fits; fit again")
-        self.identity = identity(record)
-        return record
-
-    def write_settings(self, record: dict[str, Any]) -> None:
-        text = json.dumps(format.sealed(record), indent=2)
-        durable.write_atomic(self.settings, text.encode() + b"\n")
-        self.identity = identity(record)
-
-    def commits(self) -> list[int]:
-        """Numbers of the commits that are there, newest first; `RunError` if one leads out of the run."""
-        try:
-            names = os.listdir(self.checkpoints)
-        except FileNotFoundError:
-            return []
-        numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-        for path in (self.checkpoints, *map(self.commit_path, numbers)):
-            if path.is_symlink():
-                raise RunError(f"{path} is a symbolic link, which is not followed here; put the folder there")
-        return numbers
-
-    def commit_path(self, number: int) -> Path:
-        return self.checkpoints / f"{number:08d}"
-
-
-def identity(record: dict[str, Any]) -> str:
-    """What tells a run from others: the digest of all of ``run.json`` that does not change as it goes on."""
-    kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
-    for part, names in _CHANGEABLE.items():
-        if isinstance(kept.get(part), dict):
-            kept[part] = {name: value for name, value in kept[part].items() if name not in names}
-    return format.json_digest(kept)
-
-
-def _makes_sense(record: dict[str, Any]) -> bool:
-    """Whether ``run.json`` could be one that we wrote, of a fit or of a stream."""
-    try:
-        if record.get("kind") == format.ONLINE:
-            OnlineSettings(**record["settings"])
-            return isinstance(record["input"], dict)
-        store = record["store"]
-        return (
-            are_sizes(Plan(**record["plan"]))
-            and Settings(**record["settings"]).C != AUTO
-            and type(record["C_auto"]) is bool
-            and isinstance(store["path"], str)
-            and isinstance(store["fingerprint"], str)
-            and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
-        )
-    except (KeyError, TypeError, ValueError, PlanError):
-        return False
 
 
 def commit(
@@ -293,7 +185,7 @@ def prune(run: RunDir, in_use: Iterable[int]) -> None:
             needed.update(format.duals_name(int(p)) for p in manifest["log_lengths"])
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
             return  # a damaged commit does not say what it needs: `recover` will speak of it
-    for path in [*run.path.glob("duals-*.bin"), *run.path.glob("changes-*.bin")]:
+    for path in run.logs():
         if path.name not in needed:
             durable.remove(path)
 

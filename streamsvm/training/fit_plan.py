@@ -27,7 +27,7 @@ from streamsvm.run.hybrid_weights import MANY_CLASSES, RareFeatures
 from streamsvm.run.weight_log import ChangeLog
 from streamsvm.settings import Settings
 from streamsvm.store import Store
-from streamsvm.store.page_cache import room
+from streamsvm.store.page_cache import memory_limit
 from streamsvm.text import format_size
 
 _MARK = 16  # bytes of a feature's marks
@@ -70,9 +70,9 @@ def plan_fit(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
             raise
         need, longest = least_budget(store, last)
         raise PlanError(
-            f"{store.path}: this process may have {format_size(room())} of memory, and a fit with a row of "
-            f"{longest:,} non-zeros needs {format_size(need + INTERPRETER)}: raise the limit of the process "
-            "(its cgroup or container)"
+            f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "
+            f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}: raise the limit of the "
+            "process (its cgroup or container)"
         ) from None
 
 
@@ -91,7 +91,7 @@ def choices(store: Store, settings: Settings, budget: int) -> Iterator[Plan]:
 
 def find_budget(settings: Settings) -> int:
     """The bytes that a plan may use: `settings.memory`, or what the process may have, if that is less."""
-    limit = room()
+    limit = memory_limit()
     return min(settings.memory, max(limit - INTERPRETER, limit // 4))
 
 
@@ -161,7 +161,7 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
 
 def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str | None:
     """What is slow about a plan, and what would help."""
-    limit, needed = room(), plan.total + INTERPRETER
+    limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
         return (
             f"this run holds about {format_size(needed)}, and the limit of this process is "

@@ -31,13 +31,14 @@ from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, VISITED
 from streamsvm.kernels.weights import AVERAGE_POWER, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import save_model
-from streamsvm.run.checkpoint import Position, RunDir, check_finite, commit, recover
+from streamsvm.run.checkpoint import Position, check_finite, commit, recover
+from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.dual_log import DualLog, make_pool
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
 from streamsvm.run.weight_log import restore
 from streamsvm.settings import AUTO, Interval, OnlineSettings
 from streamsvm.training.auto_c import c_for
-from streamsvm.training.trainer import Progress, Report, claimed, locked
+from streamsvm.training.trainer import Progress, Report
 from streamsvm.transforms.hashing import hash_rows
 
 _NO_IDS = np.dtype(np.uint8)  # of the class ids of duals, of which there are none

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +36,8 @@ from streamsvm.kernels.tally import (
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import check_room, save_model
-from streamsvm.run.checkpoint import Position, RunDir, check_finite, commit, prune, recover
+from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
+from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.dual_log import DualLog, make_pool, map_array
 from streamsvm.run.hybrid_weights import RareFeatures, SplitRows, Spread, find_rare
 from streamsvm.run.weight_log import mark_known, restore
@@ -378,51 +377,6 @@ def _extended(run: RunDir, record: dict[str, Any], passes: int) -> dict[str, Any
     if not settings.keep_duals:
         raise RunError(f"{run.path} kept no duals to start another pass from; fit again with --keep-duals")
     return {**record, "settings": {**record["settings"], "passes": passes}}
-
-
-@contextlib.contextmanager
-def locked(run: RunDir):
-    """Hold the run's lock; file system errors inside become `RunError`."""
-    try:
-        with durable.locked(run.lock, RunError, f"the run {run.path}"):
-            yield
-    except OSError as error:
-        begun = run.settings.exists()
-        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
-        raise RunError(f"{error.filename or run.path}: {durable.reason(error)}; then {then}") from error
-
-
-@contextlib.contextmanager
-def claimed(run: RunDir, *, force: bool):
-    """Create the run directory and hold its lock; refuse one that is there unless `force`."""
-    try:
-        durable.make_dir(run.path)
-    except FileNotFoundError:
-        raise RunError(f"{run.path}: the folder {run.path.parent} does not exist; create it first") from None
-    except OSError as error:
-        raise RunError(f"cannot create {run.path}: {durable.reason(error)}") from None
-    names = [path.name for path in run.path.iterdir()]
-    ours = re.compile(
-        r"(run\.json|rare-features\.bin)(\.tmp)?|weights(-avg|-rare|-marks)?\.bin|(duals|changes)-\d+\.bin"
-        r"|checkpoint|metrics\.jsonl|model(\.aside|\.old)?|lock"
-    )
-    foreign = [name for name in names if not ours.fullmatch(name)]
-    if foreign or (names and run.lock.name not in names):  # every run has its lock from the first moment
-        raise RunError(
-            f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
-        )
-    with locked(run):
-        if run.settings.exists() and not force:
-            raise RunError(
-                f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
-                "--force replaces it"
-            )
-        durable.remove(run.settings)  # first: what a crash leaves of the old run must not pass for it
-        durable.sync_dir(run.path)
-        for path in run.path.iterdir():
-            if path != run.lock:
-                durable.remove(path)
-        yield
 
 
 class _Training:

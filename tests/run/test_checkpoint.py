@@ -261,6 +261,6 @@ def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Pat
 def test_a_manifest_too_large_to_be_read_again_is_not_committed(
     store: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("streamsvm.run.checkpoint.files.MOST_RECORD", 5000)
+    monkeypatch.setattr("streamsvm.durable.MOST_RECORD", 5000)
     with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that are read again"):
         fit(store, tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

@@ -10,7 +10,8 @@ import pytest
 from streamsvm.errors import RunError
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, sum_of_squares
-from streamsvm.run.checkpoint import Position, RunDir, commit, prune
+from streamsvm.run.checkpoint import Position, commit, prune
+from streamsvm.run.directory import RunDir
 from streamsvm.run.hybrid_weights import RareFeatures
 from streamsvm.run.weight_log import ChangeLog, check_changes, restore
 

@@ -320,7 +320,7 @@ def test_an_hdf5_attribute_of_a_size_that_no_record_has_is_not_read(problem, tmp
         del attribute
         h5py.h5a.delete(file.id, b"streamsvm")
         h5py.h5a.rename(file.id, b"streamsvm-2", b"streamsvm")
-    with pytest.raises(StoreError, match="attribute 'streamsvm' takes 134,217,736 bytes"):
+    with pytest.raises(StoreError, match="attribute 'streamsvm' has 134,217,736 bytes"):
         open_store(path)
 
 

@@ -38,7 +38,7 @@ def test_every_chunk_is_announced_once(written, monkeypatch) -> None:
         store.rows(0, 1500)
     for name in ("X/data", "X/indices"):
         there = sorted(path.joinpath(name, "c").iterdir())
-        assert len(there) > 2 * zarr_chunks.AHEAD
+        assert len(there) > 2 * zarr_chunks.READ_AHEAD
         assert sorted(file for file in announced if file in there) == there
 
 
@@ -86,7 +86,7 @@ def test_a_short_read_is_completed_and_a_shrunken_file_is_an_error(written, monk
         monkeypatch.setattr(os, "preadv", reading(100))
         assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
         monkeypatch.setattr(os, "preadv", reading(0))
-        with pytest.raises(StoreError, match="chunk 0: the chunk is cut off"):
+        with pytest.raises(StoreError, match="chunk 0: the chunk is truncated"):
             store.rows(0, 1500)
 
 
@@ -99,7 +99,7 @@ def test_what_outgrows_memory_is_forgotten_once_read(suffix, outgrows, tmp_path,
     problem.write(path, chunk_nnz=500, codec="none")
     files = [*path.rglob("X/data/c/*"), *path.rglob("X/indices/c/*")] if suffix == "zarr" else [path]
     size = 4 * problem.matrix.nnz  # of values, and of indices
-    monkeypatch.setattr(container, "room", lambda: 8 * size - 1 if outgrows else 9 * size)
+    monkeypatch.setattr(container, "memory_limit", lambda: 8 * size - 1 if outgrows else 9 * size)
     forgotten: list[int] = []
 
     def counting(descriptor, offset, size, advice):
@@ -143,4 +143,4 @@ def test_the_room_is_the_tightest_limit(membership, limits, expected, tmp_path, 
     monkeypatch.setattr(page_cache, "CGROUPS", tmp_path)
     monkeypatch.setattr(page_cache, "MEMBERSHIP", tmp_path / "self")
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert page_cache.room.__wrapped__() == (expected or physical)
+    assert page_cache.memory_limit.__wrapped__() == (expected or physical)

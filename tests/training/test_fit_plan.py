@@ -34,7 +34,7 @@ def wide() -> Any:
 
 
 def limit_to(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("streamsvm.training.fit_plan.room", lambda: size)
+    monkeypatch.setattr("streamsvm.training.fit_plan.memory_limit", lambda: size)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted, PlanError, RunError, SettingsError, StoreError
 from streamsvm.info import inspect
 from streamsvm.kernels.random import permutation
-from streamsvm.run.checkpoint import RunDir
+from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import scan_log
 from streamsvm.settings import Interval, Settings
 from streamsvm.store.container import StoredArray

@@ -17,7 +17,8 @@ from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.checkpoint import Position, RunDir, write_changes
+from streamsvm.run.checkpoint import Position, write_changes
+from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualLog, make_pool
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
 from streamsvm.run.weight_log import restore

@@ -19,7 +19,7 @@ from helpers import make_problem, make_store
 from streamsvm import Settings, fit, format, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
-from streamsvm.run.checkpoint import identity
+from streamsvm.run.directory import identity
 from streamsvm.store import open_store
 from streamsvm.training.fit_plan import plan_fit
 

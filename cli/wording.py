@@ -1,0 +1,60 @@
+"""Messages of the library in the words of a shell: ``--memory 5M`` for ``memory=5_242_880``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection
+from typing import Any
+
+from streamsvm.errors import Call, Message, Option
+from streamsvm.text import printable
+
+_SIZES = {"memory"}  # options in bytes
+
+
+def shell_text(message: object, options: Collection[str] | None = None) -> str:
+    """A message, error or warning on one line, its remedy worded for the command line.
+
+    A remedy is left out if it names an option that the running command, which has `options`, lacks.
+    """
+    if isinstance(message, BaseException):
+        message = message.args[0] if message.args else str(message)
+    if not isinstance(message, Message) or message.remedy is None:
+        return printable(str(message))
+    remedy = message.remedy
+    named = {part.name for part in remedy.parts if isinstance(part, Option)}
+    if options is not None and not named <= set(options):
+        return printable(message.problem)
+    return printable(f"{message.problem}; {remedy.words.format(*map(_part, remedy.parts))}")
+
+
+def shell_value(value: Any) -> Any:
+    """A record for machines, with every message in it worded for the command line."""
+    if isinstance(value, Message):
+        return shell_text(value)
+    if isinstance(value, dict):
+        return {key: shell_value(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [shell_value(each) for each in value]
+    return value
+
+
+def _part(part: Option | Call) -> str:
+    if isinstance(part, Option):
+        return _option(part)
+    words = ["streamsvm", part.function]
+    if part.argument is not None:
+        words.append(shlex.quote(os.fspath(part.argument)))
+    return f"`{' '.join([*words, *map(_option, part.options)])}`"
+
+
+def _option(option: Option) -> str:
+    name, value = option.name.replace("_", "-"), option.value
+    if value is False:
+        return f"--no-{name}"
+    if value is True or value is ...:
+        return f"--{name}"
+    if option.name in _SIZES:
+        return f"--{name} {-(-value // 2**20)}M"
+    return f"--{name} {shlex.quote(str(value))}"

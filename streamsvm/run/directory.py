@@ -1,0 +1,199 @@
+"""The run directory: the names in it, what ``run.json`` records, and who may write in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from streamsvm import durable, format
+from streamsvm.data.memory_plan import Plan, are_sizes
+from streamsvm.errors import PlanError, RunError
+from streamsvm.settings import AUTO, OnlineSettings, Settings
+from streamsvm.text import check_local
+
+_COUNTS = ("n_features", "n_classes")
+
+# What `resume` may change in run.json: commits made before the change still belong to the run.
+_CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid"}, "store": {"path"}}
+
+
+class RunDir:
+    """The one owner of the names in a run directory.
+
+    Attributes
+    ----------
+    path : Path
+    settings, weights, lag, marks, rare, rare_features, checkpoints, metrics, model, lock : Path
+        Files and folders of the run, whether or not they exist.
+    identity : str or None
+        Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        check_local(path, RunError)
+        self.path = Path(path)
+        self.settings = self.path / format.RUN_JSON
+        self.weights = self.path / format.WEIGHTS
+        self.lag = self.path / format.LAG
+        self.marks = self.path / format.MARKS
+        self.rare = self.path / format.RARE
+        self.rare_features = self.path / format.RARE_FEATURES
+        self.checkpoints = self.path / format.CHECKPOINTS
+        self.metrics = self.path / format.METRICS
+        self.model = self.path / format.MODEL
+        self.lock = self.path / format.LOCK
+        self.identity: str | None = None
+
+    def duals(self, pass_number: int) -> Path:
+        """The log of the duals of a pass."""
+        return self.path / format.duals_name(pass_number)
+
+    def changes(self, number: int) -> Path:
+        """A log of weights, numbered from 1."""
+        return self.path / format.changes_name(number)
+
+    def commit_path(self, number: int) -> Path:
+        """The folder of a commit."""
+        return self.checkpoints / f"{number:08d}"
+
+    def logs(self) -> list[Path]:
+        """All logs that exist."""
+        return [path for path in self.path.iterdir() if format.is_log(path.name)]
+
+    def owns(self, name: str) -> bool:
+        """Return True if a run may contain a file or folder of this name."""
+        files = (path.name for path in vars(self).values() if isinstance(path, Path))
+        return name in {*files, *format.TEMPORARY} or format.is_log(name)
+
+    def remove_weights(self) -> None:
+        """Delete the weights in use, which no later process reads, once there is a model."""
+        for path in (self.weights, self.lag, self.marks, self.rare):
+            durable.remove(path)
+
+    def read_settings(self) -> dict[str, Any]:
+        """Return the checked contents of ``run.json``.
+
+        Raises
+        ------
+        RunError
+            If there is none, it is damaged, or it has another version.
+        """
+        try:
+            record = durable.read_record(self.settings)
+        except FileNotFoundError:
+            raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
+        except NotADirectoryError:
+            raise RunError(f"{self.path} is not a run: a run is a folder") from None
+        except (ValueError, RecursionError):
+            raise RunError(f"{self.settings} is damaged: not JSON; fit again") from None
+        except OSError as error:
+            raise RunError(f"{self.settings} cannot be read: {durable.reason(error)}") from None
+        if not format.is_sealed(record):
+            raise RunError(f"{self.settings} is damaged: its checksum does not match; fit again")
+        if record.get("version") != format.RUN_VERSION:
+            raise RunError(
+                f"{self.path} has run format {record.get('version')}, this program writes and resumes "
+                f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
+            )
+        if not _is_valid(record):
+            raise RunError(f"{self.settings} has a valid checksum but invalid contents; fit again")
+        self.identity = identity(record)
+        return record
+
+    def write_settings(self, record: dict[str, Any]) -> None:
+        """Replace ``run.json``."""
+        text = json.dumps(format.sealed(record), indent=2)
+        durable.write_atomic(self.settings, text.encode() + b"\n")
+        self.identity = identity(record)
+
+    def commits(self) -> list[int]:
+        """Return the numbers of all commits, newest first; `RunError` if one leads out of the run."""
+        try:
+            names = os.listdir(self.checkpoints)
+        except FileNotFoundError:
+            return []
+        numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        for path in (self.checkpoints, *map(self.commit_path, numbers)):
+            if path.is_symlink():
+                raise RunError(f"{path} is a symbolic link, which is not followed here; put the folder there")
+        return numbers
+
+
+def identity(record: dict[str, Any]) -> str:
+    """Return the digest of everything in ``run.json`` that stays the same while the run goes on."""
+    kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
+    for part, names in _CHANGEABLE.items():
+        if isinstance(kept.get(part), dict):
+            kept[part] = {name: value for name, value in kept[part].items() if name not in names}
+    return format.json_digest(kept)
+
+
+def _is_valid(record: dict[str, Any]) -> bool:
+    """Return True if this program could have written such a ``run.json``."""
+    try:
+        if record.get("kind") == format.ONLINE:
+            OnlineSettings(**record["settings"])
+            return isinstance(record["input"], dict)
+        store = record["store"]
+        return (
+            are_sizes(Plan(**record["plan"]))
+            and Settings(**record["settings"]).C != AUTO
+            and type(record["C_auto"]) is bool
+            and isinstance(store["path"], str)
+            and isinstance(store["fingerprint"], str)
+            and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
+        )
+    except (KeyError, TypeError, ValueError, PlanError):
+        return False
+
+
+@contextlib.contextmanager
+def locked(run: RunDir) -> Iterator[None]:
+    """Hold the lock of a run; file system errors inside become `RunError`."""
+    try:
+        with durable.locked(run.lock, RunError, f"the run {run.path}"):
+            yield
+    except OSError as error:
+        begun = run.settings.exists()
+        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
+        raise RunError(f"{error.filename or run.path}: {durable.reason(error)}; then {then}") from error
+
+
+@contextlib.contextmanager
+def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
+    """Create the run directory, empty but for its lock, and hold the lock.
+
+    Raises
+    ------
+    RunError
+        If it cannot be created, contains other files, is a run already (unless `force`), or another
+        process uses it.
+    """
+    try:
+        durable.make_dir(run.path)
+    except FileNotFoundError:
+        raise RunError(f"{run.path}: the folder {run.path.parent} does not exist; create it first") from None
+    except OSError as error:
+        raise RunError(f"cannot create {run.path}: {durable.reason(error)}") from None
+    names = [path.name for path in run.path.iterdir()]
+    foreign = [name for name in names if not run.owns(name)]
+    if foreign or (names and run.lock.name not in names):  # a run has its lock before anything else
+        raise RunError(
+            f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
+        )
+    with locked(run):
+        if run.settings.exists() and not force:
+            raise RunError(
+                f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
+                "--force replaces it"
+            )
+        durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
+        durable.sync_dir(run.path)
+        for path in run.path.iterdir():
+            if path != run.lock:
+                durable.remove(path)
+        yield

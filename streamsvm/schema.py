@@ -1,0 +1,180 @@
+"""Typed decoding of JSON: a record from a file becomes a dataclass, or an error says which entry is wrong.
+
+Records come from strangers, so nothing is converted but what JSON cannot tell apart: a list may become a
+tuple, an int a float, and the keys of an object numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import reprlib
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple, Union
+
+
+class SchemaError(ValueError):
+    """A value is not of the type that it is decoded to; says which entry, and what it must be."""
+
+
+class Check(NamedTuple):
+    """A condition on a value, for ``Annotated[type, Check(...)]``."""
+
+    holds: Callable[[Any], bool]
+    wanted: str  # completes the sentence "it must be ..."
+
+
+def between(least: float, most: float) -> Check:
+    """The condition that a number is in the closed range from `least` to `most`."""
+    return Check(lambda value: least <= value <= most, f"in [{least:,}, {most:,}]")
+
+
+Count = Annotated[int, between(0, 2**62)]  # products of small numbers with it still fit 64 bits
+Positive = Annotated[int, between(1, 2**62)]
+
+
+def decode(kind: Any, value: Any, where: str = "") -> Any:
+    """Return a value from JSON as an instance of `kind`.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass or named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str``,
+        ``None`` or ``Any``; a ``list``, ``dict``, ``tuple``, ``Literal``, union or ``Annotated`` of these,
+        with any number of `Check`. Entries that a dataclass does not name are ignored; those missing take
+        its defaults.
+    value : object
+        What ``json.loads`` returned.
+    where : str, optional
+        Name of the value in messages.
+
+    Raises
+    ------
+    SchemaError
+        If the value is not of that type, or a check fails, or the dataclass itself raises `ValueError`.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin is Annotated:
+        found = decode(arguments[0], value, where)
+        for check in arguments[1:]:
+            if not check.holds(found):
+                raise _wrong(where, check.wanted, value)
+        return found
+    if origin in (Union, types.UnionType):
+        return _decode_union(arguments, value, where)
+    if origin is Literal:
+        if not any(type(value) is type(choice) and value == choice for choice in arguments):
+            raise _wrong(where, f"one of {arguments}", value)
+        return value
+    if _fields(kind) is not None:
+        return _decode_record(kind, value, where)
+    if origin in (list, tuple):
+        return _decode_items(kind, value, where)
+    if origin is dict:
+        _require(type(value) is dict, where, "an object", value)
+        numbered = arguments[0] is int
+        if numbered and not all(len(key) < 19 and key.isascii() and key.isdecimal() for key in value):
+            raise _wrong(where, "an object with whole numbers as keys", value)
+        items = {key: decode(arguments[1], item, f"{where}[{key!r:.40}]") for key, item in value.items()}
+        return {int(key): item for key, item in items.items()} if numbered else items
+    return _decode_scalar(kind, value, where)
+
+
+def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind in (None, type(None)):
+        _require(value is None, where, "null", value)
+    elif kind is float:
+        _require(type(value) in (int, float), where, "a number", value)
+        _require(abs(value) < 2.0**1023 and math.isfinite(value), where, "finite", value)
+        return float(value)
+    else:
+        _require(type(value) is kind, where, f"of type {kind.__name__}", value)
+        if kind is int:
+            _require(-(2**63) <= value < 2**63, where, "within 64 bits", value)
+    return value
+
+
+def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    others = [kind for kind in kinds if kind is not type(None)]
+    if value is None and len(others) < len(kinds):
+        return None
+    for kind in others[:-1]:
+        try:
+            return decode(kind, value, where)
+        except SchemaError:
+            continue
+    return decode(others[-1], value, where)
+
+
+def _decode_items(kind: Any, value: Any, where: str) -> Any:
+    _require(type(value) is list, where, "a list", value)
+    kinds = typing.get_args(kind)
+    if typing.get_origin(kind) is list or kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    _require(len(kinds) == len(value), where, f"a list of {len(kinds)}", value)
+    items = [
+        decode(each, item, f"{where}[{i}]") for i, (each, item) in enumerate(zip(kinds, value, strict=True))
+    ]
+    return typing.get_origin(kind)(items)
+
+
+def _decode_record(kind: Any, value: Any, where: str) -> Any:
+    _require(type(value) is dict, where, "an object", value)
+    entries = {}
+    for name, (hint, optional) in (_fields(kind) or {}).items():
+        path = f"{where}.{name}" if where else name
+        if name in value:
+            entries[name] = decode(hint, value[name], path)
+        elif not optional:
+            raise SchemaError(f"{path} is missing")
+    try:
+        return kind(**entries)
+    except SchemaError:
+        raise
+    except ValueError as error:  # of its __post_init__
+        raise SchemaError(f"{where or 'the record'}: {error}") from None
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
+    """Type of each entry of a dataclass or named tuple, and whether it has a default; None for others."""
+    if dataclasses.is_dataclass(kind):
+        missing = dataclasses.MISSING
+        names = {
+            field.name: not (field.default is missing and field.default_factory is missing)
+            for field in dataclasses.fields(kind)
+            if field.init
+        }
+    elif hasattr(kind, "_field_defaults"):
+        names = {name: name in kind._field_defaults for name in kind._fields}
+    else:
+        return None
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: (hints[name], optional) for name, optional in names.items()}
+
+
+def _require(holds: bool, where: str, wanted: str, value: Any) -> None:
+    if not holds:
+        raise _wrong(where, wanted, value)
+
+
+def _wrong(where: str, wanted: str, value: Any) -> SchemaError:
+    return SchemaError(f"{where or 'the record'} must be {wanted}, not {reprlib.repr(value)}")
+
+
+def encode(value: Any) -> Any:
+    """Return a dataclass, or whatever is in it, as `json.dumps` takes it and `decode` reads it back."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return encode(value._asdict())
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    return value
