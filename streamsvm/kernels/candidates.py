@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.simd import VECTOR_BYTES, log2_lanes, lanes, load, lowest_bit, not_below, splat
+from streamsvm.kernels.simd import VECTOR_BYTES, lanes, load, log2_lanes, lowest_bit, not_below, splat
 
 
 class Scratch(NamedTuple):

@@ -1,9 +1,9 @@
 """Vectors of one cache line as values in compiled code: the hot loops are written in them.
 
-A loop that the compiler vectorises by itself checks for overlapping arrays, adds a scalar remainder loop, and
-keeps its sums in memory. With few classes that costs more than the work. Here vectors are explicit: a `Vector`
-has 64 bytes, 16 float32 or 8 float64, and stays in a register. All functions are for compiled code only;
-indices are not checked.
+A loop that the compiler vectorises by itself checks for overlapping arrays, adds a scalar remainder loop,
+and keeps its sums in memory. With few classes that costs more than the work. Here vectors are explicit: a
+`Vector` has 64 bytes, 16 float32 or 8 float64, and stays in a register. All functions are for compiled code
+only; indices are not checked.
 """
 
 from __future__ import annotations
