@@ -1,7 +1,7 @@
 """Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
 
 `python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not
-see the loads and stores of `streamsvm.kernels.simd` and `streamsvm_converters.words`; the processor does.
+see the loads and stores of the modules `simd` and `byte_vectors`; the processor does.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 def check_parser(side: str) -> None:
     """Texts that end anywhere, in arrays that end there too."""
     from fuzz.targets import text as target
-    from streamsvm_converters import kernels
+    from streamsvm_converters.libsvm.lines import Parsed, parse
+    from streamsvm_converters.libsvm.rows import compact, repair
 
     texts = {seed[4:] for seed in target.seeds()} | {
         seed[4:].replace(b"\n", b"\r\n") for seed in target.seeds()
     }
     texts |= {b"1 " + b" ".join(b"%d:%.*f" % (10**n, m, n / 7) for n in range(9)) for m in range(20)}
     space, slots = guarded(np.zeros(2**14, np.uint8), side), 2**12
-    wide = {name: np.zeros(slots, np.int64) for name in kernels.Parsed._fields}
+    wide = {name: np.zeros(slots, np.int64) for name in Parsed._fields}
     wide |= {
         "values": np.zeros(slots),
         "fault": np.zeros(slots, np.uint8),
-        "untidy": np.zeros(slots, np.bool_),
+        "needs_repair": np.zeros(slots, np.bool_),
     }
     out = {name: guarded(array, side) for name, array in wide.items()}
     data, indices = guarded(np.zeros(slots), side), guarded(np.zeros(slots, np.int64), side)
     indptr, norm2 = guarded(np.zeros(slots, np.int64), side), guarded(np.zeros(slots), side)
-    per_value = {"indices", "values", "hard_slot", "hard_at"}
+    per_value = {"indices", "values", "undecided_slot", "undecided_at"}
 
     def cut(array: np.ndarray, size: int) -> np.ndarray:
         return array[len(array) - size :] if side == "after" else array[:size]
@@ -66,14 +67,14 @@ def check_parser(side: str) -> None:
             text[:] = np.frombuffer(content, np.uint8)
             n_values, most_rows = len(content) // 4 + 1, len(content) // 8 + 1
             sizes = {name: n_values if name in per_value else most_rows for name in out}
-            parsed = kernels.Parsed(**{name: cut(out[name], sizes[name]) for name in out})
+            parsed = Parsed(**{name: cut(out[name], sizes[name]) for name in out})
             at = 0
             while at < len(text):
-                at, _, n_rows, _ = kernels.parse(text, at, len(text), 0, np.inf, True, parsed)
-                kernels.repair(parsed, n_rows, np.inf)
+                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, parsed)
+                repair(parsed, n_rows, np.inf)
                 size = int(parsed.end[n_rows - 1]) if n_rows else 0
-                kernels.settle(
-                    parsed, n_rows, 10**6, cut(data, size), cut(indices, size),
+                compact(
+                    parsed, n_rows, 0, 10**6, cut(data, size), cut(indices, size),
                     cut(indptr, n_rows + 1), cut(norm2, n_rows),
                 )  # fmt: skip
 

@@ -9,15 +9,12 @@ import functools
 
 import numpy as np
 from fuzz.workplace import folder
+from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
 
+from streamsvm import durable
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
-from streamsvm.kernels.duals import Duals
-from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.tally import N_TALLIES
-from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.checkpoint import Position, write_changes
+from streamsvm.run.checkpoint import Position, commit
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualLog, make_pool
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
@@ -36,8 +33,8 @@ def run(data: bytes) -> None:
     steps = [tuple(data[at : at + 4]) for at in range(1, len(data) - 3, 4)]
     run_dir = RunDir(folder("growth"))
     for path in run_dir.path.iterdir():
-        path.unlink()
-    position = Position(0, 0, [], {}, [])
+        durable.remove(path)
+    position = Position()
     growing = GrowingWeights((run_dir.weights, run_dir.lag, run_dir.marks), (0, 0), dtype)
     tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
     growing.grow(1, 1)
@@ -46,7 +43,7 @@ def run(data: bytes) -> None:
             n_classes = max(n_classes, 1 + a * CLASSES % 100)
             growing.grow(1 + b * FEATURES, n_classes)
         elif kind % 4 == 3:
-            write_changes(run_dir, position, growing.used, growing.laid_out)
+            position, _ = commit(run_dir, position, growing.used, new_log=growing.laid_out)
             growing.laid_out = False
             _check_log(run_dir, position, growing.used)
         else:
@@ -58,7 +55,7 @@ def run(data: bytes) -> None:
     at_once, tally_at_once = Weights.create(*np.zeros((2, *shape), dtype), HORIZON), np.zeros(N_TALLIES)
     for visit in visits:
         _visit(visit, at_once, tally_at_once)
-    for grown, whole in ((now, at_once.current), (lag, at_once.average_delta)):
+    for grown, whole in ((now, at_once.now), (lag, at_once.lag)):
         np.testing.assert_array_equal(grown[:, : shape[1]], whole)
         assert not grown[:, n_classes:].any()
     np.testing.assert_array_equal(tally, tally_at_once)
@@ -66,17 +63,16 @@ def run(data: bytes) -> None:
 
 def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
     """What a commit wrote is all that there is."""
-    now, lag = np.zeros((2, *used.current.shape), used.current.dtype)
-    restore(
-        run_dir.changes(position.changes_number), position.changes_length, Weights.create(now, lag, HORIZON)
-    )
-    np.testing.assert_array_equal(now, used.current)
-    np.testing.assert_array_equal(lag, used.average_delta)
+    now, lag = np.zeros((2, *used.now.shape), used.now.dtype)
+    log = run_dir.weight_log(position.weights_number)
+    restore(log, position.weights.length, Weights.create(now, lag, HORIZON))
+    np.testing.assert_array_equal(now, used.now)
+    np.testing.assert_array_equal(lag, used.lag)
 
 
 def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np.ndarray) -> None:
     features, label, n_classes, value = visit
-    dtype = weights.current.dtype
+    dtype = weights.now.dtype
     data = np.full(len(features), value, dtype)
     rows = Rows(
         data,
@@ -84,18 +80,18 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
         np.array([0, len(features)], np.int64),
         np.array([label], np.int32),
         np.array([float(np.sum(data.astype(float) ** 2))]),
-        np.ones(1),
     )
     loss, pool, duals = _parts(dtype.name)
     scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
-    both = Duals(duals.segment(0, 1), pool)
-    loss.visit(rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights, both, scratch, tally, None)
+    loss.visit(
+        rows, np.arange(1), 0, 1, weights, n_classes, 1.0, 1.0, 0, duals.segment(0, 1), pool, scratch, tally
+    )
 
 
 @functools.cache
 def _parts(dtype_name: str):
     dtype = np.dtype(dtype_name)
-    duals = DualLog(folder("growth-none") / "duals-0.bin", dtype, NO_IDS, 1, write=False)
+    duals = DualLog(folder("growth-none") / "duals-0.bin", 0, dtype, NO_IDS, 1, 0)
     return get_loss("ww"), make_pool(0, 0, dtype, NO_IDS), duals
 
 
