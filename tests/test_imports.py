@@ -124,7 +124,7 @@ import json, sys
 from streamsvm import fit
 from streamsvm.losses import weston_watkins as loss
 events = []
-result = fit(sys.argv[1], sys.argv[2], passes=1, report=events.append)
+result = fit(sys.argv[1], out=sys.argv[2], passes=1, report=events.append)
 kernels = (loss.visit, loss.revisit, loss.loss_rows)
 count = lambda which: sum(sum(getattr(k.stats, which).values()) for k in kernels)
 said = any(event["event"] == "compile" for event in events)

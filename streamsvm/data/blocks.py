@@ -129,17 +129,16 @@ def blocks_to_score(
     index_base: int | None,
     dtype: np.dtype,
     memory: int,
-    share: int = 1,
     labelled: bool = True,
     feature_names: Sequence[str] | None = None,
     model: str = "the model",
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
-    Reading takes one of `share` equal parts of `memory`; messages speak of the whole. Labels come in
-    the model's codes, and features in its order, whatever the store's. Raises `FeatureError` if
-    features cannot be matched by name (an error calls the model `model`), `StoreError` if, without
-    names, the store's features are not the model's, or, if `labelled`, none of its classes is.
+    Reading takes `memory` bytes. Labels come in the model's codes, and features in its order, whatever
+    the store's. Raises `FeatureError` if features cannot be matched by name (an error calls the model
+    `model`), `StoreError` if, without names, the store's features are not the model's, or, if
+    `labelled`, none of its classes is.
     """
     columns = match_features(store.feature_names(), feature_names, str(store.path), model=model)
     if not store.native and store.n_features != n_features:
@@ -166,11 +165,11 @@ def blocks_to_score(
         store,
         dtype=dtype,
         columns=len(classes),
-        memory=memory // share,
+        memory=memory,
         pooled=False,
         shared=0 if columns is None else columns.nbytes,
     )
-    return Blocks(store, cut_blocks(store, plan, share), dtype, classes, columns)
+    return Blocks(store, cut_blocks(store, plan), dtype, classes, columns)
 
 
 class ReadAhead:

@@ -145,23 +145,21 @@ def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
     return need, longest
 
 
-def _too_small(store: Store, plan: Plan, share: int) -> str:
-    """Why the plan cannot work, and the budget that would do: for two of the longest row, and the rest."""
+def _too_small(store: Store, plan: Plan) -> PlanError:
+    """Why the plan cannot work, and the budget that is enough: for two of the longest row, and the rest."""
     need, longest = least_budget(store, plan)
-    part, need = "" if share == 1 else f"1/{share} of ", share * need
-    return (
-        f"{store.path}: {part}a memory budget of {share * plan.memory:,} bytes cannot hold a row of "
-        f"{longest:,} non-zeros and the {plan.fixed:,} bytes for chunks, scratch and features; "
-        f"give at least {need:,} (--memory {-(-need // 2**20)}M)"
+    return PlanError(
+        f"{store.path}: the memory budget cannot hold a row of {longest:,} non-zeros and the "
+        f"{plan.fixed:,} bytes for chunks, scratch and features",
+        needed_memory=need,
     )
 
 
-def cut_blocks(store: Store, plan: Plan, share: int = 1) -> np.ndarray:
+def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
     """First row of every block, and the number of rows at the end (int64).
 
     Rows are taken in the store's order for as long as they fit the plan, so the cut is a function
-    of store and plan alone. Reads the row offsets once, in pieces. Of a plan for one of `share` equal
-    parts of a budget, messages speak of the whole.
+    of store and plan alone. Reads the row offsets once, in pieces.
 
     Raises
     ------
@@ -183,7 +181,7 @@ def cut_blocks(store: Store, plan: Plan, share: int = 1) -> np.ndarray:
                 row = begin + at
                 if starts[-1] == row:  # nor a block of its own
                     if cost[at + 1] - cost[at] > plan.block_bytes:
-                        raise PlanError(_too_small(store, plan, share))
+                        raise _too_small(store, plan)
                     end = at + 1  # longer than the preferred block, but it fits in memory
                 else:
                     starts.append(row)

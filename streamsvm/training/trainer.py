@@ -105,6 +105,8 @@ class FitResult:
         Rows of norm zero, which nothing can be learned from; left out of the objective.
     model : str
         Folder of the model.
+    settings : dict
+        The settings of the run, with the defaults filled in.
     history : list of dict
         The report of each pass.
     warnings : list of str
@@ -134,6 +136,7 @@ class FitResult:
     checkpoint_bytes: int
     empty_rows: int
     model: str
+    settings: dict[str, Any]
     history: list[dict[str, Any]]
     warnings: list[str]
 
@@ -865,6 +868,7 @@ class _Training:
             checkpoint_bytes=self.checkpoint_bytes,
             empty_rows=first.get("empty_rows", 0),
             model=str(self.run.model),
+            settings=dataclasses.asdict(self.settings),
             history=history,
             warnings=[
                 *self.warnings,
