@@ -177,8 +177,8 @@ def read_rows(path: Path, *, library: bool = False) -> None:
     """Blocks of rows as training reads them; with `library`, Zarr's too through the container's library."""
     with open_store(path) as store:
         if library:
-            for array in store._arrays.values():
-                array._decode = None
+            for array in store.arrays.values():
+                array.direct = None
         step = max(1, BLOCK_NNZ * store.n_rows // store.nnz)
         for start in range(0, store.n_rows, step):
             store.rows(start, min(start + step, store.n_rows))

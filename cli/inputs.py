@@ -55,14 +55,14 @@ def _rows_of_text(console: Console, model: Model, path: Path, memory: int, label
     text = read_rows(
         [str(path)],
         classes=model.record["classes"],
-        n_features=None if model.is_hashed else model.n_features,
+        n_features=None if model.takes_any_feature else model.n_features,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory,
         share=2,
     )
     for rows, _ in text:
-        yield model.hashed(rows)
+        yield model.transformed(rows)
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")

@@ -24,9 +24,8 @@ def _run() -> None:
 
     commands.give_memory_back()
     commands.warn_on_one_line()
-    faulthandler.enable(
-        sys.__stderr__
-    )  # a traceback if a memory-mapped file is cut short or its disk is full
+    if sys.__stderr__ is not None:  # a traceback if a memory-mapped file is cut short, or its disk is full
+        faulthandler.enable(sys.__stderr__)
     try:
         commands.app()
     except StreamsvmError as error:

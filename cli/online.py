@@ -62,7 +62,7 @@ def online(
     appear on the way. Shuffle input that is sorted by label first.
     """
     console = Console(quiet=quiet, json=json)
-    from streamsvm_converters import TextStream
+    from streamsvm_converters import TextSource
 
     import streamsvm
     from streamsvm.data.text_layout import text_layout
@@ -77,7 +77,7 @@ def online(
     if layout.classes is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
     settings |= {"hash_bits": layout.hash_bits, "seed": layout.seed}
-    stream = TextStream(
+    stream = TextSource(
         inputs, classes=layout.classes, n_features=layout.n_features, index_base=layout.index_base,
         dtype=settings["dtype"], unseen_label=unseen_label, on_error=on_error, memory=memory,
     )  # fmt: skip
@@ -91,7 +91,7 @@ def online(
 
 def parse_classes(text: str) -> list[str]:
     """The labels in a file, separated by white space, or in a list with commas, in the order of a store's."""
-    from streamsvm_converters.labels import class_order
+    from streamsvm_converters.libsvm.labels import class_order
 
     from streamsvm.errors import InputError
 

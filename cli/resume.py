@@ -29,7 +29,7 @@ def resume(
     A finished run continues with more --passes; one that --tol ended also needs a smaller --tol.
     """
     console = Console(quiet=quiet, json=json)
-    from streamsvm_converters import TextStream
+    from streamsvm_converters import TextSource
 
     import streamsvm
     from streamsvm import format
@@ -39,7 +39,7 @@ def resume(
     report = (online if streams else fit).Reporter(console)
     with stop_on_signals() as stop:
         result = streamsvm.resume(
-            run, passes=passes, tol=tol, store=store, valid=valid, open_stream=TextStream.from_record,
+            run, passes=passes, tol=tol, store=store, valid=valid, open_stream=TextSource.from_record,
             checkpoint_every=checkpoint_every, report=report, progress=console.progress, stop=stop,
         )  # fmt: skip
     if streams:

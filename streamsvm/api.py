@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from streamsvm import format
+import numpy as np
+
+from streamsvm.data.arrays import labelled_rows
 from streamsvm.errors import SettingsError
-from streamsvm.run.directory import RunDir
-from streamsvm.settings import OnlineSettings, Settings
-from streamsvm.training import online as stream_trainer
-from streamsvm.training import trainer
-from streamsvm.training.online import OnlineResult, Stream
-from streamsvm.training.trainer import FitResult, Progress, Report
+from streamsvm.settings import Interval, OnlineSettings, Settings
+from streamsvm.training import runs
+from streamsvm.training.results import FitResult, OnlineResult
+from streamsvm.training.sources import Stream
+from streamsvm.training.trainer import Callbacks, Progress, Report
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -128,15 +129,23 @@ def fit(
     Interrupted
         If `stop` returned True.
     """
+    settings = Settings.from_arguments(locals())
+    callbacks = Callbacks.of(report, progress, stop)
+    if not isinstance(data, str | Path):
+        for name in ("out", "valid", "label", "block_rows"):
+            if locals()[name] is not None:
+                raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
+        rows, classes, matrix = labelled_rows(data, y, np.dtype(settings.dtype))
+        model, model.result = runs.fit_rows(
+            rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
+        )
+        return model
     if y is not None:
-        raise SettingsError("y is for the labels of a matrix; a store has its own, in the column `label`")
+        raise SettingsError("y is for the labels of a matrix; a store has its own", setting="y")
     if out is None:
         raise SettingsError("out is missing: name the run directory to create", setting="out")
-    settings = Settings.from_arguments(locals())
-    return trainer.fit(
-        data, out, **vars(settings), checkpoint_every=checkpoint_every, force=force, report=report,
-        progress=progress, stop=stop,
-    )  # fmt: skip
+    every = Interval(checkpoint_every)
+    return runs.fit_store(data, out, settings, every=every, force=force, callbacks=callbacks)
 
 
 def plan(
@@ -179,8 +188,7 @@ def plan(
     SettingsError, PlanError, StoreError
         As in `fit`.
     """
-    settings = Settings.from_arguments(locals())
-    return trainer.plan(data, **vars(settings))
+    return runs.plan_store(data, Settings.from_arguments(locals()))
 
 
 def online(
@@ -208,7 +216,7 @@ def online(
     Parameters
     ----------
     stream : Stream
-        Such as ``streamsvm_converters.TextStream``, with values in `dtype`.
+        Such as ``streamsvm_converters.TextSource``, with values in `dtype`.
     out : path
         Run directory to create.
     C : float or "auto"
@@ -252,10 +260,14 @@ def online(
         If `stop` returned True.
     """
     settings = OnlineSettings.from_arguments(locals())
-    return stream_trainer.online(
-        stream, out, **vars(settings), checkpoint_every=checkpoint_every, force=force, report=report,
-        progress=progress, stop=stop,
-    )  # fmt: skip
+    return runs.learn_stream(
+        stream,
+        out,
+        settings,
+        every=Interval(checkpoint_every),
+        force=force,
+        callbacks=Callbacks.of(report, progress, stop),
+    )
 
 
 def resume(
@@ -292,7 +304,7 @@ def resume(
         Where the validation store of a fit is now, or another one.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextStream.from_record``; needed for online runs.
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
     checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -313,20 +325,13 @@ def resume(
     Interrupted
         If `stop` returned True.
     """
-    if RunDir(run).read_settings().get("kind") != format.ONLINE:
-        return trainer.resume(
-            run, passes=passes, tol=tol, store=store, valid=valid, checkpoint_every=checkpoint_every,
-            report=report, progress=progress, stop=stop,
-        )  # fmt: skip
-    for name, value in {"passes": passes, "tol": tol, "store": store, "valid": valid}.items():
-        if value is not None:
-            raise SettingsError(f"{name} does not apply: {run} learns from a stream", setting=name)
-    if open_stream is None:
-        raise SettingsError(
-            "open_stream is missing: give TextStream.from_record of streamsvm_converters, or what else made "
-            f"the stream of {run}",
-            setting="open_stream",
-        )
-    return stream_trainer.resume(
-        run, open_stream, checkpoint_every=checkpoint_every, report=report, progress=progress, stop=stop
+    return runs.resume_run(
+        run,
+        open_stream,
+        passes=passes,
+        tol=tol,
+        store=store,
+        valid=valid,
+        every=Interval(checkpoint_every),
+        callbacks=Callbacks.of(report, progress, stop),
     )

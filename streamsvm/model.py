@@ -18,57 +18,41 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.coefficients import Source, SparseCoef, open_coef, write_coef
-from streamsvm.data.feature_names import feature_names, match_features, sort_rows
+from streamsvm.data.arrays import as_matrix
+from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, PlanError, Remedy, StreamsvmWarning
-from streamsvm.schema import Check, Count, SchemaError, between, decode
-from streamsvm.settings import MOST_BITS
+from streamsvm.schema import Check, Count, SchemaError, decode
 from streamsvm.text import check_classes, check_local, format_size
+from streamsvm.transforms import Transform, apply, transforms_from
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+    from streamsvm.training.results import FitResult
 
 _FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
 
 
 def save_model(
-    folder: Path,
-    weights: np.ndarray,
-    record: dict[str, Any],
-    *,
-    lag: np.ndarray | None = None,
-    lagging: float = 0.0,
-    columns: np.ndarray | None = None,
-    marks: np.ndarray | None = None,
-    names: Sequence[str] | None = None,
+    folder: Path, coefficients: Source, record: dict[str, Any], *, names: Sequence[str] | None = None
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
     Parameters
     ----------
     folder : Path
-        The model folder; its parent must exist.
-    weights : ndarray, shape (n_features, K)
-        Only the first ``len(record["classes"])`` columns are kept.
+    coefficients : Source
+        With a column for each of ``record["classes"]``.
     record : dict
-        The entries of ``model.json``; equal records and weights give equal bytes.
-    lag : ndarray, shape (n_features, K), optional
-        The coefficients are ``weights - lagging * lag``.
-    lagging : float
-    columns : ndarray of int64, shape (n_classes,), optional
-        The column of each class, if not in the order of ``record["classes"]``.
-    marks : ndarray, shape (n_features, 2), optional
-        Zero for features whose weights are all zero; those are not read, as they may be holes in a file.
+        The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
-        Names of the features, for ``features.json``.
+        Of the features, for ``features.json``.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     durable.remove(aside)
     aside.mkdir()
-    if columns is None:
-        columns = np.arange(len(record["classes"]))
-    stored = write_coef(aside, Source(weights, lag, lagging, columns, marks))
+    stored = write_coef(aside, coefficients)
     if names is not None:
         stored |= _write_names(aside / format.FEATURES, names)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})
@@ -161,7 +145,10 @@ def _load(path: Path) -> Model:
                 f"{header} has model format {record['version']}, and this program reads up to "
                 f"{format.MODEL_VERSION}; update streamsvm"
             )
-        decode(_Record, record)
+        decoded = decode(_Record, record)
+        transforms = transforms_from(decoded.transforms)
+        if transforms and record["n_features"] != transforms[-1].n_features(record["n_features"]):
+            raise ModelError(f"{header} is damaged: its transforms give another number of features")
         check_classes(record["classes"], header, ModelError)
         coef = open_coef(folder, record)
         names = _read_names(folder / format.FEATURES, record)
@@ -180,7 +167,7 @@ def _load(path: Path) -> Model:
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
-    return Model(coef, record, names)
+    return Model(coef, record, names, transforms)
 
 
 def _are_classes(names: list[str]) -> bool:
@@ -188,8 +175,10 @@ def _are_classes(names: list[str]) -> bool:
 
 
 class _Hash(NamedTuple):
-    bits: Annotated[int, between(1, MOST_BITS)]
-    seed: Annotated[int, between(0, 2**63 - 1)]
+    """Feature hashing in records of version 2 and 3, which have no other transform."""
+
+    bits: int
+    seed: int
 
 
 @dataclasses.dataclass
@@ -201,13 +190,14 @@ class _Record:
     n_features: Count
     dtype: Literal["float32", "float64"]
     index_base: Literal[0, 1] | None
+    transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     hash: _Hash | None = None
 
     def __post_init__(self) -> None:
-        if self.hash is not None and self.n_features != 2**self.hash.bits:
-            raise ValueError("n_features is not the number of columns of the hash")
-        if self.version < format.MODEL_VERSION and (self.version == 2) != (self.hash is not None):
+        if self.version < 3 and (self.version == 2) != (self.hash is not None):
             raise ValueError(f"a model of version {self.version} has no hash, or needs one")
+        if self.hash is not None:
+            self.transforms = [{"name": "hash", **self.hash._asdict()}]
 
 
 class Model:
@@ -226,7 +216,11 @@ class Model:
     dtype : dtype
         Type of coefficients and scores.
     record : dict
-        The contents of ``model.json``. If it has a ``hash``, the model's features are those of `hashed` rows.
+        The contents of ``model.json``.
+    transforms : sequence of Transform
+        Applied to rows before they are scored, as in training.
+    result : FitResult or None
+        How it was trained, if `streamsvm.fit` returned it.
     """
 
     def __init__(
@@ -234,7 +228,10 @@ class Model:
         coef: np.ndarray | SparseCoef,
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
+        transforms: Sequence[Transform] = (),
     ) -> None:
+        self.transforms = transforms
+        self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype
         self.classes_ = np.array(record["classes"], dtype=str)
@@ -268,15 +265,16 @@ class Model:
         PlanError
             If `memory` cannot hold the longest row.
         """
-        from streamsvm.data.blocks import ReadAhead, blocks_to_score
+        from streamsvm.data.blocks import blocks_to_score
+        from streamsvm.data.prefetch import Prefetcher
 
         base, n_features, shift = self.record.get("index_base"), self.n_features, 0
-        if self.is_hashed and store.index_base is None:
+        if self.takes_any_feature and store.index_base is None:
             raise ModelError(
                 f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
                 "none"
             )
-        if self.is_hashed:
+        if self.takes_any_feature:
             base, n_features, shift = store.index_base, store.n_features, store.index_base or 0
         elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
             base, n_features, shift = 1, self.n_features - 1, 1
@@ -290,21 +288,18 @@ class Model:
             labelled=labelled,
             feature_names=self.feature_names_in_,
         )
-        for rows in ReadAhead()(blocks.read, range(len(blocks))):
-            yield self.hashed(rows._replace(indices=rows.indices + shift) if shift else rows)
+        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+            for rows in all_rows:
+                yield self.transformed(rows._replace(indices=rows.indices + shift) if shift else rows)
 
     @property
-    def is_hashed(self) -> bool:
-        """Return True if features are hashed to the model's columns."""
-        return bool(self.record.get("hash"))
+    def takes_any_feature(self) -> bool:
+        """Return True if data may have features that training did not see: they are hashed."""
+        return any(transform.takes_any_feature for transform in self.transforms)
 
-    def hashed(self, rows: Rows) -> Rows:
-        """Hash rows with feature numbers of text as in training; return them as they are without a hash."""
-        if not self.is_hashed:
-            return rows
-        from streamsvm.transforms.hashing import hash_rows
-
-        return hash_rows(rows, self.record["hash"]["bits"], self.record["hash"]["seed"])
+    def transformed(self, rows: Rows) -> Rows:
+        """Rows, with the feature numbers of text, after the transforms of the training."""
+        return apply(self.transforms, rows)
 
     def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
         """Score `rows` in pieces of at most `memory` bytes of scores, or of one row.
@@ -316,8 +311,8 @@ class Model:
         scores : ndarray, shape (n, n_classes)
             In the model's dtype; the array is reused for the next piece.
         """
+        from streamsvm.kernels.score import score_rows
         from streamsvm.kernels.sparse_coef import score_sparse_rows
-        from streamsvm.kernels.steps import score_rows
 
         rows = rows._replace(data=rows.data.astype(self.dtype, copy=False))
         n_classes = len(self.classes_)
@@ -399,44 +394,18 @@ class Model:
         y : array_like, shape (n,), optional
             Labels, compared with `classes_` as text; those unknown get the code -1.
         """
-        import scipy.sparse
-
-        matrix, names = _unlabelled(X)
-        columns = self._columns(names)
-        if not scipy.sparse.issparse(matrix):
-            matrix = np.asarray(matrix)
-        if matrix.dtype == np.float16:  # which SciPy does not take
-            matrix = matrix.astype(np.float32)
-        if matrix.dtype.kind in "fiub":
-            matrix = scipy.sparse.csr_array(matrix)
-        if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-            raise ModelError(
-                f"X has {matrix.ndim} axes and values of type {matrix.dtype}; give a matrix of numbers, "
-                "rows by features"
-            )
-        if matrix.shape[1] != self.n_features and not self.is_hashed:
-            raise ModelError(f"the data has {matrix.shape[1]} features, the model {self.n_features}")
-        if not matrix.has_canonical_format:
-            matrix = matrix.copy()  # the caller's arrays stay as they are
-            matrix.sum_duplicates()
-        with np.errstate(over="ignore"):
-            data = np.ascontiguousarray(matrix.data, self.dtype)
-        finite = np.isfinite(data)
-        if not finite.all():
-            at = int(np.argmin(finite))
-            row, column = int(np.searchsorted(matrix.indptr, at, "right")) - 1, matrix.indices[at]
-            raise ModelError(
-                f"X, row {row}, column {column}: {matrix.data[at]} is not finite as {data.dtype}; "
-                "drop or replace such values"
-            )
-        indptr = matrix.indptr.astype(np.int64)
+        matrix = as_matrix(X, self.dtype, ModelError)
+        columns = self._columns(matrix.names)
+        if matrix.n_features != self.n_features and not self.takes_any_feature:
+            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features}")
+        data, indices, indptr = matrix[:3]
         if columns is not None:
-            data, indices = sort_rows(data.copy(), columns[matrix.indices], indptr, self.n_features)
+            data, indices = sort_rows(data.copy(), columns[indices], indptr, self.n_features)
         else:
-            numbered = np.int64 if self.is_hashed else format.index_dtype(self.n_features)
-            indices = np.ascontiguousarray(matrix.indices, numbered)
+            numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features)
+            indices = np.ascontiguousarray(indices, numbered)
         labels = self._codes(y, len(indptr) - 1)
-        return self.hashed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
+        return self.transformed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
 
     def _codes(self, y: Any, n: int) -> np.ndarray:
         """Class codes of labels; -1 for those unknown, or if there are none."""
@@ -458,12 +427,3 @@ class Model:
             )
             return None
         return match_features(names, self.feature_names_in_, "X")
-
-
-def _unlabelled(X: Any) -> tuple[Any, list[str] | None]:
-    """The matrix of AnnData or a DataFrame and the names of its columns; anything else as it is."""
-    if hasattr(X, "var_names") and hasattr(X, "X"):
-        return X.X, feature_names(X.var_names, "X")
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        return X.to_numpy(), feature_names(X.columns, "X")
-    return X, None

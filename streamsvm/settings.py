@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses import MODULES, get_loss
+from streamsvm.losses import LOSSES, get_loss
 from streamsvm.text import check_local, parse_size
 
 AUTO = "auto"
@@ -170,7 +170,7 @@ class _Checked:
 
 
 def _names_of_losses() -> tuple[str, ...]:
-    return tuple(MODULES)
+    return tuple(LOSSES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,15 +248,15 @@ class Settings(_Checked):
         super().__post_init__()
         loss = get_loss(self.loss)
         defaults = {
-            "margin": loss.MARGINS[0],
-            "solver": loss.SOLVERS[0],
+            "margin": loss.margins[0],
+            "solver": loss.solvers[0],
             "keep_duals": self.passes > 1,
             "gap": "end" if self.tol is None else "pass",
         }
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 self._set(name, value)
-        for name, values in (("margin", loss.MARGINS), ("solver", loss.SOLVERS)):
+        for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
             if getattr(self, name) not in values:
                 self._refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         if self.passes > 1 and not self.keep_duals:

@@ -13,7 +13,7 @@ from helpers import make_problem, make_store
 from streamsvm import fit, format, load_model, model, resume
 from streamsvm.errors import Interrupted, ModelError, RunError
 from streamsvm.info import inspect
-from streamsvm.run import checkpoint
+from streamsvm.run import append_log
 
 OPTIONS = {"passes": 5, "block_rows": 10, "checkpoint_every": "1"}
 
@@ -46,7 +46,7 @@ def run(store: Path, tmp_path: Path) -> Path:
 
 def while_checking(monkeypatch, act, times: int) -> None:
     """Let `act` happen before a log is checked, so many times."""
-    check, left, acting = checkpoint.check_changes, times, False
+    check, left, acting = append_log.check, times, False
 
     def checking(*arguments):
         nonlocal left, acting
@@ -56,7 +56,7 @@ def while_checking(monkeypatch, act, times: int) -> None:
             acting = False
         return check(*arguments)
 
-    monkeypatch.setattr(checkpoint, "check_changes", checking)
+    monkeypatch.setattr(append_log, "check", checking)
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])

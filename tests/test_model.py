@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 from sklearn.datasets import load_svmlight_file
-from streamsvm_converters import TextStream, read_rows
+from streamsvm_converters import TextSource, read_rows
 
 from streamsvm import Model, fit, format, load_model, open_store
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
@@ -173,7 +173,7 @@ def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Pa
     for row, column, value in zip(coo.row, coo.col, coo.data, strict=True):
         lines[row] += f" {column + 1}:{value}"
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
-    online(TextStream([tmp_path / "text"]), tmp_path / "run", hash_bits=10, seed=3)
+    online(TextSource([tmp_path / "text"]), tmp_path / "run", hash_bits=10, seed=3)
     model = load_model(tmp_path / "run")
     assert model.n_features == 1024
     read = read_rows([tmp_path / "text"], classes=model.classes_, n_features=None, index_base=0)

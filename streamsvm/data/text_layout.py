@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamsvm.data.schema import read_like
+from streamsvm.data.schema import read_schema
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
 
@@ -68,17 +68,18 @@ def text_layout(
         raise SettingsError("like and classes both define the classes; give one of them", setting="like")
     n_features, base = None, index_base or 0
     if like is not None:
-        schema = read_like(like)
+        schema = read_schema(like)
         classes = schema.classes
-        if schema.hash:
-            theirs = {"hash_bits": schema.hash["bits"], "seed": schema.hash["seed"]}
+        hashing = next((each.record() for each in schema.transforms if each.name == "hash"), None)
+        if hashing is not None:
+            theirs = {"hash_bits": hashing["bits"], "seed": hashing["seed"]}
             for name, given in (("hash_bits", hash_bits), ("seed", seed)):
                 if given not in (None, theirs[name]):
                     remedy = Remedy("give {}, or leave it out", Option(name, theirs[name]))
                     raise InputError(f"{like} has another feature hash", remedy=remedy)
             hash_bits, seed = theirs.values()
         elif hash_bits is None:
-            n_features, base = schema.n_features, schema.base(index_base)
+            n_features, base = schema.n_features, schema.resolve_index_base(index_base)
     if hash_bits is None and seed is not None:
         raise SettingsError(
             "seed is for the feature hash", setting="seed", remedy=Remedy("give {} too", Option("hash_bits"))

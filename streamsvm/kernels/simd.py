@@ -17,7 +17,7 @@ from numba.extending import models, register_model
 
 intrinsic: Any = numba.extending.intrinsic  # whose calls in compiled code type checkers take for Python's
 
-LINE = 64  # bytes of a vector, and of a cache line
+VECTOR_BYTES = 64  # bytes of a vector, and of a cache line
 
 _I64 = ir.IntType(64)
 
@@ -27,7 +27,7 @@ class Vector(types.Type):
 
     def __init__(self, element: Any) -> None:
         self.element = element
-        self.lanes = 8 * LINE // element.bitwidth
+        self.lanes = 8 * VECTOR_BYTES // element.bitwidth
         super().__init__(name=f"Vector({element})")
 
 

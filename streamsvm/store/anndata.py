@@ -1,4 +1,4 @@
-"""AnnData that others wrote, as a store: a CSR `X` and a categorical column of `obs`."""
+"""AnnData that streamsvm did not write, as a store: a CSR `X` and a categorical column of `obs`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.feature_names import feature_names, sort_rows
-from streamsvm.errors import StoreError
+from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.csr_checks import Fault, row_norms
+from streamsvm.store.csr_checks import Violation, row_norms
 from streamsvm.store.reader import Progress, Store
 
-PIECE = 2**18  # elements of a per-row array looked at together
+PIECE = 2**18  # elements of a per-row array processed at a time
 
 
-def open_foreign(container: Container, label: str | None, labelled: bool) -> ForeignStore:
-    """Check what the metadata says, and refuse with the remedy in Python what cannot be used."""
+def open_anndata(container: Container, label: str | None, labelled: bool) -> AnnDataStore:
+    """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
     path = container.path
     shape = _csr_shape(container)
     arrays = {name: container.array(name) for name in (layout.DATA, layout.INDICES, layout.INDPTR)}
@@ -34,14 +34,14 @@ def open_foreign(container: Container, label: str | None, labelled: bool) -> For
     for name, length in lengths.items():
         dtype = arrays[name].dtype
         if dtype is None or dtype.kind not in "iu":
-            raise StoreError(f"{path}: array {arrays[name].name} holds no integers")
+            raise StoreError(f"{path}: array {arrays[name].name} does not hold integers")
         if arrays[name].length != length:
             raise StoreError(
                 f"{path}: array {arrays[name].name} has {arrays[name].length} elements, expected {length}"
             )
     for array in arrays.values():
-        array.check_held()
-    store = ForeignStore(
+        array.check_claimed_size()
+    store = AnnDataStore(
         container,
         arrays,
         n_rows=shape[0],
@@ -51,27 +51,30 @@ def open_foreign(container: Container, label: str | None, labelled: bool) -> For
         dtype=_value_dtype(arrays[layout.DATA]),
         meta={},
     )
-    store._check_ends()
+    store.check_row_pointer_ends()
     return store
 
 
 def _labels(container: Container, label: str | None) -> tuple[StoredArray, list[str]]:
-    """The codes and the class names of the label column."""
+    """Return the codes array and the class names of the label column."""
     path, columns = container.path, [str(column) for column in _table(container, "obs")["column-order"]]
     if label is None:
-        raise StoreError(f"{path}: AnnData of others; name its label column, one of: {_listed(columns)}")
+        raise StoreError(
+            f"{path}: AnnData that streamsvm did not write, with the obs columns {_listed(columns)}",
+            remedy=Remedy("name its label column with {}", Option("label")),
+        )
     if label not in columns:
         raise StoreError(f"{path}: obs has no column {label!r}; it has {_listed(columns)}")
     return _categorical(container, label)
 
 
-class ForeignStore(Store):
-    """A store without our record: no checksums, norms computed, rows sorted as they are read.
+class AnnDataStore(Store):
+    """AnnData that streamsvm did not write: it has no checksums, norms are computed, rows are sorted.
 
-    Values are float32 or float64 as stored; other numbers become float32, which is exact for up to 16
-    bits. Wider integers are checked, and refused from 2**31 on or when float32 would change them (the
-    first is 2**24 + 1). The first use of `fingerprint` or `class_counts` reads row pointers and labels
-    once, from end to end.
+    Values are float32 or float64 as stored; other numbers become float32, which is exact for integers of
+    up to 16 bits. Wider integers are checked, and refused if float32 would change them (the first is
+    2**24 + 1) or they reach 2**31. The first use of `fingerprint` or `class_counts` reads all row pointers
+    and labels once.
     """
 
     native = False
@@ -80,19 +83,19 @@ class ForeignStore(Store):
     def fingerprint(self) -> str:
         """Hash of shape, dtypes, names, classes, row pointers, labels, and the first and last chunk of X.
 
-        A change in the middle of `data` or `indices` alone escapes it: hashing all of X would cost a
-        pass over the disk before training.
+        It does not notice a change in the middle of `data` or `indices` alone: hashing all of X would cost
+        a pass over the disk before training.
         """
-        return self._scan[0]
+        return self._fingerprint_and_counts[0]
 
     @property
     def class_counts(self) -> np.ndarray:
-        return self._scan[1].copy()
+        return self._fingerprint_and_counts[1].copy()
 
     @functools.cached_property
-    def _scan(self) -> tuple[str, np.ndarray]:
+    def _fingerprint_and_counts(self) -> tuple[str, np.ndarray]:
         sha = hashlib.sha256()
-        header = [self.n_rows, self.n_features, self.nnz, str(self._arrays[layout.DATA].dtype)]
+        header = [self.n_rows, self.n_features, self.nnz, str(self.arrays[layout.DATA].dtype)]
         texts = {"classes": list(self.classes), "features": self.feature_names()}
         sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
@@ -103,20 +106,20 @@ class ForeignStore(Store):
             sha.update(self.indptr(start, stop).astype("<i8").tobytes())
             sha.update(codes.astype("<i4").tobytes())
         for name in (layout.DATA, layout.INDICES):
-            array = self._arrays[name]
+            array = self.arrays[name]
             size = min(array.chunk, PIECE)
             for start in sorted({0, max(0, array.length - size)}):
                 sha.update(self._read(name, start, min(start + size, array.length)).tobytes())
         return sha.hexdigest(), counts
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        if layout.CODES not in self._arrays:
+        if layout.CODES not in self.arrays:
             self._check_range(start, stop)
             return np.full(stop - start, format.UNSEEN_LABEL, format.LABEL_DTYPE)
         codes = super().labels(start, stop)
         if len(codes) and int(codes.min()) < 0:
             row = start + int(np.argmin(codes))
-            column = self._arrays[layout.CODES].name.split("/")[1]
+            column = self.arrays[layout.CODES].name.split("/")[1]
             raise StoreError(
                 f"{self.path}: row {row} has no label in obs column {column!r}; drop such rows first, "
                 f"in Python: adata[adata.obs[{column!r}].notna()].copy()"
@@ -131,9 +134,12 @@ class ForeignStore(Store):
         return self._names.read(start, stop)
 
     def feature_names(self) -> list[str] | None:
-        """Names of the features: the index of ``var``.
+        """Read the names of the features: the index of ``var``.
 
-        None if it only counts them from 0, which is what anndata gives features without names.
+        Returns
+        -------
+        list of str or None
+            None if the names are the numbers from 0, which anndata gives to features without names.
 
         Raises
         ------
@@ -147,11 +153,11 @@ class ForeignStore(Store):
             raise StoreError(
                 f"{self.path}: array {array.name} has {array.length} names for {self.n_features} features"
             )
-        array.check_held()
+        array.check_claimed_size()
         return feature_names(array.read(0, array.length).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read and check all rows. Without checksums, a wrong but plausible value is not noticed."""
+        """Read and check all rows; without checksums, a wrong value that is plausible is not noticed."""
         start, done = 0, 0
         while start < self.n_rows:
             offsets = self.indptr(start, min(start + PIECE, self.n_rows))
@@ -166,44 +172,46 @@ class ForeignStore(Store):
     def _names(self) -> StoredArray:
         index = self._container.attrs("obs").get("_index")
         array = self._container.array(f"obs/{index}")
-        array.check_held()
+        array.check_claimed_size()
         return array
 
     def _values(self, lo: int, hi: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        data = self._exact(self._read(layout.DATA, lo, hi), lo)
+        data = self._convert(self._read(layout.DATA, lo, hi), lo)
         raw = self._read(layout.INDICES, lo, hi)
         if len(raw) and not 0 <= int(raw.min()) <= int(raw.max()) < self.n_features:
             at = int(np.argmax((raw < 0) | (raw >= self.n_features)))
-            raise self._arrays[layout.INDICES].fault(lo + at, f"index {raw[at]} is out of range")
+            raise self.arrays[layout.INDICES].damage(lo + at, f"index {raw[at]} is out of range")
         indices = raw.astype(self.index_dtype, copy=False)
-        falling = indices[1:] < indices[:-1]
+        unsorted = indices[1:] < indices[:-1]
         starts = offsets[1:-1]
-        falling[starts[(starts > 0) & (starts < hi - lo)] - 1] = False
-        if falling.any():
+        unsorted[starts[(starts > 0) & (starts < hi - lo)] - 1] = False
+        if unsorted.any():
             return sort_rows(data, indices, offsets, self.n_features)
         return data, indices
 
-    def _exact(self, values: np.ndarray, lo: int) -> np.ndarray:
-        """`values` in the store's dtype; wide integers must survive it unchanged."""
+    def _convert(self, values: np.ndarray, lo: int) -> np.ndarray:
+        """Convert `values` to the store's dtype; raise StoreError if that changes a wide integer."""
         result = values.astype(self.dtype, copy=False)
         if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
-            # Compared in the integers' own type, where 2**24 + 1 and its float32 differ. The bound keeps
-            # the way back inside the type.
+            # Compare as integers, since 2**24 + 1 equals its float32 as float32. Below the bound, the
+            # conversion back does not overflow.
             with np.errstate(invalid="ignore"):
                 back = result.astype(values.dtype)
             lost = (np.abs(result) >= 2.0**31) | (back != values)
             if lost.any():
                 at = int(np.argmax(lost))
                 raise StoreError(
-                    f"{self.path}: array {self._arrays[layout.DATA].name}, element {lo + at}: "
-                    f"{values[at]} is no float32; store X as float64: adata.X = adata.X.astype('float64')"
+                    f"{self.path}: array {self.arrays[layout.DATA].name}, element {lo + at}: "
+                    f"{values[at]} cannot be represented as float32; store X as float64: "
+                    "adata.X = adata.X.astype('float64')"
                 )
         return result
 
-    def _fault(self, start: int, lo: int, offsets: np.ndarray, fault: Fault) -> StoreError:
-        row = start + int(np.searchsorted(offsets, fault.element, "right")) - 1
-        remedy = "adata.X.sum_duplicates()" if fault.array == "indices" else "drop or replace such values"
-        return StoreError(f"{self.path}: X/{fault.array}, row {row}: {fault.reason}; in Python: {remedy}")
+    def _violation_error(self, start: int, lo: int, offsets: np.ndarray, violation: Violation) -> StoreError:
+        row = start + int(np.searchsorted(offsets, violation.element, "right")) - 1
+        duplicate = violation.array == "indices"  # the only kind left in rows that were sorted
+        remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
+        return StoreError(f"{self.path}: X/{violation.array}, row {row}: {violation.reason}; {remedy}")
 
     def _norms(self, start: int, stop: int, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         norms = row_norms(data, offsets)
@@ -234,23 +242,23 @@ def _csr_shape(container: Container) -> tuple[int, int]:
         or len(shape) != 2
         or not all(type(size) is int and 0 <= size < 2**62 for size in shape)
     ):
-        raise StoreError(f"{path}: X has no sensible shape: {shape}")
+        raise StoreError(f"{path}: X has no valid shape: {shape}")
     return shape[0], shape[1]
 
 
 def _table(container: Container, name: str) -> dict[str, Any]:
-    """The attributes of ``obs`` or ``var``."""
+    """Return the attributes of ``obs`` or ``var``."""
     attrs = container.attrs(name) if container.node(name) == "group" else {}
     if attrs.get("encoding-type") != "dataframe" or not isinstance(attrs.get("column-order"), list):
         raise StoreError(
-            f"{container.path}: {name} is no dataframe that is read here; read and write it with "
-            "anndata >= 0.8"
+            f"{container.path}: {name} is not a dataframe of a known format; read and write it "
+            "with anndata >= 0.8"
         )
     return attrs
 
 
 def _categorical(container: Container, label: str) -> tuple[StoredArray, list[str]]:
-    """The codes array and the class names of a categorical column."""
+    """Return the codes array and the class names of a categorical column."""
     path, node = container.path, f"obs/{label}"
     if (
         container.node(node) != "group"
@@ -262,15 +270,15 @@ def _categorical(container: Container, label: str) -> tuple[StoredArray, list[st
             f"adata.obs[{label!r}] = adata.obs[{label!r}].astype('category'), and write it again"
         )
     array = _text_array(container, f"{node}/categories")
-    array.check_held()
+    array.check_claimed_size()
     classes = [_text(value) for value in array.read(0, array.length).tolist()]
     if len(set(classes)) != len(classes):
-        raise StoreError(f"{path}: obs column {label!r} has two categories of the same text")
+        raise StoreError(f"{path}: obs column {label!r} has two categories with the same text")
     return container.array(f"{node}/codes"), classes
 
 
 def _text_array(container: Container, node: str) -> StoredArray:
-    """An array of text; newer pandas text comes as a group of values and a mask, of which none is missing."""
+    """Return an array of text; newer pandas text is a group of values and a mask, which names do not use."""
     return container.array(f"{node}/values" if container.node(node) == "group" else node)
 
 
@@ -280,7 +288,9 @@ def _text(value: Any) -> str:
 
 def _value_dtype(data: StoredArray) -> np.dtype:
     if data.dtype is None or data.dtype.kind not in "fiub" or data.dtype.itemsize > 8:
-        raise StoreError(f"{data.container.path}: array {data.name} holds no numbers that are read here")
+        raise StoreError(
+            f"{data.container.path}: array {data.name} does not hold numbers of a supported type"
+        )
     double = data.dtype.kind == "f" and data.dtype.itemsize == 8
     return np.dtype(np.float64 if double else np.float32)
 

@@ -1,12 +1,13 @@
-"""What the store asks of a container, Zarr or HDF5: the few calls that both answer alike."""
+"""What the store needs of a container, Zarr or HDF5: the few calls that both implement alike."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,17 +16,18 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.page_cache import room
+from streamsvm.store.page_cache import memory_limit
 
-REMEDY = "damaged: convert again"
+DAMAGED = "damaged: convert again"
+UNWRITTEN = "could not be written: remove it and try again"
 
-# No codec of ours, or of anndata's, packs constant bytes tighter than this (zstd: about 2^15).
-MAX_RATIO = 2**17
-SMALL = 2**20
+# No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
+MAX_COMPRESSION = 2**17
+SLACK = 2**20  # bytes that any array may claim beyond that
 
 
 class StoredArray(ABC):
-    """One 1-d array in a container.
+    """A 1-d array in a container.
 
     Attributes
     ----------
@@ -35,9 +37,10 @@ class StoredArray(ABC):
     dtype : dtype or None
         None for text.
     width : int
-        Bytes of an element in memory; of text, where its length is not fixed, those of a reference.
+        Bytes of an element in memory; for text of variable length, bytes of a reference.
     chunk : int
-        Elements a chunk.
+        Elements per chunk.
+    container : Container
     """
 
     name: str
@@ -52,18 +55,22 @@ class StoredArray(ABC):
         return -(-self.length // self.chunk)
 
     @functools.cached_property
-    def outgrows(self) -> bool:
-        """Whether the system could not keep the array from one pass to the next, with all else that it keeps.
+    def exceeds_page_cache(self) -> bool:
+        """Whether the page cache cannot keep the array from one pass to the next.
 
-        There are two large arrays, and most of the memory is for the rest.
+        An eighth of the memory is allowed: there are two large arrays, and most of the memory is needed
+        for weights and duals.
         """
-        return self.stored_bytes() > room() // 8
+        return self.stored_bytes() > memory_limit() // 8
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Elements ``start:stop``, freshly allocated; each chunk is decoded once.
+        """Return the elements ``start:stop`` in a new array; each chunk is decoded once.
 
-        Raises StoreError naming array and chunk when the container cannot give them, or if it is no
-        longer the one that was opened.
+        Raises
+        ------
+        StoreError
+            If the container cannot deliver them (the message names array and chunk), or if it is no longer
+            the one that was opened.
         """
         if start >= stop:
             return np.empty(0, self.dtype or object)
@@ -71,42 +78,42 @@ class StoredArray(ABC):
             values = self._read(start, stop)
         except Exception as error:  # codecs and containers raise types of their own
             self.container.check_unchanged()
-            self._blame(start, stop, error)
+            self._raise_for_chunk(start, stop, error)
         self.container.check_unchanged()
         return values
 
-    def _blame(self, start: int, stop: int, error: Exception) -> NoReturn:
-        """Name the first chunk of the range that fails by itself."""
+    def _raise_for_chunk(self, start: int, stop: int, error: Exception) -> NoReturn:
+        """Raise an error that names the first chunk of the range that cannot be read by itself."""
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
                 self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
             except Exception as cause:
-                raise self._fault(chunk, cause) from cause
-        if isinstance(error, MemoryError):  # chunk by chunk it fits
+                raise self._read_error(chunk, cause) from cause
+        if isinstance(error, MemoryError):  # each chunk by itself fits
             raise StoreError(
                 f"{self.container.path}: array {self.name}: not enough memory for {stop - start} elements; "
                 "read fewer rows at a time"
             ) from error
-        raise self._fault(start // self.chunk, error) from error
+        raise self._read_error(start // self.chunk, error) from error
 
-    def _fault(self, chunk: int, cause: Exception) -> StoreError:
+    def _read_error(self, chunk: int, cause: Exception) -> StoreError:
         if system_error(cause) is None:
-            return self.fault(chunk * self.chunk, one_line(cause))
-        # What cannot be read need not be damaged.
+            return self.damage(chunk * self.chunk, one_line(cause))
+        # A chunk that the system cannot read need not be damaged.
         return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {one_line(cause)}")
 
-    def fault(self, element: int, reason: str) -> StoreError:
-        """An error that names this array and the chunk in which `element` lies."""
+    def damage(self, element: int, reason: str) -> StoreError:
+        """Return an error that names this array and the chunk that contains `element`."""
         chunk = element // self.chunk
-        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({REMEDY})")
+        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({DAMAGED})")
 
-    def check_held(self) -> None:
-        """Refuse a claimed length that the bytes on disk cannot hold, before anything allocates it."""
+    def check_claimed_size(self) -> None:
+        """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""
         claimed, stored = self.length * self.width, self.stored_bytes()
-        if claimed > stored * MAX_RATIO + SMALL:
+        if claimed > stored * MAX_COMPRESSION + SLACK:
             raise StoreError(
                 f"{self.container.path}: array {self.name} claims {self.length} elements, "
-                f"but only {stored} bytes of it are there ({REMEDY})"
+                f"but only {stored} bytes of it are there ({DAMAGED})"
             )
 
     @abstractmethod
@@ -114,48 +121,61 @@ class StoredArray(ABC):
 
     @abstractmethod
     def stored_bytes(self) -> int:
-        """Bytes of the array's chunks on disk."""
+        """Return the size of the array's chunks on disk."""
 
     @abstractmethod
     def check_chunks(self) -> None:
         """Raise StoreError naming the first chunk that was never written or is lost."""
 
     @abstractmethod
-    def expect_chunks(self, digest: str) -> None:
-        """From now on compare each chunk with the checksum that its writer put down for it.
+    def load_checksums(self, digest: str) -> None:
+        """Load the chunks' checksums; from now on each chunk that is read is compared with its own.
 
-        `digest` is what `Container.write_checksums` gave.
+        `digest` is what `Container.write_checksums` returned for this array.
         """
 
     @abstractmethod
     def layout(self) -> str:
-        """How chunks are encoded, in words that do not depend on the library's version."""
+        """Describe how chunks are encoded, in text that does not depend on the library's version."""
 
 
 class Container(ABC):
     """A Zarr folder or an HDF5 file, open for reading or for writing.
 
-    Every method raises `StoreError`, and nothing else, for what is or happens on disk.
+    Every method raises `StoreError`, and nothing else, for whatever is wrong on disk.
     """
 
     path: Path
     kind: str
+    writes: bool
+
+    @contextlib.contextmanager
+    def wrapped(self, node: str) -> Iterator[None]:
+        """Turn whatever the library, its codecs or the file system raise into a StoreError."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            refused = system_error(error) is not None or isinstance(error, durable.UnfitFile)
+            remedy = "" if refused else f" ({UNWRITTEN if self.writes else DAMAGED})"
+            raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
 
     @abstractmethod
     def attrs(self, group: str) -> dict[str, Any]:
-        """Attributes of a group (``""`` is the root)."""
+        """Return the attributes of a group (``""`` is the root)."""
 
     @abstractmethod
     def attr(self, group: str, name: str) -> Any:
-        """One attribute, or None."""
+        """Return one attribute of a group, or None."""
 
     @abstractmethod
     def record(self, name: str) -> Any:
-        """Our JSON attribute at the root, or None."""
+        """Return our JSON attribute at the root, or None."""
 
     @abstractmethod
     def node(self, path: str) -> str | None:
-        """``"group"``, ``"array"``, or None when there is nothing."""
+        """Return ``"group"``, ``"array"``, or None if there is nothing."""
 
     @abstractmethod
     def array(self, path: str) -> StoredArray: ...
@@ -167,11 +187,11 @@ class Container(ABC):
     def create_array(
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
     ) -> None:
-        """An array of numbers, to be filled by `write`."""
+        """Create an array of numbers, which `write` then fills."""
 
     @abstractmethod
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
-        """An array of strings, written at once."""
+        """Create an array of strings and write all of it."""
 
     @abstractmethod
     def write(self, path: str, start: int, values: np.ndarray) -> None: ...
@@ -181,15 +201,18 @@ class Container(ABC):
         """Write our JSON attribute at the root, replacing an earlier one."""
 
     def write_checksums(self) -> dict[str, str]:
-        """Put down the checksum of every chunk of every array of numbers, where chunks are files.
+        """Write the checksums of all chunks of each array of numbers, if chunks are files.
 
-        Returns the SHA-256 of what was put down for each array, by its name.
+        Returns
+        -------
+        dict of str to str
+            SHA-256 of each array's list of checksums, by array name.
         """
         return {}
 
     @abstractmethod
     def check_unchanged(self) -> None:
-        """Raise StoreError if another store stands here than was opened, or this one was written to."""
+        """Raise StoreError if the store was replaced by another, or written to, since it was opened."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -199,13 +222,13 @@ class Container(ABC):
     def close(self) -> None: ...
 
 
-def changed(path: Path, what: str) -> StoreError:
-    """The error of `check_unchanged`."""
-    return StoreError(f"{path}: {what} while it was in use; bring the old one back, or begin anew")
+def changed_error(path: Path, what: str) -> StoreError:
+    """Return the error that `Container.check_unchanged` raises."""
+    return StoreError(f"{path}: {what} while it was in use; restore the old one, or start again")
 
 
-def describe(array: StoredArray) -> dict[str, Any]:
-    """An array's metadata as the record keeps it, to notice on opening that it was altered."""
+def array_metadata(array: StoredArray) -> dict[str, Any]:
+    """Return an array's metadata as the record keeps it, to notice on opening that it was altered."""
     return {
         "shape": [array.length],
         "dtype": "text" if array.dtype is None else array.dtype.name,
@@ -214,31 +237,30 @@ def describe(array: StoredArray) -> dict[str, Any]:
     }
 
 
+# What libhdf5 says within its own messages, and what it means.
+_HDF5_PHRASES = {
+    "filter returned failure": "checksum or decompression failure",  # fletcher32 among others
+    "truncated file": "the file is shorter than it says: truncated",
+    "signature not found": "not an HDF5 file",
+    "already open for write": "incomplete: its writer has not finished, or was killed",
+}
+
+
 def one_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type when it has none."""
+    """Return the first line of an error's message, or the error's type if it has no message."""
     if (refused := system_error(error)) is not None:
         return durable.reason(refused)
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    if "filter returned failure" in text:  # HDF5's words for what fletcher32 finds
-        return "checksum or decompression failure"
+    for phrase, meaning in _HDF5_PHRASES.items():
+        if phrase in text:
+            return meaning
     lines = text.strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def system_error(error: BaseException) -> OSError | None:
-    """What the system refused, if that was the reason; HDF5 says it in the midst of its own words."""
+    """Return the operating system's error behind `error`, or None; HDF5 quotes it in its own messages."""
     if isinstance(error, OSError) and error.errno and error.strerror in (os.strerror(error.errno), None):
         return error
-    said = re.search(r"errno = (\d+)", str(error))
-    return OSError(int(said[1]), os.strerror(int(said[1]))) if said else None
-
-
-def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
-    """Open a container of the given kind; its library is imported here and not before."""
-    if kind == "zarr":
-        from streamsvm.store.zarr_backend import ZarrContainer
-
-        return ZarrContainer(path, write=write)
-    from streamsvm.store.hdf5_backend import Hdf5Container
-
-    return Hdf5Container(path, write=write)
+    quoted = re.search(r"errno = (\d+)", str(error))
+    return OSError(int(quoted[1]), os.strerror(int(quoted[1]))) if quoted else None

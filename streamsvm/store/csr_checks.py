@@ -1,4 +1,4 @@
-"""What rows must satisfy before compiled code, which trusts them, may see them."""
+"""What rows must satisfy before compiled code, which does not check, may read them."""
 
 from __future__ import annotations
 
@@ -6,67 +6,94 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Elements looked at together: their flags and the values stay in the processor's cache.
+# Elements checked at a time: the values and their flags stay in the processor's cache.
 PIECE = 2**16
 
 
-class Fault(NamedTuple):
-    """The first element of `array` (``"data"`` or ``"indices"``) that is not as it must be."""
+class Violation(NamedTuple):
+    """The first element of `array` (``"data"`` or ``"indices"``) that breaks a rule, and which rule."""
 
     array: str
     element: int
     reason: str
 
 
-def find_fault(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int) -> Fault | None:
-    """Look for values that are not finite, and indices out of range or not strictly increasing in a row.
+def find_violation(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
+) -> Violation | None:
+    """Find a value that is not finite, or an index that is out of range or not above the one before it.
 
-    `indptr` must be monotonic, begin with 0 and end with ``len(indices)``; the arrays are contiguous.
+    Parameters
+    ----------
+    data : ndarray of float32 or float64, shape (nnz,)
+    indices : ndarray of int32 or int64, shape (nnz,)
+        Contiguous, as `data` is. Within a row they must be strictly increasing.
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Monotonic, from 0 to `nnz`.
+    n_features : int
+
+    Returns
+    -------
+    Violation or None
     """
     nnz = len(indices)
-    unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # below 0 becomes above n_features
+    unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # numbers below 0 become very large
     flags = np.empty(PIECE, np.bool_)
     for start in range(0, nnz, PIECE):
         stop = min(start + PIECE, nnz)
         finite = np.isfinite(data[start:stop], out=flags[: stop - start])
         if not finite.all():
-            return Fault("data", start + int(np.argmin(finite)), "a value is not finite")
+            return Violation("data", start + int(np.argmin(finite)), "a value is not finite")
         if int(unsigned[start:stop].max()) >= n_features:
             at = start + int(np.argmax(unsigned[start:stop] >= n_features))
-            return Fault("indices", at, f"index {indices[at]} is outside 0..{n_features - 1}")
-        # Pair p compares elements p and p + 1; a pair across two rows is always in order.
+            return Violation("indices", at, f"index {indices[at]} is outside 0..{n_features - 1}")
+        # Pair p compares elements p and p + 1; pairs that span two rows are always allowed.
         end = min(stop, nnz - 1)
         rising = np.greater(indices[start + 1 : end + 1], indices[start:end], out=flags[: end - start])
         first, last = np.searchsorted(indptr, (start + 1, end + 1))
         rising[indptr[first:last] - (start + 1)] = True
         if not rising.all():
             at = start + 1 + int(np.argmin(rising))
-            return Fault("indices", at, f"index {indices[at]} does not follow {indices[at - 1]} in its row")
+            reason = f"index {indices[at]} is not above {indices[at - 1]}, the one before it in its row"
+            return Violation("indices", at, reason)
     return None
 
 
 def is_monotonic(indptr: np.ndarray) -> bool:
+    """Return True if no element is below the one before it."""
     return bool((indptr[1:] >= indptr[:-1]).all())
 
 
 def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
-    """Squared norm of each row in float64, the same bits however rows are batched.
+    """Compute the squared norm of each row; the bits do not depend on how rows are batched.
 
-    `indptr` begins with 0 and ends with ``len(data)``.
+    Parameters
+    ----------
+    data : ndarray of float, shape (nnz,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        From 0 to `nnz`.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_rows,)
+        Infinite where the square overflows.
     """
     norms = np.zeros(len(indptr) - 1, np.float64)
-    filled = np.flatnonzero(indptr[1:] > indptr[:-1])  # reduceat would give an empty row its successor
+    filled = np.flatnonzero(indptr[1:] > indptr[:-1])  # reduceat would give an empty row the next row's value
     for start, stop in row_pieces(indptr[filled], len(data)):
         part = filled[start:stop]
         lo, hi = int(indptr[part[0]]), int(indptr[part[-1] + 1])
-        with np.errstate(over="ignore"):  # the callers refuse infinite norms, with the row's number
+        with np.errstate(over="ignore"):  # callers refuse infinite norms and name the row
             squares = np.square(data[lo:hi], dtype=np.float64)
             norms[part] = np.add.reduceat(squares, indptr[part] - lo)
     return norms
 
 
 def row_pieces(starts: np.ndarray, end: int, target: int = 2**20) -> list[tuple[int, int]]:
-    """Cut rows that begin at `starts` and end at `end` into ranges of about `target` elements."""
+    """Cut rows that begin at `starts`, the last of which ends at `end`, into ranges of rows.
+
+    Each range has about `target` elements, or one row that has more.
+    """
     cuts, row = [], 0
     while row < len(starts):
         bound = min(int(starts[row]) + target, end)

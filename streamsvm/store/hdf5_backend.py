@@ -14,16 +14,18 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import StoreError
-from streamsvm.store.container import REMEDY, Container, StoredArray, changed, one_line, system_error
+from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.page_cache import forget
+from streamsvm.store.page_cache import dont_need
 
-# From 1.10 on every structure of the file carries a checksum: superblock, object headers, chunk indexes
-# (1.8's do not). It also allows attributes above 64 KB.
+# From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
+# of 1.8 do not). It also allows attributes above 64 KB.
 LIBVER = ("v110", "v110")
-CHUNK_CACHE = 4 * 2**20  # above a chunk of CHUNK_NNZ float64 values, so that a shared edge stays decoded
+CHUNK_CACHE = (
+    4 * 2**20
+)  # above a chunk of CHUNK_NNZ float64 values: two reads that share a chunk decode it once
 
-# HDF5 without plugins has no fast codec: lzf reads at a third of what no codec does (docs/store.md).
+# HDF5 without plugins has no fast codec: lzf reads at a third of the speed of no codec (docs/store.md).
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {},
     "small": {"compression": "gzip", "compression_opts": 4, "shuffle": True},
@@ -32,12 +34,15 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class Hdf5Array(StoredArray):
+    """A dataset of an HDF5 file."""
+
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset) -> None:
         if dataset.shape is None or len(dataset.shape) != 1:
             raise StoreError(f"{container.path}: array {name} has shape {dataset.shape}, expected one axis")
         if dataset.is_virtual or dataset.external or dataset.file.filename != str(container.path):
             raise StoreError(
-                f"{container.path}: array {name} lies in another file, and is not read; copy it into this one"
+                f"{container.path}: array {name} is stored in another file, which is not read; "
+                "copy it into this one"
             )
         self.container: Hdf5Container = container
         self.name = name
@@ -51,13 +56,13 @@ class Hdf5Array(StoredArray):
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         values = np.asarray(self._source[start:stop])
-        if self.outgrows:
-            forget(self._dataset.file.id.get_vfd_handle())
+        if self.exceeds_page_cache:
+            dont_need(self._dataset.file.id.get_vfd_handle())
         return values
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
-            # The size is the file's own claim; what lies beyond its end is not there.
+            # The storage size is a claim of the file's; it cannot be larger than the file.
             return min(self._dataset.id.get_storage_size(), self.container.path.stat().st_size)
 
     def check_chunks(self) -> None:
@@ -66,15 +71,15 @@ class Hdf5Array(StoredArray):
         with self.container.wrapped(self.name):
             if self._dataset.id.get_num_chunks() == self.n_chunks:
                 return
-            there = {
+            present = {
                 self._dataset.id.get_chunk_info(i).chunk_offset[0] // self.chunk
                 for i in range(self._dataset.id.get_num_chunks())
             }
-            lost = next((chunk for chunk in range(self.n_chunks) if chunk not in there), 0)
-            raise self.fault(lost * self.chunk, "the chunk is missing")
+            lost = next((chunk for chunk in range(self.n_chunks) if chunk not in present), 0)
+            raise self.damage(lost * self.chunk, "the chunk is missing")
 
-    def expect_chunks(self, digest: str) -> None:
-        """Nothing to do: chunks are no files that could be exchanged."""
+    def load_checksums(self, digest: str) -> None:
+        """Do nothing: chunks are not files that could be exchanged."""
 
     def layout(self) -> str:
         plist = self._dataset.id.get_create_plist()
@@ -83,12 +88,13 @@ class Hdf5Array(StoredArray):
 
 
 class Hdf5Container(Container):
+    """An HDF5 file."""
+
     kind = "hdf5"
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
-        self._writes = write
-        self._remedy = "could not be written: remove it and try again" if write else REMEDY
+        self.writes = write
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
@@ -100,38 +106,19 @@ class Hdf5Container(Container):
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
                 self._opened = self._status()
 
-    @contextlib.contextmanager
-    def wrapped(self, node: str) -> Iterator[None]:
-        """Turn whatever h5py raises into a StoreError."""
-        try:
-            yield
-        except StoreError:
-            raise
-        except Exception as error:
-            reason = one_line(error)
-            if system_error(error) is not None:
-                raise StoreError(f"{self.path}: {node or 'root'}: {reason}") from error
-            if "truncated file" in reason:
-                reason = "the file is shorter than it says: truncated"
-            elif "signature not found" in reason:
-                reason = "not an HDF5 file"
-            elif "already open for write" in reason:
-                reason = "incomplete: its writer has not finished, or was killed"
-            raise StoreError(f"{self.path}: {node or 'root'}: {reason} ({self._remedy})") from error
-
     def _status(self) -> os.stat_result:
-        """Of the file that is open, whatever its name now stands for."""
+        """Return the status of the open file, even if its name now belongs to another file."""
         assert self._file is not None
         return os.fstat(self._file.id.get_vfd_handle())
 
     def check_unchanged(self) -> None:
-        # A file that takes this one's place is not read: what is open is still the old one.
+        # A file that replaces this one is not read: the old one is still open.
         if self._opened is None or self._file is None:
             return
         with self.wrapped(""):
             now = self._status()
         if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
-            raise changed(self.path, "the file was written to")
+            raise changed_error(self.path, "the file was written to")
 
     def _node(self, path: str) -> Any:
         if self._file is None:
@@ -161,7 +148,7 @@ class Hdf5Container(Container):
 
     def array(self, path: str) -> Hdf5Array:
         if self.node(path) != "array":
-            raise StoreError(f"{self.path}: there is no array {path} ({REMEDY})")
+            raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         with self.wrapped(path):
             return Hdf5Array(self, path, self._node(path))
 
@@ -181,8 +168,8 @@ class Hdf5Container(Container):
         with self.wrapped(path):
             encoded = [text.encode() for text in texts]
             width = max(map(len, encoded), default=1) or 1
-            # Of fixed length, because text of variable length goes to HDF5's global heap, which has no
-            # checksums, and on whose damage libhdf5 may never return.
+            # Text of fixed length: text of variable length is stored in HDF5's global heap, which has no
+            # checksums, and libhdf5 may hang when the heap is damaged.
             dtype = h5py.string_dtype("utf-8", width)
             chunk = max(1, min(len(texts), 2**22 // width))
             dataset = self._create(path, len(texts), dtype, chunk, "small", attrs, None)
@@ -199,7 +186,7 @@ class Hdf5Container(Container):
         attrs: dict[str, Any],
         fill: float | int | str | None,
     ) -> h5py.Dataset:
-        # HDF5 refuses chunks of nothing.
+        # HDF5 does not allow chunks of an empty dataset.
         options = {"chunks": (chunk,), "fletcher32": True, **CODECS[codec]} if length else {}
         dataset = self._node("").create_dataset(path, (length,), dtype, fillvalue=fill, **options)
         for name, value in attrs.items():
@@ -214,7 +201,7 @@ class Hdf5Container(Container):
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
             text = json.dumps(value, allow_nan=False).encode()
-            # Of fixed length, it lies in the checksummed header: see `create_text`.
+            # Text of fixed length is stored in the header, which has a checksum: see `create_text`.
             dtype = h5py.string_dtype("utf-8", len(text))
             self._node("").attrs.create(name, np.bytes_(text), dtype=dtype)
         self.sync()
@@ -228,16 +215,16 @@ class Hdf5Container(Container):
 
     def close(self) -> None:
         if self._file is not None:
-            with self.wrapped(""), _left_open(self._file):
+            with self.wrapped(""), _kept_open(self._file):
                 self._file.close()
-                if self._writes:  # closing takes the mark "open for writing" from the file's first bytes
+                if self.writes:  # closing clears the flag "open for writing" in the file's first bytes
                     durable.sync_tree(self.path)
             self._file = None
 
 
 @contextlib.contextmanager
-def _left_open(node: Any) -> Iterator[None]:
-    """Leave a file or dataset open after an error: h5py would close it, fail again, and print that."""
+def _kept_open(node: Any) -> Iterator[None]:
+    """Keep a file or dataset open after an error: h5py would close it, fail again, and print that."""
     try:
         yield
     except Exception:
@@ -246,13 +233,13 @@ def _left_open(node: Any) -> Iterator[None]:
 
 
 def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
-    with _left_open(dataset):
+    with _kept_open(dataset):
         dataset[start : start + len(values)] = values
-        dataset.flush()  # or closing it does, where nobody hears of an error
+        dataset.flush()  # closing it would flush as well, but would not report an error
 
 
 def _storable(value: Any) -> Any:
-    """Lists of text as HDF5 wants them; everything else as it is."""
+    """Convert a list to the array that HDF5 stores; other values are returned unchanged."""
     if isinstance(value, list):
         text = all(isinstance(item, str) for item in value)
         return np.array(value, dtype=h5py.string_dtype() if text else np.int64)
@@ -260,12 +247,12 @@ def _storable(value: Any) -> Any:
 
 
 def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:
-    """An attribute, unless it claims more bytes than any record has."""
+    """Return an attribute, unless it claims more bytes than a record may have."""
     size = 0
-    with contextlib.suppress(RuntimeError):  # h5py takes the size of an empty one for a failure
+    with contextlib.suppress(RuntimeError):  # h5py mistakes the size 0 of an empty attribute for a failure
         size = attrs.get_id(name).get_storage_size()
     if size > durable.MOST_RECORD:
-        raise ValueError(f"attribute {name!r} takes {size:,} bytes, {durable.MOST_RECORD:,} at most are read")
+        raise ValueError(f"attribute {name!r} has {size:,} bytes; at most {durable.MOST_RECORD:,} are read")
     return _plain(attrs[name])
 
 

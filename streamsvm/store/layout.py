@@ -1,4 +1,4 @@
-"""What a store holds: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
+"""What a store contains: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABEL = "label"
 DATA = "X/data"
 INDICES = "X/indices"
 INDPTR = "X/indptr"
-# Ours are inside X because anndata rejects unknown names at the root, but ignores extras in X.
+# Our own arrays are inside X because anndata rejects unknown names at the root, but ignores them in X.
 NORM2 = "X/row_norm2"
 COUNTS = "X/class_counts"
 NAMES = "obs/_index"
@@ -26,18 +26,18 @@ CODES = f"obs/{LABEL}/codes"
 CATEGORIES = f"obs/{LABEL}/categories"
 FEATURES = "var/_index"
 
-# anndata needs an index for every feature. Beyond this many (1 GB of numbers) the store leaves /var out:
-# anndata then still opens X by `sparse_dataset`, and no table of that length would fit a notebook anyway.
+# anndata needs an index entry for every feature. With more features than this (1 GB of numbers) the store has
+# no /var: anndata still opens X by `sparse_dataset`, and a table of that length would be of little use.
 VAR_LIMIT = 2**27
 
-# A chunk is decoded as a whole, so its length bounds what one damaged or hostile number can allocate.
+# Elements per chunk. A chunk is decoded as a whole, so this bounds what a damaged or hostile size allocates.
 MAX_CHUNK = 2**27
 
 SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 
 class ArraySpec(NamedTuple):
-    """One array as a store must have it; `dtype` None is text."""
+    """What one array of a store must be; `dtype` is None for text."""
 
     length: int
     dtype: np.dtype | None
@@ -45,7 +45,7 @@ class ArraySpec(NamedTuple):
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """The container that a path's suffix asks for.
+    """Return the kind of container that a path's suffix stands for.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     """
     kind = SUFFIXES.get(Path(path).suffix.lower())
     if kind is None:
-        raise StoreError(f"{path}: not a store name; end it in {', '.join(SUFFIXES)}")
+        raise StoreError(f"{path}: the name of a store must end in {', '.join(SUFFIXES)}")
     return kind
 
 
 def array_specs(n: int, d: int, nnz: int, k: int, dtype: np.dtype) -> dict[str, ArraySpec]:
-    """Every array of a store of this size.
+    """Return every array of a store with `n` rows, `d` features, `nnz` non-zeros and `k` classes.
 
-    Each fill value is one that a reader refuses: a lost chunk must not turn into plausible numbers.
+    Readers refuse each of the fill values: a lost chunk must not turn into plausible numbers.
     """
     specs = {
         DATA: ArraySpec(nnz, dtype, float("nan")),
@@ -88,10 +88,10 @@ def array_specs(n: int, d: int, nnz: int, k: int, dtype: np.dtype) -> dict[str, 
 
 
 def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) -> int:
-    """Elements a chunk of the array `name` holds.
+    """Return the number of elements per chunk of the array `name`.
 
-    Per-row arrays are cut so that one of their chunks spans about eight of `data`: a block of rows then
-    decodes little beside its values, and there are never more files for rows than for values.
+    A chunk of a per-row array spans about eight chunks of `data`: reading a block of rows then decodes
+    little besides its values, and there are never more files for rows than for values.
     """
     if name in (DATA, INDICES):
         wanted = chunk_nnz
@@ -106,17 +106,17 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
 
 
 def text_digest(texts: Sequence[str]) -> str:
-    """SHA-256 of a list of strings."""
+    """Return the SHA-256 of a list of strings, in hexadecimal."""
     return hashlib.sha256(json.dumps(list(texts), separators=(",", ":")).encode()).hexdigest()
 
 
 def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests: Mapping[str, str]) -> str:
-    """SHA-256 of what a store says, whatever container, codec and chunks say it.
+    """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
 
     Parameters
     ----------
     n, d : int
-        Rows and features.
+        Numbers of rows and features.
     dtype : dtype
         Of the values.
     classes : sequence of str

@@ -1,4 +1,4 @@
-"""What the system keeps in memory of a store's files: asked for ahead of use, given up behind it."""
+"""The page cache for a store's files: read ahead of use, dropped after it, and how large it can be."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 @functools.cache
-def room() -> int:
-    """Bytes of memory for this process and its files: the machine's, or its control group's limit."""
+def memory_limit() -> int:
+    """Return the bytes of memory that this process and its files in the page cache can take.
+
+    The machine's memory, or the limit of the process's control group where that is less.
+    """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     lines = []
     with contextlib.suppress(OSError):  # not Linux
@@ -28,19 +31,19 @@ def room() -> int:
             continue
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # not ours to see, or "max"
+            with contextlib.suppress(OSError, ValueError):  # not visible from here, or "max"
                 limits.append(int((folder / name).read_text()))
             if folder == root:
                 break
     return min(limits)
 
 
-def announce(file: Path) -> None:
-    """Let the system begin to read a file; that it is missing is for the reader to say."""
+def will_need(file: Path) -> None:
+    """Let the system start to read a file; if the file is missing, whoever reads it reports that."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # or a pipe in its place would keep us
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place would block otherwise
     except OSError:
         return
     try:
@@ -50,11 +53,11 @@ def announce(file: Path) -> None:
         os.close(descriptor)
 
 
-def forget(descriptor: int) -> None:
-    """Let the system drop what it keeps of a file.
+def dont_need(descriptor: int) -> None:
+    """Let the system drop a file from the page cache.
 
-    What is read once a pass would else push out the weights and duals, which are memory-mapped and used
-    all the time: under a tight limit a pass then takes twice as long (docs/store.md).
+    Files that are read once per pass would otherwise push out the weights and duals, which are
+    memory-mapped and in constant use: under a tight limit a pass then takes twice as long (docs/store.md).
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Write a store: whole chunks in bounded memory, and the mark that says `complete` last of all."""
+"""Write a store: whole chunks in bounded memory; the record that marks it as complete comes last."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from streamsvm import format
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
-from streamsvm.store.container import Container, describe, open_container
-from streamsvm.store.csr_checks import find_fault, is_monotonic, row_norms
+from streamsvm.store.container import Container, array_metadata
+from streamsvm.store.csr_checks import find_violation, is_monotonic, row_norms
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.open import open_container
 from streamsvm.text import check_classes
 
 CODECS = ("fast", "small", "none")
@@ -33,10 +34,10 @@ _TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 class StoreWriter:
     """Write a store from batches of rows.
 
-    Everything is known beforehand; batches may be of any size. The writer writes at `path` and nowhere
-    else: a caller who wants all or nothing gives a temporary path and renames it after `finish`. On an
-    exception it closes what it has open and leaves removal to the caller. Until `finish` returns, the
-    store bears no mark of completeness, and `open_store` refuses it by name.
+    The sizes of the store are given in advance; batches may be of any size. The writer only writes at
+    `path`: for an atomic result, write at a temporary path and rename it after `finish`. After an exception
+    the writer closes the container and leaves its removal to the caller. Until `finish` returns, the store
+    is not marked as complete, and `open_store` refuses it as incomplete.
 
     Parameters
     ----------
@@ -44,33 +45,33 @@ class StoreWriter:
         Must not exist.
     kind : {"zarr", "hdf5"}
     shape : tuple of int
-        Rows and features; either may be 0.
+        Numbers of rows and features; either may be 0.
     nnz : int
     classes : sequence of str
         Label texts by class code, distinct.
     dtype : dtype
         float32 or float64.
     index_base : {0, 1} or None
-        Of the text that the rows come from.
+        The first feature index in the text that the rows come from.
     codec : {"fast", "small", "none"}
-        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where
-        "fast" is "none"). Checksums always.
+        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where "fast" is
+        "none"). Chunks always have checksums.
     chunk_nnz : int
-        Non-zeros a chunk.
+        Non-zeros per chunk.
     threads : int
-        With more than one, chunks are compressed and written by threads of their own, one of them for
-        HDF5, as many for Zarr. What is written does not depend on them. The arrays given to `append`
-        must then stay as they are until `finish`.
+        With more than one, background threads compress and write the chunks: that many for Zarr, one for
+        HDF5. The files do not depend on it. The arrays passed to `append` must then not be modified until
+        `finish` returns.
     meta : mapping, optional
         JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
-        the conversion; they come back as `Store.meta`.
+        the conversion; `Store.meta` returns them.
 
     Raises
     ------
     StoreError
-        When the container cannot be written, or rows are not what the format allows.
+        If the container cannot be written, or rows are not what the format allows.
     ValueError
-        For arguments that contradict the above.
+        If an argument is not as described.
     """
 
     def __init__(
@@ -127,17 +128,17 @@ class StoreWriter:
         self._rows = 0
         self._nnz = 0
         self._counts = np.zeros(len(self.classes), np.int64)
-        self._crew = _Crew(0 if threads == 1 else 1 if kind == "hdf5" else threads)
+        self._tasks = _WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
-            self._columns = self._create(self._container)
-            self._columns[layout.INDPTR].append(np.zeros(1, np.int64))
+            self._arrays = self._create(self._container)
+            self._arrays[layout.INDPTR].append(np.zeros(1, np.int64))
         except BaseException:
-            self._give_up()
+            self._close_after_error()
             raise
 
-    def _create(self, container: Container) -> dict[str, _Column]:
-        """All groups and arrays, empty, with what anndata wants to see on them."""
+    def _create(self, container: Container) -> dict[str, _ArrayWriter]:
+        """Create all groups and arrays, empty, with the attributes that anndata needs."""
         record = self._record
         n, d, codec = self.n_rows, self.n_features, record["codec"]
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
@@ -149,18 +150,18 @@ class StoreWriter:
         container.create_group(f"obs/{layout.LABEL}", categorical)
         if d <= layout.VAR_LIMIT:
             container.create_group("var", {**_DATAFRAME, "column-order": []})
-        columns = {}
+        arrays = {}
         for name, spec in layout.array_specs(n, d, self.nnz, len(self.classes), self.dtype).items():
             if spec.dtype is None:
                 container.create_text(name, self.classes, attrs=_TEXT)
                 continue
             chunk = layout.chunk_length(name, spec.length, n=n, nnz=self.nnz, chunk_nnz=record["chunk_nnz"])
-            # Plain counting numbers shrink to nothing, and nobody streams them.
+            # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
             used = "small" if name == layout.FEATURES else codec
             attrs = {} if name.startswith("X/") else _ARRAY
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
-            columns[name] = _Column(container, name, spec, chunk, self._crew)
-        return columns
+            arrays[name] = _ArrayWriter(container, name, spec, chunk, self._tasks)
+        return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
         """Add rows at the end.
@@ -168,14 +169,15 @@ class StoreWriter:
         Parameters
         ----------
         rows : Rows
-            `norm2` is not used: the norms stored are those of the values as stored.
+            `norm2` is not used: norms are computed from the values as they are stored.
         names : ndarray of int64, shape (n_rows,)
             Number of each row in the original input, at least 0.
 
         Raises
         ------
         StoreError
-            If the rows exceed the announced totals, are no valid CSR, or cannot be written.
+            If there are more rows or non-zeros than announced, they are not valid CSR, or they cannot be
+            written.
         """
         if self._container is None:
             raise StoreError(f"{self.path}: the writer is closed")
@@ -191,51 +193,51 @@ class StoreWriter:
             )
         labels = np.asarray(rows.labels)
         indices = np.ascontiguousarray(rows.indices)
-        reason = self._refusal(data, indices, indptr, labels, names)
+        reason = self._invalid(data, indices, indptr, labels, names)
         if reason is None:
             norms = row_norms(data, indptr)
             if not np.isfinite(norms).all():
                 reason = f"row {int(np.argmin(np.isfinite(norms)))}: the squared norm overflows"
         if reason is not None:
             raise StoreError(f"{self.path}: rows from {start} on cannot be stored: {reason}")
-        self._columns[layout.INDPTR].append(indptr[1:] + (self._nnz - len(data)))
-        self._columns[layout.DATA].append(data)
-        self._columns[layout.INDICES].append(indices)
-        self._columns[layout.NORM2].append(norms)
-        self._columns[layout.CODES].append(labels)
-        self._columns[layout.NAMES].append(names)
+        self._arrays[layout.INDPTR].append(indptr[1:] + (self._nnz - len(data)))
+        self._arrays[layout.DATA].append(data)
+        self._arrays[layout.INDICES].append(indices)
+        self._arrays[layout.NORM2].append(norms)
+        self._arrays[layout.CODES].append(labels)
+        self._arrays[layout.NAMES].append(names)
         self._counts += np.bincount(labels[labels >= 0], minlength=len(self.classes))
 
-    def _refusal(
+    def _invalid(
         self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, labels: np.ndarray, names: np.ndarray
     ) -> str | None:
-        """Why a reader would refuse these rows, if it would."""
+        """Return why a reader would refuse these rows, or None."""
         if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != len(indices):
-            return "the arrays' lengths do not fit together"
+            return "the lengths of the arrays do not match"
         if indptr[0] != 0 or indptr[-1] != len(data) or not is_monotonic(indptr):
             return "indptr does not rise from 0 to the number of values"
         if len(labels) and not -1 <= labels.min() <= labels.max() < len(self.classes):
             return f"a label code is outside -1..{len(self.classes) - 1}"
         if len(names) and np.min(names) < 0:
-            return "a row name is below 0"
-        fault = find_fault(data, indices, indptr, self.n_features)
-        if fault is None:
+            return "a row name is negative"
+        violation = find_violation(data, indices, indptr, self.n_features)
+        if violation is None:
             return None
-        return f"row {int(np.searchsorted(indptr, fault.element, 'right')) - 1}: {fault.reason}"
+        return f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
 
     def finish(self) -> str:
-        """Complete the store: what is left in buffers, then durability, then the mark.
+        """Complete the store: write the rest, make it durable, then write the record.
 
         Returns
         -------
         str
-            The content fingerprint: equal for equal rows, classes and names in equal order, whatever the
-            container, codec and chunk length.
+            The fingerprint of the content: equal for equal rows, classes and names in equal order; it does
+            not depend on container, codec or chunk length.
 
         Raises
         ------
         StoreError
-            If fewer rows or non-zeros came than announced, or writing fails.
+            If there were fewer rows or non-zeros than announced, or writing fails.
         """
         container = self._container
         if container is None:
@@ -243,22 +245,23 @@ class StoreWriter:
         if (self._rows, self._nnz) != (self.n_rows, self.nnz):
             raise StoreError(
                 f"{self.path}: {self._rows} of {self.n_rows} rows and {self._nnz} of {self.nnz} non-zeros "
-                "came; the input changed while it was read"
+                "were given; the input changed while it was read"
             )
-        self._columns[layout.COUNTS].append(self._counts)
-        if layout.FEATURES in self._columns:
+        self._arrays[layout.COUNTS].append(self._counts)
+        if layout.FEATURES in self._arrays:
             for start in range(0, self.n_features, 2**18):
                 stop = min(start + 2**18, self.n_features)
-                self._columns[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
-        digests = {name: column.finish() for name, column in self._columns.items()}
-        self._crew.finish()
+                self._arrays[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
+        digests = {name: array.finish() for name, array in self._arrays.items()}
+        self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
         checksums = container.write_checksums()
         container.sync()
 
         content = layout.fingerprint(self.n_rows, self.n_features, self.dtype, self.classes, digests)
         arrays = {
-            name: {**describe(container.array(name)), "sha256": digest} for name, digest in digests.items()
+            name: {**array_metadata(container.array(name)), "sha256": digest}
+            for name, digest in digests.items()
         }
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
         if checksums:
@@ -268,14 +271,14 @@ class StoreWriter:
         return content
 
     def close(self) -> None:
-        """Close the container; without `finish` before, what is there stays marked as incomplete."""
-        self._crew.close()
+        """Close the container; unless `finish` was called, the store stays marked as incomplete."""
+        self._tasks.close()
         container, self._container = self._container, None
         if container is not None:
             container.close()
 
-    def _give_up(self) -> None:
-        """Close after an error. A full disk fails this too, but the first reason counts."""
+    def _close_after_error(self) -> None:
+        """Close after an error; on a full disk closing fails as well, but the first error is reported."""
         with contextlib.suppress(StoreError):
             self.close()
 
@@ -288,49 +291,51 @@ class StoreWriter:
         if kind is None:
             self.close()
         else:
-            self._give_up()
+            self._close_after_error()
 
 
-class _Crew:
-    """Threads that write chunks, with few of them on their way; none: they are written at once."""
+class _WriteTasks:
+    """A thread pool with a bounded number of pending tasks; without threads, tasks run at once."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-write") if threads else None
         self._limit = 2 * threads
-        self._waiting: deque[Future[None]] = deque()
+        self._pending: deque[Future[None]] = deque()
 
-    def __call__(self, write: Callable[..., None], *args: Any) -> None:
-        """Have `write` called; raises what an earlier call raised."""
+    def submit(self, write: Callable[..., None], *args: Any) -> None:
+        """Run ``write(*args)``, now or in a thread; raises what an earlier task raised."""
         if self._pool is None:
             write(*args)
             return
-        self._waiting.append(self._pool.submit(write, *args))
-        while len(self._waiting) > self._limit:
-            self._waiting.popleft().result()
+        self._pending.append(self._pool.submit(write, *args))
+        while len(self._pending) > self._limit:
+            self._pending.popleft().result()
 
     def finish(self) -> None:
-        """Wait for all of them."""
-        while self._waiting:
-            self._waiting.popleft().result()
+        """Wait for all tasks."""
+        while self._pending:
+            self._pending.popleft().result()
 
     def close(self) -> None:
-        """Let those under way come to an end, whatever it is, and forget the others."""
+        """Wait for the tasks that are running, and drop the others."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
 
-class _Column:
-    """One array being filled: cuts what comes into whole chunks, and hashes it on the way."""
+class _ArrayWriter:
+    """Fills one array: cuts the values into whole chunks, and hashes them."""
 
-    def __init__(self, container: Container, name: str, spec: ArraySpec, chunk: int, crew: _Crew) -> None:
+    def __init__(
+        self, container: Container, name: str, spec: ArraySpec, chunk: int, tasks: _WriteTasks
+    ) -> None:
         assert spec.dtype is not None
         self._container = container
-        self._crew = crew
+        self._tasks = tasks
         self._name = name
         self._length = spec.length
         self._dtype = spec.dtype.newbyteorder("<")
         self._buffer = np.empty(chunk, self._dtype)
-        self._held = 0
+        self._buffered = 0
         self._written = 0
         self._sha = hashlib.sha256()
 
@@ -339,24 +344,24 @@ class _Column:
         self._sha.update(values.data)
         chunk = len(self._buffer)
         while len(values):
-            if not self._held and len(values) >= chunk:
+            if not self._buffered and len(values) >= chunk:
                 self._write(values[:chunk])
                 values = values[chunk:]
                 continue
-            part = values[: chunk - self._held]
-            self._buffer[self._held : self._held + len(part)] = part
-            self._held += len(part)
+            part = values[: chunk - self._buffered]
+            self._buffer[self._buffered : self._buffered + len(part)] = part
+            self._buffered += len(part)
             values = values[len(part) :]
-            if self._held == chunk:
+            if self._buffered == chunk:
                 self._flush()
 
     def _flush(self) -> None:
-        self._write(self._buffer[: self._held])
-        self._buffer = np.empty_like(self._buffer)  # the other may still be on its way
-        self._held = 0
+        self._write(self._buffer[: self._buffered])
+        self._buffer = np.empty_like(self._buffer)  # a thread may still write the old buffer
+        self._buffered = 0
 
     def _write(self, values: np.ndarray) -> None:
-        self._crew(self._container.write, self._name, self._written, values)
+        self._tasks.submit(self._container.write, self._name, self._written, values)
         self._written += len(values)
 
     def finish(self) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import google_crc32c
 import numcodecs
-import numcodecs.blosc
 import numpy as np
 import zarr
 import zstandard
@@ -22,31 +18,31 @@ from zarr.storage import LocalStore
 
 from streamsvm import durable, format
 from streamsvm.errors import StoreError
-from streamsvm.store.container import REMEDY, SMALL, Container, StoredArray, changed, one_line
+from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.zarr_chunks import CHECKSUM, Decode, Readers
+from streamsvm.store.zarr_chunks import ChunkFiles, ChunkReader, ChunkWriter, find_decoder
 
 CHECKSUMS = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
 NO_CHUNKS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
 
-# Format 2 names its codecs freely, and one of numcodecs' is pickle, which executes what it reads.
+# Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
 SAFE_V2_CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "delta", "vlen-utf8"),
     *("fletcher32", "crc32", "crc32c", "adler32"),
 }
 
-# Chunks that one task of zarr's fetches and decodes: a fifth faster than one by one, 2 to 8 are alike.
+# Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
 BATCH = 4
 
-# How many bytes a compressed chunk says that it holds; -1 where zstd leaves it open.
+# How many bytes a compressed chunk claims to hold; -1 where zstd does not say.
 CLAIMS: dict[str, Callable[[bytes], int]] = {
     "blosc": lambda head: int.from_bytes(head[4:8], "little"),
     "zstd": zstandard.frame_content_size,
 }
-CLAIM_BYTES = 32  # enough of a chunk to tell
-MAX_TEXT_RATIO = 2**10
+CLAIM_BYTES = 32  # of a chunk, enough to find that claim
+MAX_TEXT_COMPRESSION = 2**10
 
-# What anndata, or we, pass text through; all are decoded without being told how they were set.
+# Codecs that anndata and streamsvm apply to text; decoding them needs no configuration.
 TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
 
 # docs/store.md has the measurements behind the choice.
@@ -56,11 +52,20 @@ CODECS: dict[str, list[BloscCodec]] = {
     "none": [],
 }
 
-BLOSC_HEADER = 16  # also what Blosc takes more than its input, at most
-
 
 class ZarrArray(StoredArray):
-    def __init__(self, container: ZarrContainer, name: str, array: zarr.Array, raw: dict[str, Any]) -> None:
+    """An array of a Zarr store.
+
+    Attributes
+    ----------
+    direct : ChunkFiles or None
+        Chunk files that are read without zarr, which only works for arrays that streamsvm wrote. None:
+        zarr reads the array. It may be set to None, to compare.
+    """
+
+    def __init__(
+        self, container: ZarrContainer, name: str, array: zarr.Array, metadata: dict[str, Any]
+    ) -> None:
         if len(array.shape) != 1:
             raise StoreError(f"{container.path}: array {name} has shape {array.shape}, expected one axis")
         self.container: ZarrContainer = container
@@ -71,22 +76,18 @@ class ZarrArray(StoredArray):
         self.dtype = None if dtype.kind in "OTUS" else dtype
         self.width = dtype.itemsize
         self._array = array
-        self._raw = raw
-        self._decode = _decoder_of_ours(raw)
-        self._checksums: np.ndarray | None = None
-        codecs = [codec["name"] for codec in raw.get("codecs") or []]  # of format 3; else:
-        codecs = codecs or [codec["id"] for codec in [raw.get("compressor")] if codec]
+        self._metadata = metadata
+        decoder = find_decoder(metadata)
+        folder = container.path / name / "c"
+        self.direct = ChunkFiles(folder, dtype, self.chunk, decoder) if decoder is not None else None
+        codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:
+        codecs = codecs or [codec["id"] for codec in [metadata.get("compressor")] if codec]
         self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._decode is not None:
-            out = np.empty(stop - start, self.dtype)
-            most = self.chunk * out.itemsize + BLOSC_HEADER + CHECKSUM
-            folder = self.container.path / self.name / "c"
-            self.container.readers.fill(
-                out, start, self.chunk, folder, self._decode, most, self.outgrows, self._checksums
-            )
-            return out
+        if self.direct is not None:
+            drop_cache = self.exceeds_page_cache
+            return self.container.reader.read(self.direct, start, stop, drop_cache=drop_cache)
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             self._check_claim(chunk)
         if self.dtype is not None:
@@ -102,7 +103,7 @@ class ZarrArray(StoredArray):
     def _check_claim(self, chunk: int) -> None:
         """Refuse a chunk whose first bytes claim that it decodes to much more than a chunk has.
 
-        Its codec would make room for that, or even fill it: a kilobyte of zstd can be 32 MB of zeros.
+        Its codec would allocate that, and even fill it: a kilobyte of zstd can become 32 MB of zeros.
         """
         claim = CLAIMS.get(self._compressor)
         file = self._chunk_file(chunk)
@@ -111,16 +112,18 @@ class ZarrArray(StoredArray):
         with durable.open_file(file, follow=True) as opened:
             claimed = claim(opened.read(CLAIM_BYTES))
         if self.dtype is not None:
-            most = self.chunk * self.dtype.itemsize
+            limit = self.chunk * self.dtype.itemsize
         else:
-            most = MAX_TEXT_RATIO * file.stat().st_size
-        if claimed > most + SMALL:
-            raise ValueError(f"{file.stat().st_size} bytes claim to be {claimed}, a chunk has {most} at most")
+            limit = MAX_TEXT_COMPRESSION * file.stat().st_size
+        if claimed > limit + SLACK:
+            raise ValueError(
+                f"{file.stat().st_size} bytes claim to be {claimed}; a chunk has at most {limit}"
+            )
 
     def _check_text(self, chunk: int) -> None:
         """Refuse a text chunk that claims more strings than its bytes can hold.
 
-        The text codec makes room for the claimed number before it looks, up to 2**32 strings.
+        The text codec allocates the claimed number of strings, up to 2**32, before it reads any.
         """
         file = self._chunk_file(chunk)
         if not file.is_file():
@@ -128,26 +131,28 @@ class ZarrArray(StoredArray):
         with durable.open_file(file, follow=True) as opened:
             payload = opened.read()
         for codec in reversed(self._byte_codecs()):
-            payload = (
-                payload[:-4] if codec == "crc32c" else numcodecs.get_codec({"id": codec}).decode(payload)
-            )
+            if codec == "crc32c":
+                payload = payload[:-4]
+            else:
+                payload = numcodecs.get_codec({"id": codec}).decode(payload)
         count = int.from_bytes(payload[:4], "little")
         if 4 * (count + 1) > len(payload):
             raise ValueError(f"{len(payload)} bytes claim to be {count} strings")
 
     def _byte_codecs(self) -> list[str]:
-        """What a text chunk went through after it became bytes, by the names of numcodecs."""
-        if "codecs" in self._raw:
-            first, *others = [codec["name"] for codec in self._raw["codecs"]]
+        """Return the codecs that were applied to a chunk after its text became bytes, by numcodecs' names."""
+        metadata = self._metadata
+        if "codecs" in metadata:
+            first, *others = [codec["name"] for codec in metadata["codecs"]]
         else:
-            first, *others = [codec["id"] for codec in self._raw["filters"] or [{"id": "no filter"}]]
-            others += [self._raw["compressor"]["id"]] if self._raw["compressor"] else []
+            first, *others = [codec["id"] for codec in metadata["filters"] or [{"id": "no filter"}]]
+            others += [metadata["compressor"]["id"]] if metadata["compressor"] else []
         if first != "vlen-utf8" or not {*others} <= TEXT_CODECS:
             raise ValueError(f"text encoded by {', '.join([first, *others])} is not read")
         return others
 
-    def _files(self) -> Iterator[int]:
-        """The size of each chunk file (or shard); zarr would wait for ever for a pipe in its place."""
+    def _file_sizes(self) -> Iterator[int]:
+        """Yield the size of each chunk file (or shard); zarr would wait forever for a pipe in its place."""
         for folder, _, names in os.walk(self.container.path / self.name):
             for name in names:
                 if name not in NO_CHUNKS:
@@ -159,18 +164,18 @@ class ZarrArray(StoredArray):
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
-            return sum(self._files())
+            return sum(self._file_sizes())
 
     def check_chunks(self) -> None:
         with self.container.wrapped(self.name):
-            if sum(1 for _ in self._files()) >= self.n_chunks:
+            if sum(1 for _ in self._file_sizes()) >= self.n_chunks:
                 return
             folder = self.container.path / self.name / "c"
             for chunk in range(self.n_chunks):
                 if not (folder / str(chunk)).is_file():
-                    raise self.fault(chunk * self.chunk, "the chunk is missing")
+                    raise self.damage(chunk * self.chunk, "the chunk is missing")
 
-    def expect_chunks(self, digest: str) -> None:
+    def load_checksums(self, digest: str) -> None:
         file = self.container.path / self.name / CHECKSUMS
         size = 4 * self.n_chunks
         with self.container.wrapped(self.name):
@@ -178,100 +183,32 @@ class ZarrArray(StoredArray):
                 with durable.open_file(file, follow=True) as opened:
                     content = opened.read(size) if os.fstat(opened.fileno()).st_size == size else b""
             except FileNotFoundError:
-                raise StoreError(f"{file}: the checksums of the chunks are missing ({REMEDY})") from None
+                raise StoreError(f"{file}: the checksums of the chunks are missing ({DAMAGED})") from None
         if hashlib.sha256(content).hexdigest() != digest:
-            raise StoreError(f"{file}: not the checksums that the store's record speaks of ({REMEDY})")
-        self._checksums = np.frombuffer(content, "<u4")
-        self.container.unwatch(self.name)
+            raise StoreError(f"{file}: not the checksums that the store's record names ({DAMAGED})")
+        if self.direct is not None:
+            self.direct.checksums = np.frombuffer(content, "<u4")
+            self.container.unwatch(self.name)
 
     def layout(self) -> str:
-        # From the file and not from zarr's objects, whose representation may change between versions.
+        # Taken from the file and not from zarr's objects, whose representation may change with its version.
         keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
-        return format.json_digest({key: self._raw.get(key) for key in keys})
-
-
-def _decoder_of_ours(raw: dict[str, Any]) -> Decode | None:
-    """How to decode the chunks of an array laid out as `create_array` does it; None for any other."""
-    codecs = [codec["name"] for codec in raw.get("codecs", [])]
-    if (
-        sys.byteorder != "little"
-        or raw.get("data_type") not in ("float32", "float64", "int32", "int64")
-        or raw["codecs"][0].get("configuration") != {"endian": "little"}
-        or raw["chunk_grid"]["name"] != "regular"
-        or raw["chunk_key_encoding"] != {"name": "default", "configuration": {"separator": "/"}}
-        or raw.get("storage_transformers")
-    ):
-        return None
-    return {("bytes", "crc32c"): _decode_plain, ("bytes", "blosc", "crc32c"): _decode_blosc}.get((*codecs,))
-
-
-def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
-    content = _checked(payload)
-    if len(content) != out.nbytes:
-        raise ValueError(f"{len(content)} bytes where {out.nbytes} belong")
-    out.view(np.uint8)[:] = content
-
-
-def _decode_blosc(payload: np.ndarray, out: np.ndarray) -> None:
-    content = _checked(payload)
-    # Blosc's header: four bytes of versions and flags, then the sizes before, of a block, and after.
-    sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
-    if not sizes or (sizes[0], sizes[2]) != (out.nbytes, len(content)):
-        raise ValueError("the compressed chunk has other sizes than it should")
-    numcodecs.blosc.decompress(content, out)
-
-
-def _checked(payload: np.ndarray) -> np.ndarray:
-    """What the checksum at the end vouches for."""
-    content, found = payload[:-CHECKSUM], payload[-CHECKSUM:].tobytes()
-    if len(found) < CHECKSUM or google_crc32c.value(content) != int.from_bytes(found, "little"):
-        raise ValueError("the checksum does not fit")
-    return content
-
-
-class _ChunkWriter:
-    """Writes whole chunks of an array of numbers, as zarr would: it takes three times as long.
-
-    Chunks may be written in any order, and by several threads.
-    """
-
-    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codecs: list[BloscCodec]) -> None:
-        assert spec.dtype is not None
-        self._folder, self._spec, self._chunk = folder, spec, chunk
-        self.checksums = np.zeros(-(-spec.length // chunk), "<u4")
-        self._blosc = None
-        for codec in codecs:
-            shuffle = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}[codec.shuffle.value]
-            self._blosc = numcodecs.blosc.Blosc(codec.cname.value, codec.clevel, shuffle, codec.blocksize)
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write the chunk that begins at element `start`; only the last may be short."""
-        number, rest = divmod(start, self._chunk)
-        if rest or (len(values) < self._chunk and start + len(values) != self._spec.length):
-            raise ValueError(f"elements {start} to {start + len(values)} are no whole chunk")
-        dtype = np.dtype(self._spec.dtype).newbyteorder("<")
-        whole = np.ascontiguousarray(values, dtype)
-        if len(values) < self._chunk:
-            whole = np.full(self._chunk, self._spec.fill, dtype)
-            whole[: len(values)] = values
-        payload: Any = whole.view(np.uint8) if self._blosc is None else self._blosc.encode(whole)
-        with open(self._folder / str(number), "wb") as file:
-            file.write(payload)
-            self.checksums[number] = google_crc32c.value(bytes(payload))
-            file.write(self.checksums[number].tobytes())
+        return format.json_digest({key: self._metadata.get(key) for key in keys})
 
 
 class ZarrContainer(Container):
+    """A Zarr folder."""
+
     kind = "zarr"
 
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
-        self._remedy = "could not be written: remove it and try again" if write else REMEDY
+        self.writes = write
+        self.reader = ChunkReader()
         self._store = LocalStore(path, read_only=not write)
-        self._open: dict[str, _ChunkWriter] = {}
-        self.readers = Readers()
+        self._writers: dict[str, ChunkWriter] = {}
         self._version: Literal[2, 3] = 3
-        self._held: int | None = None  # the root's metadata: while it is open, its inode is not used again
+        self._root_file: int | None = None  # the root's metadata, held open so that its inode is not reused
         self._watched: dict[Path, tuple[int, ...] | None] = {}
         if write:
             with self.wrapped(""):
@@ -282,26 +219,14 @@ class ZarrContainer(Container):
             self._version = 2
         if not write:
             with self.wrapped(""):
-                self._held = durable.open_descriptor(self._root, os.O_RDONLY, follow=True)
-                self._opened = os.fstat(self._held)
-
-    @contextlib.contextmanager
-    def wrapped(self, node: str) -> Iterator[None]:
-        """Turn whatever zarr, its codecs or the file system raise into a StoreError."""
-        try:
-            yield
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}") from error
-        except Exception as error:
-            raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)} ({self._remedy})") from error
+                self._root_file = durable.open_descriptor(self._root, os.O_RDONLY, follow=True)
+                self._opened = os.fstat(self._root_file)
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
             content = durable.read_record(self.path / path / name, follow=True)
             if not isinstance(content, dict):
-                raise StoreError(f"{self.path}: {path or 'root'}: {name} is no JSON object ({REMEDY})")
+                raise StoreError(f"{self.path}: {path or 'root'}: {name} is not a JSON object ({DAMAGED})")
             return content
 
     def attrs(self, group: str) -> dict[str, Any]:
@@ -329,18 +254,18 @@ class ZarrContainer(Container):
 
     def array(self, path: str) -> ZarrArray:
         if self.node(path) != "array":
-            raise StoreError(f"{self.path}: there is no array {path} ({REMEDY})")
-        raw = self._json(path, "zarr.json" if self._version == 3 else ".zarray")
+            raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
+        metadata = self._json(path, "zarr.json" if self._version == 3 else ".zarray")
         with self.wrapped(path):
             if self._version == 2:
-                self.attrs(path)  # which zarr reads, too: it must be a file, and of a sensible size
-                used = [*(raw.get("filters") or []), *([raw["compressor"]] if raw.get("compressor") else [])]
-                if unknown := {str(codec.get("id")) for codec in used} - SAFE_V2_CODECS:
+                self.attrs(path)  # zarr reads them, too: they must be a file of a plausible size
+                codecs = [*(metadata.get("filters") or []), metadata.get("compressor")]
+                if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
                     raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
             with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
                 array = zarr.open_array(self._store, path=path, mode="r", zarr_format=self._version)
             self._watch(path)
-            return ZarrArray(self, path, array, raw)
+            return ZarrArray(self, path, array, metadata)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -366,7 +291,7 @@ class ZarrContainer(Container):
             )
             folder = self.path / path / "c"
             folder.mkdir()
-            self._open[path] = _ChunkWriter(folder, spec, chunk, CODECS[codec])
+            self._writers[path] = ChunkWriter(folder, spec, chunk, CODECS[codec])
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -388,11 +313,11 @@ class ZarrContainer(Container):
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         if len(values):
             with self.wrapped(path):
-                self._open[path].write(start, values)
+                self._writers[path].write(start, values)
 
     def write_checksums(self) -> dict[str, str]:
         digests = {}
-        for path, writer in self._open.items():
+        for path, writer in self._writers.items():
             content = writer.checksums.tobytes()
             with self.wrapped(path), open(self.path / path / CHECKSUMS, "wb") as file:
                 file.write(content)
@@ -404,30 +329,30 @@ class ZarrContainer(Container):
         return self.path / ("zarr.json" if self._version == 3 else ".zgroup")
 
     def _watch(self, path: str) -> None:
-        """Notice if chunks of the array `path` are exchanged: that changes their folder."""
+        """Notice when chunks of the array `path` are replaced, by the change of their folder."""
         for folder in (self.path / path, self.path / path / "c"):
             self._watched[folder] = durable.mark(folder)
 
     def unwatch(self, path: str) -> None:
-        """Each chunk is checked by itself."""
+        """Stop watching the folder of the array `path`: each of its chunks has a checksum on record."""
         for folder in (self.path / path, self.path / path / "c"):
             del self._watched[folder]
 
     def check_unchanged(self) -> None:
-        if self._held is None:
+        if self._root_file is None:
             return
         with self.wrapped(""):
             try:
                 found = os.stat(self._root)
             except (FileNotFoundError, NotADirectoryError):
-                raise changed(self.path, "the store was removed or replaced") from None
+                raise changed_error(self.path, "the store was removed or replaced") from None
             if not os.path.samestat(found, self._opened):
-                raise changed(self.path, "the store was replaced by another")
-            held = os.fstat(self._held)
-            if (held.st_size, held.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns) or any(
+                raise changed_error(self.path, "the store was replaced by another")
+            now = os.fstat(self._root_file)
+            if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns) or any(
                 durable.mark(folder) != before for folder, before in self._watched.items()
             ):
-                raise changed(self.path, "the store was written to")
+                raise changed_error(self.path, "the store was written to")
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
@@ -441,8 +366,8 @@ class ZarrContainer(Container):
             durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
-        self.readers.close()
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        self.reader.close()
+        if self._root_file is not None:
+            os.close(self._root_file)
+            self._root_file = None
         self._store.close()

@@ -1,98 +1,107 @@
-"""Chunks of our own Zarr stores, from their files straight into a block's arrays, by a few threads.
+"""Chunk files of the Zarr arrays that streamsvm writes: read, decoded and written without zarr.
 
-Zarr reads any store, and takes as much of the processor for its own work as for the chunks. One that we
-wrote needs three steps, most of them outside Python's lock: read its file, compare the checksum, undo the
-codec. (The same for HDF5 gained nothing: docs/store.md.) Bytes are read and not memory-mapped: what was
-checked must be what is used, and a mapped file may change, or shrink, after the check.
+Zarr can read and write all of them, but uses as much processor time for its own bookkeeping as for the
+chunks. Reading one takes three steps, which mostly run without Python's lock: read its file, compare the
+checksum, undo the codec. (The same for HDF5 gained nothing: docs/store.md.) Files are read and not
+memory-mapped: the bytes that were checked must be the ones that are used, and a mapped file may change, or
+shrink, after the check.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
+import google_crc32c
+import numcodecs.blosc
 import numpy as np
+from zarr.codecs import BloscCodec
 
 from streamsvm.durable import open_descriptor
-from streamsvm.store.page_cache import announce, forget
+from streamsvm.store.layout import ArraySpec
+from streamsvm.store.page_cache import dont_need, will_need
 
-# One waits for the disk while another decodes; more gain little, and take the kernels' cores.
+# One thread waits for the disk while another decodes; more gain little, and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
-CHECKSUM = 4  # bytes of crc32c, at the end of a chunk
-AHEAD = 8  # chunks announced to the system before they are read, so that the disk is never idle
+READ_AHEAD = 8  # chunks that the system is told of before they are read, so that the disk is never idle
 
-Decode = Callable[[np.ndarray, np.ndarray], None]  # bytes of a chunk as stored, elements to fill
+CHECKSUM = 4  # bytes of crc32c at the end of a chunk
+BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
+
+Decoder = Callable[[np.ndarray, np.ndarray], None]  # (bytes of a chunk as stored, elements to fill)
 
 
-class Readers:
-    """The threads that read a store's chunks, started when they are first needed."""
+class ChunkFiles:
+    """The chunk files of one array.
+
+    Attributes
+    ----------
+    folder : Path
+        Has one file per chunk, named by the chunk's number.
+    dtype : dtype
+    chunk : int
+        Elements per chunk; the last chunk is stored in full length, too.
+    decode : callable
+        Checks and decodes a chunk; raises ValueError if it is damaged.
+    checksums : ndarray of uint32, shape (n_chunks,), or None
+        The crc32c of each chunk when it was written. A chunk that ends with another one may be intact, but
+        belongs to another place or store.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype, chunk: int, decode: Decoder) -> None:
+        self.folder, self.dtype, self.chunk, self.decode = folder, dtype, chunk, decode
+        self.checksums: np.ndarray | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest size that a chunk file can have."""
+        return self.chunk * self.dtype.itemsize + BLOSC_HEADER + CHECKSUM
+
+
+class ChunkReader:
+    """Threads that read chunk files; they start when they are first needed."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._own = threading.local()
+        self._local = threading.local()
 
-    def fill(
-        self,
-        out: np.ndarray,
-        start: int,
-        chunk: int,
-        folder: Path,
-        decode: Decode,
-        most: int,
-        once: bool,
-        checksums: np.ndarray | None = None,
-    ) -> None:
-        """Fill `out` with the elements of an array from `start` on.
+    def read(self, files: ChunkFiles, start: int, stop: int, *, drop_cache: bool = False) -> np.ndarray:
+        """Return the elements ``start:stop`` of an array in a new array.
 
-        Parameters
-        ----------
-        out : ndarray, contiguous
-        start : int
-        chunk : int
-            Elements a chunk; the last one is stored whole, too.
-        folder : Path
-            Has a file for each chunk, named by its number.
-        decode : callable
-            Checks and decodes; raises `ValueError` for bytes that are damaged.
-        most : int
-            Bytes that a chunk can take at most.
-        once : bool
-            Whether the system shall not keep what was read.
-        checksums : ndarray of uint32, optional
-            What each chunk ends with: its crc32c, as it was written. A chunk with another one is whole, but
-            of another place or store.
+        With `drop_cache` the system drops the files from the page cache once they are read.
 
         Raises
         ------
         OSError, ValueError
-            If a chunk is missing, cut off, too long, or damaged.
+            If a chunk is missing, truncated, too long or damaged.
         """
-        stop = start + len(out)
+        out = np.empty(stop - start, files.dtype)
+        chunk = files.chunk
         first, end = start // chunk, -(-stop // chunk)
 
-        def read(number: int) -> None:
-            if number + AHEAD < end:
-                announce(folder / str(number + AHEAD))
-            payload = self._payload(folder / str(number), most, once)
-            if checksums is not None and payload[-CHECKSUM:].tobytes() != checksums[number].tobytes():
-                raise ValueError("the chunk is damaged, or not the one that was written here")
+        def read_chunk(number: int) -> None:
+            if number + READ_AHEAD < end:
+                will_need(files.folder / str(number + READ_AHEAD))
+            payload = self._read_file(files, number, drop_cache)
             low, high = number * chunk, (number + 1) * chunk
             if start <= low and high <= stop:
-                decode(payload, out[low - start : high - start])
+                files.decode(payload, out[low - start : high - start])
             else:
-                whole = np.empty(chunk, out.dtype)
-                decode(payload, whole)
+                whole = np.empty(chunk, files.dtype)
+                files.decode(payload, whole)
                 begin, finish = max(low, start), min(high, stop)
                 out[begin - start : finish - start] = whole[begin - low : finish - low]
 
-        for number in range(first, min(first + AHEAD, end)):
-            announce(folder / str(number))
+        for number in range(first, min(first + READ_AHEAD, end)):
+            will_need(files.folder / str(number))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamsvm-chunk")
-        jobs = [self._pool.submit(read, number) for number in range(first, end)]
+        jobs = [self._pool.submit(read_chunk, number) for number in range(first, end)]
         try:
             for job in jobs:
                 job.result()
@@ -101,33 +110,123 @@ class Readers:
                 job.cancel()
             wait(jobs)
             raise
+        return out
 
-    def _payload(self, file: Path, most: int, once: bool) -> np.ndarray:
-        """The bytes of a chunk, valid until this thread reads the next one."""
+    def _read_file(self, files: ChunkFiles, number: int, drop_cache: bool) -> np.ndarray:
+        """Return the bytes of a chunk, which stay valid until this thread reads its next chunk."""
         try:
-            descriptor = open_descriptor(file, os.O_RDONLY, follow=True)
+            descriptor = open_descriptor(files.folder / str(number), os.O_RDONLY, follow=True)
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
         try:
             size = os.fstat(descriptor).st_size
-            if size > most:
-                raise ValueError(f"the chunk takes {size} bytes, and {most} at most were written")
-            buffer = getattr(self._own, "buffer", None)
+            if size > files.max_bytes:
+                raise ValueError(f"the chunk has {size} bytes, and at most {files.max_bytes} were written")
+            buffer = getattr(self._local, "buffer", None)
             if buffer is None or len(buffer) < size:
-                buffer = self._own.buffer = np.empty(size, np.uint8)
+                buffer = self._local.buffer = np.empty(size, np.uint8)
             payload, done = buffer[:size], 0
             while done < size:
-                got = os.preadv(descriptor, [payload.data[done:]], done)
-                if not got:
-                    raise ValueError("the chunk is cut off")
-                done += got
-            if once:
-                forget(descriptor)
-            return payload
+                n_read = os.preadv(descriptor, [payload.data[done:]], done)
+                if not n_read:
+                    raise ValueError("the chunk is truncated")
+                done += n_read
+            if drop_cache:
+                dont_need(descriptor)
         finally:
             os.close(descriptor)
+        checksums = files.checksums
+        if checksums is not None and payload[-CHECKSUM:].tobytes() != checksums[number].tobytes():
+            raise ValueError("the chunk is damaged, or not the one that was written here")
+        return payload
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+# -- decoding --------------------------------------------------------------------------------------
+
+
+def find_decoder(metadata: dict[str, Any]) -> Decoder | None:
+    """Return the decoder for an array laid out as streamsvm does it; None for any other array.
+
+    `metadata` is the content of the array's ``zarr.json``.
+    """
+    codecs = [codec["name"] for codec in metadata.get("codecs", [])]
+    if (
+        sys.byteorder != "little"
+        or metadata.get("data_type") not in ("float32", "float64", "int32", "int64")
+        or metadata["codecs"][0].get("configuration") != {"endian": "little"}
+        or metadata["chunk_grid"]["name"] != "regular"
+        or metadata["chunk_key_encoding"] != {"name": "default", "configuration": {"separator": "/"}}
+        or metadata.get("storage_transformers")
+    ):
+        return None
+    decoders = {("bytes", "crc32c"): _decode_plain, ("bytes", "blosc", "crc32c"): _decode_blosc}
+    return decoders.get((*codecs,))
+
+
+def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
+    content = _checked_content(payload)
+    if len(content) != out.nbytes:
+        raise ValueError(f"the chunk has {len(content)} bytes instead of {out.nbytes}")
+    out.view(np.uint8)[:] = content
+
+
+def _decode_blosc(payload: np.ndarray, out: np.ndarray) -> None:
+    content = _checked_content(payload)
+    # Blosc's header: four bytes of versions and flags, then three sizes: decoded, of a block, encoded.
+    sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
+    if not sizes or (sizes[0], sizes[2]) != (out.nbytes, len(content)):
+        raise ValueError("the compressed chunk has other sizes than it should")
+    numcodecs.blosc.decompress(content, out)
+
+
+def _checked_content(payload: np.ndarray) -> np.ndarray:
+    """Return a chunk's bytes without the checksum at their end, which is compared."""
+    content, stored = payload[:-CHECKSUM], payload[-CHECKSUM:].tobytes()
+    if len(stored) < CHECKSUM or google_crc32c.value(content) != int.from_bytes(stored, "little"):
+        raise ValueError("the checksum does not match")
+    return content
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+class ChunkWriter:
+    """Writes the chunk files of one array of numbers; zarr takes three times as long for the same files.
+
+    Chunks may be written in any order, and by several threads.
+
+    Attributes
+    ----------
+    checksums : ndarray of uint32, shape (n_chunks,)
+        The crc32c of each chunk written so far.
+    """
+
+    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codecs: list[BloscCodec]) -> None:
+        assert spec.dtype is not None
+        self._folder, self._spec, self._chunk = folder, spec, chunk
+        self.checksums = np.zeros(-(-spec.length // chunk), "<u4")
+        self._blosc = None
+        for codec in codecs:
+            shuffle = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}[codec.shuffle.value]
+            self._blosc = numcodecs.blosc.Blosc(codec.cname.value, codec.clevel, shuffle, codec.blocksize)
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write the chunk that begins at element `start`; only the last chunk may be short."""
+        number, rest = divmod(start, self._chunk)
+        if rest or (len(values) < self._chunk and start + len(values) != self._spec.length):
+            raise ValueError(f"elements {start} to {start + len(values)} are not a whole chunk")
+        dtype = np.dtype(self._spec.dtype).newbyteorder("<")
+        whole = np.ascontiguousarray(values, dtype)
+        if len(values) < self._chunk:
+            whole = np.full(self._chunk, self._spec.fill, dtype)
+            whole[: len(values)] = values
+        payload: Any = whole.view(np.uint8) if self._blosc is None else self._blosc.encode(whole)
+        with open(self._folder / str(number), "wb") as file:
+            file.write(payload)
+            self.checksums[number] = google_crc32c.value(bytes(payload))
+            file.write(self.checksums[number].tobytes())

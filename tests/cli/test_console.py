@@ -122,11 +122,11 @@ def test_a_model_with_control_characters_in_a_class_is_refused(tmp_path: Path) -
 
 
 def test_classes_given_to_online_may_hold_no_control_characters(tmp_path: Path) -> None:
-    from streamsvm_converters import TextStream
+    from streamsvm_converters import TextSource
 
     (tmp_path / "text").write_text("a 1:1\n")
     with pytest.raises(InputError, match="has a control character"):
-        TextStream([tmp_path / "text"], classes=["a", ODD])
+        TextSource([tmp_path / "text"], classes=["a", ODD])
     done = streamsvm("online", "text", "--out", "run", "--classes", "a,b\x1b[31m", cwd=tmp_path)
     assert done.returncode == 1
     assert "'b\\x1b[31m' has a control character" in done.stderr

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import in_files, make_problem, make_store, prefer
+from streamsvm.kernels.steps import Weights
 
 from streamsvm import fit, load_model, resume
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.kernels.steps import Weights
 from streamsvm.run import hybrid_weights
+from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.hybrid_weights import RareFeatures
-from streamsvm.run.weight_log import ChangeLog, restore
+from streamsvm.run.weight_log import append_weights, restore
 from streamsvm.store import open_store
 from streamsvm.training import fit_plan, trainer
 
@@ -57,7 +58,7 @@ def test_lists_give_the_model_of_the_matrix(
 
     found = fit(store, out=tmp_path / "lists", progress=measure, **options)
     assert D * K * 2 < sizes["weights.bin"] < D * K * 6
-    assert sizes["weights-hybrid_weights.bin"] > 0
+    assert sizes["weights-rare.bin"] > 0
     np.testing.assert_allclose(
         load_model(tmp_path / "lists").coef_, load_model(tmp_path / "matrix").coef_, rtol=0, atol=1e-11
     )
@@ -80,7 +81,7 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
     with pytest.raises(Interrupted):
         fit(store, out=tmp_path / "run", **options, stop=lambda: next(left, True))
     shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
-    for name in ("weights.bin", "weights-hybrid_weights.bin", "weights-avg.bin", "weights-marks.bin"):
+    for name in ("weights.bin", "weights-rare.bin", "weights-avg.bin", "weights-marks.bin"):
         (tmp_path / "run" / name).write_bytes(b"noise")
     resume(tmp_path / "run", checkpoint_every="1")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
@@ -221,9 +222,9 @@ def test_a_forged_list_is_refused(tmp_path: Path, classes: list[float], message:
     _, weights = fresh()
     weights.rare.lists[0], weights.rare.used[0], weights.rare.changed[0] = (0, 2, 2), 2, 1
     weights.rare.entries[:2] = [(c, 0.5) for c in classes]
-    log = ChangeLog(tmp_path / "changes")
-    log.append(weights)
+    with AppendLog(tmp_path / "log", LogEnd()) as log:
+        append_weights(log, weights)
     features, weights = fresh()
     with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
-        weights = restore(log.path, log.length, weights, features)
+        weights = restore(log.path, log.end.length, weights, features)
         assert weights.rare.entries[:2, 0].tolist() == classes

@@ -1,4 +1,4 @@
-"""Nothing wrong comes out of a store that is incomplete, damaged or made to mislead."""
+"""A store that is incomplete, damaged or malicious gives errors, and never wrong content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = 200
 
 
 def everything(path: Path) -> list:
-    """All that a caller can learn from a store."""
+    """Return everything that a caller can learn from a store."""
     with open_store(path) as store:
         rows = store.rows(0, store.n_rows)
         found = [array.tobytes() for array in rows] + [store.names(0, store.n_rows).tobytes()]
@@ -39,8 +39,8 @@ def files_of(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("codec", ["fast", "none"])
-def test_flipped_bytes_and_cut_tails(suffix, codec, tmp_path):
-    """Whatever happens to a byte, the content is as it was or there is a StoreError."""
+def test_a_flipped_byte_or_a_truncated_file_is_harmless_or_an_error(suffix, codec, tmp_path):
+    """Whatever happens to a byte, the content is unchanged or there is a StoreError."""
     path = tmp_path / f"a.{suffix}"
     make_problem(n=50, d=30).write(path, codec=codec)
     original = everything(path)
@@ -59,13 +59,13 @@ def test_flipped_bytes_and_cut_tails(suffix, codec, tmp_path):
         except StoreError as error:
             refused.append(str(error))
         target.write_bytes(content)
-    assert len(refused) > CASES // 4  # the rest hit padding, or names that nobody reads
+    assert len(refused) > CASES // 4  # the others hit padding, or names that are not read
     assert all(str(path) in message and "\n" not in message for message in refused)
     assert everything(path) == original
 
 
 @pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/_index"])
-def test_damage_in_a_chunk_is_named(suffix, name, tmp_path):
+def test_a_damaged_chunk_is_named(suffix, name, tmp_path):
     """A flipped byte in chunk 1 of an array is found by reading rows, and by `verify`, with its name."""
     path = tmp_path / f"a.{suffix}"
     make_problem(n=3000, d=50, density=0.1).write(path, chunk_nnz=500, codec="none")
@@ -90,8 +90,8 @@ ARRAYS += ["obs/label/codes", "obs/label/categories", "var/_index"]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_missing_zarr_chunk(name, problem: Problem, tmp_path):
-    """Zarr gives fill values for a file that is not there: it is missed on opening already."""
+def test_a_missing_zarr_chunk_is_noticed_on_opening(name, problem: Problem, tmp_path):
+    """Zarr itself would return fill values for it."""
     path = tmp_path / "a.zarr"
     problem.write(path)
     (path / name / "c" / "0").unlink()
@@ -100,7 +100,7 @@ def test_missing_zarr_chunk(name, problem: Problem, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes"])
-def test_chunk_lost_after_opening(name, problem: Problem, tmp_path):
+def test_a_chunk_that_is_lost_after_opening_is_named(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
     problem.write(path)
     with open_store(path) as store:
@@ -111,23 +111,23 @@ def test_chunk_lost_after_opening(name, problem: Problem, tmp_path):
             store.verify()
 
 
-def spoiled_size(content: bytes) -> bytes:
+def with_another_size(content: bytes) -> bytes:
     return content[:4] + (1600).to_bytes(4, "little") + content[8:]
 
 
 @pytest.mark.parametrize(
     ("codec", "spoil", "reason"),
     [
-        ("fast", spoiled_size, "the compressed chunk has other sizes"),
+        ("fast", with_another_size, "the compressed chunk has other sizes"),
         ("fast", lambda content: content[:-1], "the compressed chunk has other sizes"),
         ("fast", lambda content: content[:9], "the compressed chunk has other sizes"),
-        ("fast", lambda content: content + bytes(1000), "the chunk takes .* bytes, and 420 at most"),
-        ("none", lambda content: content[:-4], "396 bytes where 400 belong"),
-        ("none", lambda content: content + bytes(4), "404 bytes where 400 belong"),
+        ("fast", lambda content: content + bytes(1000), "the chunk has .* bytes, and at most 420"),
+        ("none", lambda content: content[:-4], "the chunk has 396 bytes instead of 400"),
+        ("none", lambda content: content + bytes(4), "the chunk has 404 bytes instead of 400"),
     ],
 )
 def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, problem: Problem, tmp_path):
-    """A decoder that left elements unset would hand out what was in memory before."""
+    """A decoder that left elements unset would return uninitialised memory."""
     path = tmp_path / "a.zarr"
     problem.write(path, codec=codec)
     chunk = without_checksums(path) / "X/data/c/1"
@@ -137,7 +137,7 @@ def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, probl
         store.rows(0, 90)
 
 
-def test_missing_hdf5_chunk(problem: Problem, tmp_path):
+def test_a_missing_hdf5_chunk_is_noticed_on_opening(problem: Problem, tmp_path):
     """A dataset of the same metadata, of which one chunk was never written."""
     path = tmp_path / "a.h5"
     problem.write(path, codec="none")
@@ -163,13 +163,16 @@ def test_verify_reports_progress_over_all_arrays(problem: Problem, stored: Path)
 
 
 def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stored: Path):
-    """Someone rewrote a value with the container's own tools, which renewed the checksum."""
+    """A value was rewritten with the container's own library, which updated the checksum."""
     if stored.suffix == ".zarr":
         zarr.open_group(without_checksums(stored), mode="r+")["X/data"][7] = 123.0
     else:
         with h5py.File(stored, "r+") as file:
             file["X/data"][7] = 123.0
-    with open_store(stored) as store, pytest.raises(StoreError, match="array X/data is not what the store"):
+    with (
+        open_store(stored) as store,
+        pytest.raises(StoreError, match="array X/data does not match the store"),
+    ):
         store.verify()
 
 
@@ -178,18 +181,18 @@ def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stor
     [
         ("X/indices", 150, 40, r"chunk 1: index 40 is outside 0\.\.39"),
         ("X/indices", 150, -7, "chunk 1: index -7 is outside"),
-        ("X/indices", 150, None, "chunk 1: index .* does not follow"),
+        ("X/indices", 150, None, "chunk 1: index .* is not above"),
         ("X/data", 150, np.inf, "chunk 1: a value is not finite"),
         ("X/data", 150, np.nan, "chunk 1: a value is not finite"),
         ("X/indptr", 5, 10**12, "the row pointers are not in order"),
         ("X/indptr", 5, -3, "the row pointers are not in order"),
-        ("X/row_norm2", 4, -1.0, "a norm is not finite, or below 0"),
+        ("X/row_norm2", 4, -1.0, "a norm is not finite or negative"),
         ("X/row_norm2", 4, np.inf, "a norm is not finite"),
         ("obs/label/codes", 4, 4, "label code 4 is out of range"),
         ("obs/label/codes", 4, -2, "label code -2 is out of range"),
     ],
 )
-def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, element, value, reason):
+def test_invalid_values_with_valid_checksums_are_not_returned(stored: Path, name, element, value, reason):
     def spoil(array):
         array[element] = array[element + 1] if value is None else value
 
@@ -205,21 +208,21 @@ def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, eleme
 # -- refused on opening ----------------------------------------------------------------------------
 
 
-def test_nothing_there(suffix, tmp_path):
+def test_a_path_where_nothing_is(suffix, tmp_path):
     with pytest.raises(StoreError, match=r"nothing is there; check the path"):
         open_store(tmp_path / f"a.{suffix}")
 
 
 def test_folder_for_file_and_file_for_folder(problem: Problem, tmp_path):
     (tmp_path / "a.zarr").write_bytes(b"x")
-    with pytest.raises(StoreError, match="not a folder, as Zarr stores are"):
+    with pytest.raises(StoreError, match="not a folder, as a Zarr store is"):
         open_store(tmp_path / "a.zarr")
     (tmp_path / "a.h5").mkdir()
-    with pytest.raises(StoreError, match="not a file, as HDF5 stores are"):
+    with pytest.raises(StoreError, match="not a file, as an HDF5 store is"):
         open_store(tmp_path / "a.h5")
 
 
-def test_garbage(tmp_path):
+def test_files_with_other_content_are_refused(tmp_path):
     (tmp_path / "a.h5").write_bytes(b"1 2:3\n" * 999)
     with pytest.raises(StoreError, match="not an HDF5 file"):
         open_store(tmp_path / "a.h5")
@@ -235,7 +238,7 @@ def test_garbage(tmp_path):
             open_store(tmp_path / "a.zarr")
 
 
-def test_a_container_that_is_no_store(tmp_path):
+def test_a_container_that_is_not_a_store_is_refused(tmp_path):
     zarr.create_group(tmp_path / "a.zarr")
     h5py.File(tmp_path / "a.h5", "w").close()
     for name in ("a.zarr", "a.h5"):
@@ -243,7 +246,7 @@ def test_a_container_that_is_no_store(tmp_path):
             open_store(tmp_path / name)
 
 
-def test_truncated_hdf5(problem: Problem, tmp_path):
+def test_a_truncated_hdf5_file_is_refused(problem: Problem, tmp_path):
     path = tmp_path / "a.h5"
     problem.write(path)
     path.write_bytes(path.read_bytes()[:-100])
@@ -251,7 +254,7 @@ def test_truncated_hdf5(problem: Problem, tmp_path):
         open_store(path)
 
 
-def test_unfinished(problem: Problem, suffix, tmp_path):
+def test_an_unfinished_store_is_refused(problem: Problem, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     options = {"shape": (90, 40), "nnz": problem.matrix.nnz, "classes": problem.classes}
     with StoreWriter(
@@ -262,7 +265,7 @@ def test_unfinished(problem: Problem, suffix, tmp_path):
         open_store(path)
 
 
-def test_killed_while_writing(suffix, tmp_path):
+def test_the_store_of_a_killed_writer_is_refused(suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     kind = "zarr" if suffix == "zarr" else "hdf5"
     code = (
@@ -279,7 +282,7 @@ def test_killed_while_writing(suffix, tmp_path):
 
 
 def edit_record(path: Path, change) -> None:
-    """Let `change` edit our record in place, whatever the container."""
+    """Replace the record of a store by what `change` returns for it."""
     if path.suffix == ".zarr":
         raw = json.loads((path / "zarr.json").read_text())
         raw["attributes"]["streamsvm"] = change(raw["attributes"]["streamsvm"])
@@ -293,13 +296,13 @@ def edit_record(path: Path, change) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("nnz", 1, "its checksum does not fit"),
-        ("fingerprint", "0" * 64, "its checksum does not fit"),
-        ("version", 2, "written by a newer streamsvm .store format 2, this one reads 1.; update streamsvm"),
+        ("nnz", 1, "its checksum does not match"),
+        ("fingerprint", "0" * 64, "its checksum does not match"),
+        ("version", 2, "written by a newer streamsvm .store format 2; this one reads 1.; update streamsvm"),
         ("complete", False, "incomplete: its conversion did not finish"),
     ],
 )
-def test_altered_record(stored: Path, key, value, reason):
+def test_an_altered_record_is_refused(stored: Path, key, value, reason):
     edit_record(stored, lambda record: {**record, key: value})
     with pytest.raises(StoreError, match=reason):
         open_store(stored)
@@ -328,21 +331,21 @@ def test_altered_record(stored: Path, key, value, reason):
         {"index_base": "1"},
     ],
 )
-def test_senseless_record_with_a_valid_seal(stored: Path, change):
+def test_an_invalid_record_with_a_valid_checksum_is_refused(stored: Path, change):
     edit_record(stored, lambda record: format.sealed({**record, **change}))
     with pytest.raises(StoreError, match="small"):
         open_store(stored)
 
 
 @pytest.mark.parametrize("record", [[], 3, "x", {}, {"version": float("nan")}])
-def test_no_record_at_all(stored: Path, record):
+def test_a_record_of_another_kind_is_refused(stored: Path, record):
     edit_record(stored, lambda _: record)
     with pytest.raises(StoreError, match="small"):
         open_store(stored)
 
 
 @pytest.mark.parametrize("name", ["X/data", "X/indptr", "obs/_index", "var/_index"])
-def test_altered_zarr_metadata(name, problem: Problem, tmp_path):
+def test_altered_zarr_metadata_is_refused(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
     problem.write(path)
     target = path / name / "zarr.json"
@@ -361,8 +364,8 @@ def test_altered_zarr_metadata(name, problem: Problem, tmp_path):
             open_store(path)
 
 
-def test_exchanged_arrays(problem: Problem, tmp_path):
-    """Chunks of another store, valid in themselves, are not this store's."""
+def test_an_array_of_another_store_is_refused(problem: Problem, tmp_path):
+    """Its chunks are valid in themselves."""
     problem.write(tmp_path / "a.zarr")
     problem.labels[:] = (problem.labels + 1) % 4
     problem.write(tmp_path / "b.zarr")
@@ -378,10 +381,10 @@ def test_exchanged_arrays(problem: Problem, tmp_path):
 
 @pytest.mark.parametrize(
     ("chunk", "reason"),
-    [(2**55, "X/data has chunks above"), (100, "X/data claims 36028797018963968 elements")],
+    [(2**55, "X/data has chunks of more than"), (100, "X/data claims 36028797018963968 elements")],
 )
 def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_path):
-    """A Zarr store that claims 2**55 non-zeros, with every seal and digest in order."""
+    """A Zarr store that claims 2**55 non-zeros, with valid checksums and digests throughout."""
     path = tmp_path / "a.zarr"
     problem.write(path)
     nnz = 2**55
@@ -409,9 +412,9 @@ def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_p
     tracemalloc.stop()
 
 
-def test_too_little_memory_is_no_damage(stored: Path, monkeypatch):
+def test_too_little_memory_is_not_reported_as_damage(stored: Path, monkeypatch):
     with open_store(stored) as store:
-        array = store._arrays["X/data"]
+        array = store.arrays["X/data"]
         read = array._read
 
         def within_a_chunk(start: int, stop: int):

@@ -34,7 +34,7 @@ def wide() -> Any:
 
 
 def limit_to(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("streamsvm.training.fit_plan.room", lambda: size)
+    monkeypatch.setattr("streamsvm.training.fit_plan.memory_limit", lambda: size)
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,5 @@ def test_a_plan_that_is_none_is_refused(tmp_path: Path, forged: Any) -> None:
     record = json.loads(path.read_bytes())
     record["plan"]["memory"] = forged
     path.write_text(json.dumps(format.sealed(record)))
-    with pytest.raises(RunError, match="makes no sense"):
+    with pytest.raises(RunError, match="invalid contents"):
         resume(tmp_path / "run", passes=3)

@@ -17,12 +17,12 @@ import scipy.sparse as sp
 from helpers import in_files, make_problem, make_store, prefer
 
 from streamsvm import fit, format, load_model, open_store, resume
-from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted, PlanError, RunError, SettingsError, StoreError
 from streamsvm.info import inspect
 from streamsvm.kernels.random import permutation
+from streamsvm.run.append_log import scan
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import scan_log
+from streamsvm.run.dual_log import MAGICS
 from streamsvm.settings import Interval, Settings
 from streamsvm.store.container import StoredArray
 from streamsvm.store.reader import Store
@@ -136,7 +136,7 @@ def test_training_equals_a_replay_in_numpy(
     result = fit(store, out=tmp_path / "run", passes=passes, block_rows=BLOCK, **asked)
 
     replay = Replay(X, labels, C, loss, margin)
-    row_loss = {"ww": reference.ww_loss, "cs": reference.cs_loss}[loss]
+    row_loss = reference.LOSSES[loss].value
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
         n = 0
@@ -340,9 +340,10 @@ def test_the_duals_list_each_row_once(tmp_path: Path, store: Path, problem) -> N
     path = tmp_path / "run/duals-2.bin"
     log = path.read_bytes()
     seen: Counter[int] = Counter()
-    for part in scan_log(path, len(log), np.dtype(np.float32), dual_id_dtype(K)):
-        rows = np.frombuffer(log, np.int32, part.n_rows, part.at)
-        seen.update((part.block * BLOCK + rows).tolist())
+    for part in scan(path, len(log), MAGICS):
+        block, n_rows, _ = part.numbers
+        rows = np.frombuffer(log, np.int32, n_rows, part.at)
+        seen.update((block * BLOCK + rows).tolist())
     assert seen == Counter(np.flatnonzero(problem[0].toarray().any(axis=1)).tolist())
 
 
@@ -644,7 +645,7 @@ def test_when_the_newest_commit_is_damaged_the_one_before_serves(
     result = resume(stopped)
     assert len(result.warnings) == 1
     assert str(path) in result.warnings[0]
-    assert "the commit before it serves" in result.warnings[0]
+    assert "the commit before it is used" in result.warnings[0]
     assert model_bytes(stopped) == expected
 
 
@@ -720,11 +721,11 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     newest = commits(stopped)[0]
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(RunError, match="run format 99, this program writes and resumes 4"):
+    with pytest.raises(RunError, match="run format 99, this program writes and resumes 5"):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
-    assert "has format 99, not 4" in resume(stopped).warnings[0]
+    assert "has format 99, not 5" in resume(stopped).warnings[0]
     assert model_bytes(stopped) == expected
 
 

@@ -1,0 +1,179 @@
+"""Open a store: choose the container's library, and check what the store says of itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.errors import Call, Option, Remedy, StoreError
+from streamsvm.schema import Count, SchemaError, between, decode
+from streamsvm.store import layout
+from streamsvm.store.anndata import open_anndata
+from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
+from streamsvm.store.reader import Store
+from streamsvm.text import check_local
+
+
+def open_store(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Store:
+    """Open a store for reading.
+
+    Parameters
+    ----------
+    path : path-like
+        A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file.
+    label : str, optional
+        The categorical column of ``obs`` that holds the classes, for AnnData that streamsvm did not write.
+        A store that streamsvm wrote has only one, ``"label"``.
+    labelled : bool
+        Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
+        classes, and all label codes are -1.
+
+    Returns
+    -------
+    Store
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
+        does not contain what training needs. The message says what is wrong, where, and what to do.
+    """
+    path = Path(path)
+    check_local(path, StoreError)
+    if not path.exists():
+        remedy = Remedy("check the path, or make a store with {}", Call("convert"))
+        raise StoreError(f"{path}: nothing is there", remedy=remedy)
+    if path.suffix.lower() not in layout.SUFFIXES:
+        suffixes = ", ".join(layout.SUFFIXES)
+        remedy = Remedy("make a store with {}", Call("convert"))
+        raise StoreError(f"{path}: not a store, whose name ends in {suffixes}", remedy=remedy)
+    kind = layout.store_kind(path)
+    if path.is_dir() != (kind == "zarr"):
+        expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
+        raise StoreError(f"{path}: not {expected}; check the path and its suffix")
+    container = open_container(path, kind)
+    try:
+        record = container.record(format.STORE_ATTR)
+        if record is not None:
+            return _open_native(container, record, label if labelled else None)
+        if container.attr("", "encoding-type") != "anndata":
+            raise StoreError(
+                f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
+                "an interrupted conversion leaves such a container: convert again"
+            )
+        return open_anndata(container, label, labelled)
+    except BaseException:
+        container.close()
+        raise
+
+
+def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
+    """Open a container of the given kind; its library is imported here and not before."""
+    if kind == "zarr":
+        from streamsvm.store.zarr_backend import ZarrContainer
+
+        return ZarrContainer(path, write=write)
+    from streamsvm.store.hdf5_backend import Hdf5Container
+
+    return Hdf5Container(path, write=write)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The record of a complete store, as far as reading needs it; docs/formats.md describes all of it."""
+
+    version: Literal[1]
+    complete: Literal[True]
+    n: Count
+    d: Count
+    nnz: Count
+    n_classes: Count
+    dtype: Literal["float32", "float64"]
+    chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
+    fingerprint: str
+    arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
+    index_base: Literal[0, 1] | None = None
+    chunk_checksums: dict[str, str] = field(default_factory=dict)
+
+
+def _open_native(container: Container, content: Any, label: str | None) -> Store:
+    """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
+    path = container.path
+    record = _decode_record(path, content)
+    if label not in (None, layout.LABEL):
+        remedy = Remedy("omit {}", Option("label", label))
+        raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
+    dtype = np.dtype(record.dtype)
+    specs = layout.array_specs(record.n, record.d, record.nnz, record.n_classes, dtype)
+    if record.arrays.keys() != specs.keys():
+        raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
+    if container.attr("X", "shape") != [record.n, record.d]:
+        shape = f"{record.n} x {record.d}"
+        raise StoreError(f"{path}: the shape of X is not the recorded {shape} ({DAMAGED})")
+
+    arrays: dict[str, StoredArray] = {}
+    digests: dict[str, str] = {}
+    for name, spec in specs.items():
+        array = container.array(name)
+        digests[name] = str(record.arrays[name].get("sha256"))
+        found = {**array_metadata(array), "sha256": digests[name]}
+        if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
+            raise StoreError(f"{path}: array {name} has other metadata than the store recorded ({DAMAGED})")
+        if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
+            raise StoreError(
+                f"{path}: array {name} has chunks of more than 2**27 elements, or longer than itself "
+                f"({DAMAGED})"
+            )
+        array.check_claimed_size()
+        array.check_chunks()
+        if name in record.chunk_checksums:
+            array.load_checksums(record.chunk_checksums[name])
+        arrays[name] = array
+    texts = arrays[layout.CATEGORIES]
+    classes: list[str] = []
+    for start in range(0, texts.length, texts.chunk):
+        classes += texts.read(start, min(start + texts.chunk, texts.length)).tolist()
+    if layout.text_digest(classes) != digests[layout.CATEGORIES]:
+        raise texts.damage(0, "the class names are not those on record")
+    if layout.fingerprint(record.n, record.d, dtype, classes, digests) != record.fingerprint:
+        raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
+    internal = ("arrays", "chunk_checksums", "checksum")
+    store = Store(
+        container,
+        arrays,
+        n_rows=record.n,
+        n_features=record.d,
+        nnz=record.nnz,
+        classes=classes,
+        dtype=dtype,
+        meta={key: value for key, value in content.items() if key not in internal},
+        digests=digests,
+    )
+    store.check_row_pointer_ends()
+    return store
+
+
+def _decode_record(path: Path, content: Any) -> _Record:
+    """Check the version, completeness and checksum of a store's record, then each of its entries."""
+    if isinstance(content, dict):
+        version = content.get("version")
+        if isinstance(version, int) and version > format.STORE_VERSION:
+            raise StoreError(
+                f"{path}: written by a newer streamsvm (store format {version}; this one reads "
+                f"{format.STORE_VERSION}); update streamsvm"
+            )
+        if content.get("complete") is False:
+            raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
+        if not format.is_sealed(content):
+            raise StoreError(
+                f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
+            )
+    try:
+        return decode(_Record, content)
+    except SchemaError as error:
+        raise StoreError(f"{path}: the store's record is invalid: {error} ({DAMAGED})") from error
