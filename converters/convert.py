@@ -175,7 +175,7 @@ def convert(
     from streamsvm_converters.staging import publish, staging_folder
 
     from streamsvm.data.prefetch import Prefetcher
-    from streamsvm.data.schema import read_like
+    from streamsvm.data.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
     began = time.monotonic()
@@ -202,10 +202,10 @@ def convert(
     classes: Sequence[str] | None = None
     known_features: int | None = None
     if like is not None:
-        schema = read_like(like)
+        schema = read_schema(like)
         classes = schema.classes
-        if not schema.hash:
-            index_base = schema.base(None if index_base == "auto" else int(index_base))
+        if not schema.takes_any_feature:
+            index_base = schema.resolve_index_base(None if index_base == "auto" else int(index_base))
             known_features = schema.n_features
             if n_features not in (None, known_features):
                 raise InputError(f"n_features={n_features} contradicts {like}, which has {known_features}")

@@ -86,19 +86,14 @@ def check_engine(side: str, everything: bool = False) -> None:
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
+    from streamsvm.kernels.candidates import Scratch
+    from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
+    from streamsvm.kernels.frame import Problem
+    from streamsvm.kernels.score import score_rows
     from streamsvm.kernels.sparse_coef import are_sorted_rows, compress_rows, score_sparse_rows
-    from streamsvm.kernels.steps import (
-        N_TALLIES,
-        OldDuals,
-        Pool,
-        Scratch,
-        Weights,
-        drop_zeros,
-        padded_classes,
-        repeats_class,
-        score_rows,
-    )
-    from streamsvm.losses import MODULES, get_loss
+    from streamsvm.kernels.tally import N_TALLIES
+    from streamsvm.kernels.weights import Weights, padded_classes
+    from streamsvm.losses import LOSSES
 
     def guard(named: Any) -> Any:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
@@ -112,11 +107,12 @@ def check_engine(side: str, everything: bool = False) -> None:
         data = rng.normal(size=len(indices)).astype(dtype)
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         labels = rng.integers(0, k, n).astype(np.int32)
-        rows = guard(Rows(data, indices, indptr, labels, np.where(counts > 0, 1.0, 0.0)))
+        norm2 = np.where(counts > 0, 1.0, 0.0)
+        rows = guard(Rows(data, indices, indptr, labels, norm2, np.ones(n)))
         K = padded_classes(k, dtype)
-        now, lag = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
-        weights = guard(Weights.create(now, lag, float(n)))
-        piece = guarded(now[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
+        current, average_delta = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
+        weights = guard(Weights.create(current, average_delta, float(n)))
+        piece = guarded(current[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
         stored = [np.empty(d * k, kind) for kind in (dtype, np.int32)]
         ends = guarded(np.empty(d, np.int64), side)
         size = compress_rows(piece, *(guarded(array, side) for array in stored), ends)
@@ -129,12 +125,12 @@ def check_engine(side: str, everything: bool = False) -> None:
         np.testing.assert_allclose(
             scores[0], data[: indptr[1]] @ piece[indices[: indptr[1]]], rtol=1e-4, atol=1e-5
         )
-        score_rows(rows, 0, n, guarded(now[:, :k], side), scores)
+        score_rows(rows, 0, n, guarded(current[:, :k], side), scores)
         np.testing.assert_allclose(
-            scores[0], data[: indptr[1]] @ now[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
+            scores[0], data[: indptr[1]] @ current[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
         )
-        for loss in [get_loss(name) for name in MODULES][: None if everything else 1]:
-            n_solvers = len(loss.SOLVERS) if everything else 1
+        for loss in list(LOSSES.values())[: None if everything else 1]:
+            n_solvers = len(loss.solvers) if everything else 1
             for solver, odd in itertools.product(range(n_solvers), (0.0, 1.0, np.inf, np.nan, -1.0)):
                 held = rng.integers(0, k, n).astype(np.int32)  # at most k - 1
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
@@ -145,19 +141,21 @@ def check_engine(side: str, everything: bool = False) -> None:
                 assert not repeats_class(old, np.zeros(k, np.int64))
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
-                pool = guard(Pool(*empty, *ints))
+                new = guard(DualBuffer(*empty, *ints))
                 scratch, tally = guard(Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
                 order = guarded(rng.permutation(n), side)
-                arguments = (weights, k, 1.0, loss.MARGINS[0], solver, old, pool, scratch, tally)
+                problem = Problem(k, loss.margins[0], solver)
                 with np.errstate(all="ignore"):
-                    assert loss.visit(rows, order, 0, n, *arguments) == n
-                    used = pool.counts[: pool.used[1]]
+                    duals = Duals(old, new)
+                    assert loss.visit(rows, order, 0, n, problem, weights, duals, scratch, tally, None) == n
+                    used = new.counts[: new.used[1]]
                     active = guarded(np.flatnonzero(used), side)
                     begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
-                    loss.revisit(rows, active, begins, weights, 1.0, 1.0, pool, scratch, tally)
-                    drop_zeros(pool)
-                    loss.loss_rows(rows, weights, 0.5, k, 1.0, scratch, np.zeros((2, N_TALLIES)))
-                weights.now[...] = rng.normal(size=(d, K))
+                    if loss.revisit is not None:
+                        loss.revisit(rows, active, begins, problem, weights, new, scratch, tally, None)
+                    drop_zeros(new)
+                    loss.loss_rows(rows, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None)
+                weights.current[...] = rng.normal(size=(d, K))
 
 
 if __name__ == "__main__":

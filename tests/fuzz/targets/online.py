@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz import bundle
-from fuzz.targets import changes
+from fuzz import bundle, logs
 from fuzz.targets.run import seal_commits
 from fuzz.workplace import allowed, folder
 from streamsvm_converters import TextSource
@@ -51,18 +50,17 @@ def run(data: bytes) -> None:
 
 def _seal(files: dict[str, bytes], flags: int, path: Path) -> None:
     """Checksums, and the inputs where they are."""
-    width = 16 if b'"float64"' in files.get(format.RUN_JSON, b"") else 8
     if flags & CRC:
         for name in files:
             if name.startswith("changes-"):
-                files[name] = changes.with_checksums(files[name], width)
+                files[name] = logs.with_checksums(files[name])
     if flags & SEAL:
         with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
             record = json.loads(files[format.RUN_JSON])
             inputs = [str(each).replace(HERE, f"{path}/") for each in record["input"]["inputs"]]
             record["input"]["inputs"] = inputs
             files[format.RUN_JSON] = json.dumps(format.sealed(record)).encode()
-        seal_commits(files, width)
+        seal_commits(files)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Chunks, files or whole stores that take the place of others are never read as if nothing had happened."""
+"""Chunks, files or whole stores that are replaced by others are noticed, and special files are refused."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def problem() -> Problem:
     return make_problem(n=2500, d=60, density=0.1)
 
 
-def other(problem: Problem) -> Problem:
-    """Other values in the same places, so that all shapes are the same."""
+def changed(problem: Problem) -> Problem:
+    """Other values in the same positions, so that all shapes are the same."""
     matrix = problem.matrix.copy()
     matrix.data += 1
     return Problem(matrix, (problem.labels + 1) % 4, problem.classes, problem.names)
@@ -66,7 +66,7 @@ def test_two_chunks_exchanged_with_each_other_are_refused(problem, tmp_path, nam
 def test_a_chunk_of_another_store_is_refused(problem, tmp_path, name) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
-    other(problem).write(tmp_path / "b.zarr")
+    changed(problem).write(tmp_path / "b.zarr")
     shutil.copy(tmp_path / "b.zarr" / name / "c/1", path / name / "c/1")
     with (
         open_store(path) as store,
@@ -86,7 +86,7 @@ def test_the_checksums_are_those_of_the_chunks_in_their_order(problem, tmp_path)
         assert np.fromfile(path / name / "crc32c", "<u4").tolist() == expected
 
 
-def test_a_store_without_checksums_of_its_chunks_is_read_as_before(problem, tmp_path) -> None:
+def test_a_store_without_a_list_of_checksums_is_read(problem, tmp_path) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
     with open_store(without_checksums(path)) as store:
@@ -121,7 +121,7 @@ def test_a_zarr_store_replaced_while_it_is_open_gives_no_more_rows(
 ) -> None:
     path, aside = tmp_path / "a.zarr", tmp_path / "previous"
     problem.write(path)
-    other(problem).write(tmp_path / "b.zarr")
+    changed(problem).write(tmp_path / "b.zarr")
     if not checked:
         for name in ("a.zarr", "b.zarr"):
             without_checksums(tmp_path / name)
@@ -147,7 +147,7 @@ def test_a_zarr_store_whose_files_are_overwritten_one_by_one_gives_no_rows_of_th
     """As rsync does it: chunks before the record, which comes last by its name."""
     path = tmp_path / "a.zarr"
     problem.write(path)
-    other(problem).write(tmp_path / "b.zarr")
+    changed(problem).write(tmp_path / "b.zarr")
     with open_store(path) as store:
         shutil.copytree(tmp_path / "b.zarr/X", path / "X", dirs_exist_ok=True)
         with pytest.raises(StoreError, match="not the one that was written here"):
@@ -160,7 +160,7 @@ def test_a_zarr_store_whose_files_are_overwritten_one_by_one_gives_no_rows_of_th
 def test_without_checksums_a_chunk_that_is_replaced_is_noticed_by_its_folder(problem, tmp_path) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
-    other(problem).write(tmp_path / "b.zarr")
+    changed(problem).write(tmp_path / "b.zarr")
     with open_store(without_checksums(path)) as store:
         read_all(store)
         os.replace(tmp_path / "b.zarr/X/data/c/1", path / "X/data/c/1")
@@ -169,10 +169,10 @@ def test_without_checksums_a_chunk_that_is_replaced_is_noticed_by_its_folder(pro
             read_all(store)
 
 
-def test_an_hdf5_store_that_is_replaced_is_read_on_as_it_was(problem, tmp_path) -> None:
+def test_an_hdf5_store_that_is_replaced_stays_readable_while_it_is_open(problem, tmp_path) -> None:
     path = tmp_path / "a.h5"
     problem.write(path)
-    other(problem).write(tmp_path / "b.h5")
+    changed(problem).write(tmp_path / "b.h5")
     with open_store(path) as store:
         os.replace(tmp_path / "b.h5", path)
         assert_rows_equal(store.rows(0, 2500), problem.matrix, problem.labels)
@@ -183,7 +183,7 @@ def test_an_hdf5_store_that_is_replaced_is_read_on_as_it_was(problem, tmp_path) 
 def test_an_hdf5_store_that_is_overwritten_in_place_gives_no_more_rows(problem, tmp_path) -> None:
     path = tmp_path / "a.h5"
     problem.write(path, codec="none")
-    other(problem).write(tmp_path / "b.h5", codec="none")
+    changed(problem).write(tmp_path / "b.h5", codec="none")
     assert path.stat().st_size == (tmp_path / "b.h5").stat().st_size
     with open_store(path) as store:
         read_all(store)
@@ -193,40 +193,40 @@ def test_an_hdf5_store_that_is_overwritten_in_place_gives_no_more_rows(problem, 
 
 
 @pytest.fixture(params=["h5ad", "zarr", "zarr2"])
-def foreign(request, problem, tmp_path) -> Path:
-    """AnnData that others wrote."""
+def table(request, problem, tmp_path) -> Path:
+    """AnnData that streamsvm did not write."""
     kind = request.param
-    table = anndata.AnnData(sp.csr_matrix(problem.matrix))
-    table.obs["label"] = np.array(problem.classes)[problem.labels]
-    table.obs["label"] = table.obs["label"].astype("category")
-    path = tmp_path / f"foreign.{kind.removesuffix('2')}"
+    adata = anndata.AnnData(sp.csr_matrix(problem.matrix))
+    adata.obs["label"] = np.array(problem.classes)[problem.labels]
+    adata.obs["label"] = adata.obs["label"].astype("category")
+    path = tmp_path / f"table.{kind.removesuffix('2')}"
     with warnings.catch_warnings(action="ignore"):  # anndata advises against format 2
         if kind == "h5ad":
-            table.write_h5ad(path)
+            adata.write_h5ad(path)
             return path
         with anndata.settings.override(zarr_write_format=2 if kind == "zarr2" else 3):
-            table.write_zarr(path)
+            adata.write_zarr(path)
     return path
 
 
-def test_anndata_of_others_that_is_modified_in_place_gives_no_more_rows(foreign: Path) -> None:
-    with open_store(foreign, label="label") as store:
+def test_anndata_that_is_modified_in_place_gives_no_more_rows(table: Path) -> None:
+    with open_store(table, label="label") as store:
         before = store.rows(0, 2500)
         fingerprint = store.fingerprint
         middle = len(before.data) // 2
-        if foreign.suffix == ".zarr":
-            zarr.open_group(foreign, mode="r+")["X/data"][middle] = 123
-            folder = foreign / "X/data"
+        if table.suffix == ".zarr":
+            zarr.open_group(table, mode="r+")["X/data"][middle] = 123
+            folder = table / "X/data"
             os.utime(folder / "c" if (folder / "c").is_dir() else folder, ns=(0, 0))
         else:
-            content = bytearray(foreign.read_bytes())
-            with h5py.File(foreign) as file:  # HDF5 itself would heed the lock
+            content = bytearray(table.read_bytes())
+            with h5py.File(table) as file:  # h5py itself would respect the lock
                 at = file["X/data"].id.get_offset() or file["X/data"].id.get_chunk_info(0).byte_offset
             content[at] ^= 1
-            foreign.write_bytes(content)
+            table.write_bytes(content)
         with pytest.raises(StoreError, match="written to while it was in use"):
             read_all(store)
-    with open_store(foreign, label="label") as store:
+    with open_store(table, label="label") as store:
         assert store.n_rows == 2500
         assert fingerprint
 
@@ -240,7 +240,7 @@ def test_a_failed_read_of_an_unchanged_store_still_names_array_and_chunk(problem
             read_all(store)
 
 
-# -- what is no file -------------------------------------------------------------------------------
+# -- pipes, devices and oversized files ------------------------------------------------------------
 
 PLACES = [
     "zarr.json",
@@ -268,7 +268,7 @@ def put_too_large(file: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("put", [put_pipe, put_endless])
-def test_what_is_no_file_is_refused_at_once(problem, tmp_path, put, place, soon) -> None:
+def test_special_files_are_refused_at_once(problem, tmp_path, put, place, soon) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
     put(path / place)
@@ -289,20 +289,20 @@ def test_a_chunk_that_becomes_a_pipe_while_the_store_is_open_is_refused(problem,
 
 @pytest.mark.parametrize("place", ["X/data/.zattrs", "X/data/.zarray", "X/data/0", ".zattrs", "obs/_index/0"])
 @pytest.mark.parametrize("put", [put_pipe, put_endless])
-@pytest.mark.parametrize("foreign", ["zarr2"], indirect=True)
-def test_what_is_no_file_is_refused_in_zarr_of_others(foreign: Path, put, place, soon) -> None:
-    if not (foreign / place).exists():
-        (foreign / place).touch()
-    put(foreign / place)
+@pytest.mark.parametrize("table", ["zarr2"], indirect=True)
+def test_special_files_are_refused_in_zarr_that_anndata_wrote(table: Path, put, place, soon) -> None:
+    if not (table / place).exists():
+        (table / place).touch()
+    put(table / place)
     with (
         pytest.raises(StoreError, match=r"not a regular file|neither|there is no array"),
-        open_store(foreign, label="label") as store,
+        open_store(table, label="label") as store,
     ):
         store.names(0, 9)
 
 
 @pytest.mark.parametrize("place", ["zarr.json", "X/zarr.json", "X/data/zarr.json"])
-def test_a_record_of_a_size_that_none_has_is_not_read(problem, tmp_path, place) -> None:
+def test_an_oversized_record_is_not_read(problem, tmp_path, place) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
     put_too_large(path / place)
@@ -310,7 +310,7 @@ def test_a_record_of_a_size_that_none_has_is_not_read(problem, tmp_path, place) 
         open_store(path)
 
 
-def test_an_hdf5_attribute_of_a_size_that_no_record_has_is_not_read(problem, tmp_path) -> None:
+def test_an_oversized_hdf5_attribute_is_not_read(problem, tmp_path) -> None:
     path = tmp_path / "a.h5"
     problem.write(path)
     with h5py.File(path, "r+") as file:
