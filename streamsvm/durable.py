@@ -133,6 +133,12 @@ def size(path: Path) -> int:
         os.close(descriptor)
 
 
+def free_bytes(path: Path) -> int:
+    """Bytes that this user can still write to the file system of `path`."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
 def mark(path: Path) -> tuple[int, ...] | None:
     """What tells one file or folder under this name from another, or from itself before a change.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 from typing import Any
 
 import numpy as np
@@ -28,39 +29,50 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 4
+RUN_VERSION = 5
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
-LAG = "weights-avg.bin"
-MARKS = "weights-marks.bin"
-RARE = "weights-rare.bin"
+AVERAGE_DELTA = "weights-avg.bin"
+DIRTY = "weights-dirty.bin"
+SPARSE_WEIGHTS = "weights-sparse.bin"
 RARE_FEATURES = "rare-features.bin"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
-_DUALS, _CHANGES = "duals", "changes"  # logs, of which a run has several
+DUALS, WEIGHT_LOG = "duals", "changes"  # kinds of logs, numbered by the pass, and from 1
 
 
-def duals_name(pass_number: int) -> str:
-    return f"{_DUALS}-{pass_number}.bin"
+def log_name(kind: str, number: int) -> str:
+    return f"{kind}-{number}.bin"
 
 
-def changes_name(number: int) -> str:
-    return f"{_CHANGES}-{number}.bin"
+def log_number(kind: str, name: str) -> int | None:
+    """Number in the name of a log of this kind; None for other names."""
+    found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})\.bin", name)
+    return int(found[1]) if found else None
 
 
-def is_log(name: str) -> bool:
-    """Return True for the name of a log of duals or weights in a run directory."""
-    return re.fullmatch(rf"({_DUALS}|{_CHANGES})-[0-9]+\.bin", name) is not None
+# A part of a log is a header and arrays, each padded to 8 bytes. The header is the magic number, the bytes of
+# the payload, three numbers, the CRC-32 of the payload, and that of the header before it.
+LOG_HEADER = struct.Struct("<8sqqqqII")
+LOG_CRC = struct.Struct("<I")
+DUALS_MAGIC = b"SSVMDUAL"  # numbers: block, rows, non-zero duals
+WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
+SPARSE_WEIGHTS_MAGIC = b"SSVMRARE"  # numbers: lists, entries, 0
+
+# Before the bits of rare-features.bin: magic number, features, CRC-32 of (fingerprint of the store, bits).
+RARE_FEATURES_HEADER = struct.Struct("<8sqI")
+RARE_FEATURES_MAGIC = b"SSVMFEAT"
 
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 3
-# Version 1 knows neither hashed features nor names of features, version 2 is a hashed model without names.
-MODEL_VERSIONS = (1, 2, MODEL_VERSION)
+MODEL_VERSION = 4
+# Version 1 has neither hashed features nor names of features, version 2 is a hashed model without names, and
+# version 3 has hashing as its only transform.
+MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION)
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (f"{RUN_JSON}.tmp", f"{RARE_FEATURES}.tmp", f"{MODEL}.aside", f"{MODEL}.old")

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streamsvm import durable, format
 from streamsvm.errors import RunError, StreamsvmError
 
@@ -95,21 +93,15 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
 
 def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
     """What there is to say of a run, what is damaged, and whether it changed before there was anything."""
-    from streamsvm.data.memory_plan import dual_id_dtype
-    from streamsvm.kernels.steps import VISITED
+    from streamsvm.kernels.tally import VISITED
     from streamsvm.model import load_model
     from streamsvm.run.checkpoint import metrics_size, read_commit
     from streamsvm.run.directory import RunDir
-    from streamsvm.settings import OnlineSettings, Settings
 
     run = RunDir(path)
     begun = durable.mark(run.settings)
     record = run.read_settings()
     online = record.get("kind") == format.ONLINE
-    settings: Any = (OnlineSettings if online else Settings)(**record["settings"])
-    dtype = np.dtype(settings.dtype)
-    ids_dtype = dual_id_dtype(1 if online else record["store"]["n_classes"])
-    average = online or settings.average
     commits: list[str] = []
     damage: list[str] = []
     gone = False
@@ -117,9 +109,7 @@ def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
         manifest = run.commit_path(number) / format.MANIFEST
         before = durable.mark(manifest)
         try:
-            position = read_commit(
-                run, run.commit_path(number), None, dtype, ids_dtype, average, verify=verify
-            )
+            position = read_commit(run, run.commit_path(number), verify=verify)
             if not commits and metrics_size(run) < position.metrics_length:
                 damage.append(f"{run.metrics} is cut short")
             if online:

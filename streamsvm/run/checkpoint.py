@@ -1,9 +1,9 @@
-"""Commit, recover: the protocol by which a run survives being killed at any instant.
+"""Commit and recover: the protocol by which a run survives being killed at any instant.
 
-A commit is a folder ``checkpoint/<number>/`` with a manifest, written aside, synced, and renamed in
-last. The logs of duals and of the weights that changed are synced before it and only ever grow, so
-the manifest says all of them by their lengths and digests; it also says of which run it is. The last
-two commits are kept, and every log that either of them needs.
+A commit is a folder ``checkpoint/<number>/`` with a manifest: written aside, synced, and renamed as the
+last step. The logs of duals and weights are synced before it and only ever grow, so the manifest describes
+each of them by its length and digest; it also records which run it belongs to. The last two commits are
+kept, and every log that either of them needs.
 """
 
 from __future__ import annotations
@@ -13,25 +13,64 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Annotated, Any
 
 from streamsvm import durable, format
-from streamsvm.errors import RunError
-from streamsvm.kernels.steps import N_TALLIES, Weights
+from streamsvm.data.label_order import LabelGroups
+from streamsvm.errors import Remedy, RunError
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.run import append_log, dual_log, weight_log
+from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import check_log
-from streamsvm.run.weight_log import ChangeLog, check_changes, mark_known, size_of_changes, with_marks
+from streamsvm.run.weights import WeightStorage
+from streamsvm.schema import Check, Count, SchemaError, decode, encode
 
 _KEPT = 2
-MOST_LOGS = 3.5  # times the weights, which the logs of two commits take at most (see `write_changes`)
+MOST_LOGS = 3.5  # times the weights: the most that the logs of two commits take (see `_write_weights`)
 _ASIDE = "aside"  # a commit being written, or deleted
-_MOST_FILLED = 2**24  # bytes of lost metrics: more is no length that we committed
+_MOST_FILLED = 2**24  # bytes of lost metrics: no run commits more
 _LINE = 2**16  # bytes of a line of metrics, at most
 
+_NO_LOG = LogEnd()
 
-@dataclasses.dataclass
+_Labels = Annotated[list[str], Check(format.are_labels, "labels")]
+_Tally = Annotated[tuple[float, ...], Check(lambda tally: len(tally) == N_TALLIES, f"{N_TALLIES} numbers")]
+_Report = Annotated[dict[str, Any], Check(lambda report: _are_numbers(report), "the numbers of a pass")]
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamPosition:
+    """What a run over a stream needs beside a `Position`; its blocks are the batches.
+
+    Attributes
+    ----------
+    place : dict
+        Where the input continues; only the stream knows what it means.
+    classes : list of str
+        In the order of their codes.
+    marked : tuple of int
+        Rows, and correct predictions among them, at the last line of metrics.
+    norms : tuple of float and int
+        Sum and number of the squared norms from which C is chosen.
+    label_groups : list of list of float
+        State of `streamsvm.data.label_order.LabelGroups`.
+    ended : bool
+        Whether the stream was read to its end.
+    """
+
+    place: dict[str, Any]
+    classes: _Labels
+    marked: tuple[Count, Count]
+    norms: tuple[float, Count]
+    label_groups: list[list[float]]
+    ended: bool
+
+    def __post_init__(self) -> None:
+        if not LabelGroups.is_state(self.label_groups, len(self.classes)):
+            raise ValueError("label_groups are not those of the classes")
+
+
+@dataclasses.dataclass(frozen=True)
 class Position:
     """How far a run has come, and everything that the rest of it depends on.
 
@@ -40,157 +79,191 @@ class Position:
     passes_done : int
         Passes trained and reported.
     blocks_done : int
-        Blocks trained in the pass after those; all of them: trained, not yet reported.
-    tally : list of float
-        Sums over the rows of the pass in progress (see `streamsvm.kernels.steps`).
-    log_lengths : dict of int to int
-        Bytes committed in the duals of each pass that is still needed.
-    history : list of dict
+        Blocks trained in the next pass. If it is all of them, the pass is trained but not yet reported.
+    tally : tuple of float
+        Sums over the rows of the pass in progress (see `streamsvm.kernels.tally`).
+    history : tuple of dict
         The report of each pass done.
+    duals : dict of int to LogEnd
+        The committed part of the duals of each pass that is still needed.
+    weights : LogEnd
+        The committed part of the log of weights.
+    weights_number : int
+        Number of that log; 0 before there is one.
+    weights_shape : tuple of int
+        Features and columns of the weights.
     metrics_length : int
-        Bytes committed in ``metrics.jsonl``.
-    log_digests : dict of int to str
-        What those bytes are (see `streamsvm.run.dual_log.chained`).
-    changes_number, changes_length, changes_digest : int, int, str
-        The log of changed weights, 0 before there is one; the bytes committed in it, and what they are.
+        Committed bytes of ``metrics.jsonl``.
     average_pass : int
-        The pass whose average was begun last, and not yet another's; 0 before there is one.
+        The pass whose average was begun last; 0 before there is one.
     seconds : float
-        Time spent training so far, and of it, `pass_seconds` in the pass in progress.
-    stream : dict, optional
-        Of a run over a stream, what it needs beside this; its blocks are the batches.
+        Time spent training, without the pass in progress.
+    pass_seconds : float
+        Time spent in the pass in progress.
+    stream : StreamPosition, optional
+        For a run over a stream.
     """
 
-    passes_done: int
-    blocks_done: int
-    tally: list[float]
-    log_lengths: dict[int, int]
-    history: list[dict[str, Any]]
-    metrics_length: int = 0
-    changes_number: int = 0
-    changes_length: int = 0
-    average_pass: int = 0
-    changes_digest: str = ""
-    log_digests: dict[int, str] = dataclasses.field(default_factory=dict)
+    passes_done: Count = 0
+    blocks_done: Count = 0
+    tally: _Tally = (0.0,) * N_TALLIES
+    history: tuple[_Report, ...] = ()
+    duals: dict[int, LogEnd] = dataclasses.field(default_factory=dict)
+    weights: LogEnd = _NO_LOG
+    weights_number: Count = 0
+    weights_shape: tuple[Count, Count] = (0, 0)
+    metrics_length: Count = 0
+    average_pass: Count = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0
-    stream: dict[str, Any] | None = None
+    stream: StreamPosition | None = None
 
 
-def commit(run: RunDir, position: Position, weights: Weights, *, anew: bool = False) -> int:
-    """Make `position` the state that a crash falls back to; return the bytes of weights written.
+def _are_numbers(report: dict[str, Any]) -> bool:
+    """Return True if all entries of a report but its event are finite numbers or None."""
+    values = [value for name, value in report.items() if name != "event"]
+    return all(value is None or (type(value) in (int, float) and abs(value) < 2.0**1023) for value in values)
 
-    The caller has synced the logs of duals and the metrics up to the lengths in `position`. Raises
-    `RunError` if its sums are not finite, and leaves the commits as they are. With `anew` the weights
-    are laid out anew since the last one.
+
+def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
+    """Make `position` and the weights what the run resumes from after a crash.
+
+    The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
+    fails, the commits before it are unharmed, and the next one begins a new log of weights.
+
+    Parameters
+    ----------
+    run : RunDir
+    position : Position
+        Of the weights; what it says of their log is what the last commit returned.
+    storage : WeightStorage
+        Its dirty bits say what changed since the last commit; they are cleared.
+
+    Returns
+    -------
+    position : Position
+        With the new end of the log of weights.
+    size : int
+        Bytes of weights that were written.
+
+    Raises
+    ------
+    RunError
+        If a number in `position` is not finite, or the manifest would be too large.
+    OSError
+        If a file cannot be written.
     """
-    check_finite(run, dataclasses.asdict(position))
-    size = write_changes(run, position, weights, anew)
+    check_finite(run.path, encode(position))
+    try:
+        position, size = _write_weights(run, position, storage)
+        _write_manifest(run, position)
+        prune(run, position.duals)
+    except BaseException:
+        weight_log.make_dirty(storage.in_use, storage.sparse_rows)
+        raise
+    return position, size
+
+
+def check_finite(path: Path | None, numbers: Any) -> None:
+    """Raise `RunError` unless all numbers, in lists and dicts, can be written as JSON."""
+    try:
+        json.dumps(numbers, allow_nan=False)
+    except ValueError:  # JSON has neither infinity nor NaN
+        where = "" if path is None else f"{path}: "
+        remedy = Remedy("scale the values of the data to about 1, or lower C, and fit again")
+        raise RunError(f"{where}the objective is no longer finite", remedy=remedy) from None
+
+
+def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
+    """Append the weights that changed to their log, or begin a new log with all of them.
+
+    A new log when most changed costs at most twice as much, and does not depend on the old one.
+    """
+    weights, sparse_rows = storage.in_use, storage.sparse_rows
+    has_no_bits = len(weights.dirty) < len(weights.current)
+    if has_no_bits:
+        weights = weight_log.with_dirty(weights)
+    number, before = position.weights_number, position.weights
+    changed, known = weight_log.dirty_bytes(weights, sparse_rows)
+    if (
+        has_no_bits
+        or weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns
+        or number == 0
+        or before.length > 2 * known
+        or 2 * changed > known
+    ):
+        number, before = run.last_weight_log() + 1, LogEnd()  # a commit that failed may have left a log
+        weight_log.make_dirty(weights, sparse_rows)
+    with AppendLog(run.weight_log(number), before) as log:
+        weight_log.append_weights(log, weights, sparse_rows)
+        log.sync()
+    position = dataclasses.replace(
+        position, weights=log.end, weights_number=number, weights_shape=weights.current.shape
+    )
+    return position, log.end.length - before.length
+
+
+def _write_manifest(run: RunDir, position: Position) -> None:
+    """Write a commit aside, sync it, and rename it."""
+    record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
+    manifest = json.dumps(format.sealed(record)).encode()
+    if len(manifest) > durable.MOST_RECORD:
+        raise RunError(
+            f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
+            f"than the {durable.MOST_RECORD:,} that can be read again",
+            remedy=Remedy("use shorter labels, or fewer classes"),
+        )
     run.checkpoints.mkdir(exist_ok=True)
     number = max(run.commits(), default=0) + 1
     aside = run.checkpoints / _ASIDE
     durable.remove(aside)
     aside.mkdir()
-    record = {
-        "version": format.RUN_VERSION,
-        "run": run.identity,
-        "weights_shape": list(weights.now.shape),
-        **dataclasses.asdict(position),
-        "log_lengths": {str(p): length for p, length in position.log_lengths.items()},
-        "log_digests": {str(p): position.log_digests.get(p, "") for p in position.log_lengths},
-    }
-    manifest = json.dumps(format.sealed(record)).encode()
-    if len(manifest) > durable.MOST_RECORD:
-        raise RunError(
-            f"{run.path}: what a commit says of classes and passes takes {len(manifest):,} bytes, more than "
-            f"the {durable.MOST_RECORD:,} that are read again; use shorter labels, or fewer classes"
-        )
     with durable.open_file(aside / format.MANIFEST, "wb") as file:
         file.write(manifest)
         file.flush()
         os.fsync(file.fileno())
     durable.sync_dir(aside)
-    durable.sync_dir(run.path)  # the logs' own names, on their first commit
+    durable.sync_dir(run.path)  # the names of logs that were begun
     os.rename(aside, run.commit_path(number))
     durable.sync_dir(run.checkpoints)
-    prune(run, position.log_lengths)
-    return size
-
-
-def check_finite(run: RunDir, numbers: Any) -> None:
-    """Raise `RunError` unless all numbers, in lists and dicts, can be written as JSON."""
-    try:
-        json.dumps(numbers, allow_nan=False)
-    except ValueError:  # JSON has neither infinity nor NaN
-        raise RunError(
-            f"{run.path}: the objective is no longer finite; scale the values of the data to about 1, or "
-            "lower C, and begin anew with --force"
-        ) from None
-
-
-def write_changes(run: RunDir, position: Position, weights: Weights, anew: bool) -> int:
-    """Append the weights that changed to their log, or begin one with all of them; move `position`.
-
-    A new log when most changed costs at most twice as much, and does not depend on the one before.
-    """
-    if len(weights.marks) < len(weights.now):
-        weights, anew = with_marks(weights), True
-    changed, known = size_of_changes(weights)
-    anew |= position.changes_number == 0 or position.changes_length > 2 * known
-    if anew or 2 * changed > known:
-        position.changes_number += 1
-        position.changes_length, position.changes_digest = 0, ""
-        mark_known(weights.marks)
-        weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
-    log = ChangeLog(run.changes(position.changes_number), position.changes_length, position.changes_digest)
-    before = log.length
-    position.changes_length = 2**62  # if this fails, the marks are gone: whoever goes on begins a new log
-    log.append(weights)
-    position.changes_length, position.changes_digest = log.length, log.digest
-    return log.length - before
 
 
 def drop(run: RunDir, numbers: Iterable[int]) -> None:
-    """Delete commits, durably: their logs are about to be deleted, or written over."""
+    """Delete commits durably, before the logs that they need are deleted or overwritten."""
     aside = run.checkpoints / _ASIDE
     for number in numbers:
         durable.remove(aside)
-        os.rename(run.commit_path(number), aside)  # so that a crash leaves no half of a commit
+        os.rename(run.commit_path(number), aside)  # a crash must not leave half a commit
         durable.sync_dir(run.checkpoints)
         durable.remove(aside)
 
 
 def prune(run: RunDir, in_use: Iterable[int]) -> None:
-    """Delete old commits, and the logs that no kept commit needs, but for the duals of passes `in_use`."""
+    """Delete old commits, and all logs but those of kept commits and the duals of passes `in_use`."""
     numbers = run.commits()
     durable.remove(run.checkpoints / _ASIDE)
     drop(run, numbers[_KEPT:])
-    needed = {format.duals_name(p) for p in in_use}
+    needed = set(map(run.duals, in_use))
     for number in numbers[:_KEPT]:
         try:
             manifest = durable.read_record(run.commit_path(number) / format.MANIFEST)
-            needed.add(format.changes_name(manifest["changes_number"]))
-            needed.update(format.duals_name(int(p)) for p in manifest["log_lengths"])
+            needed.add(run.weight_log(manifest["weights_number"]))
+            needed.update(run.duals(int(p)) for p in manifest["duals"])
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
-            return  # a damaged commit does not say what it needs: `recover` will speak of it
+            return  # a damaged commit does not say what it needs; `recover` reports it
     for path in run.logs():
-        if path.name not in needed:
+        if path not in needed:
             durable.remove(path)
 
 
-def recover(
-    run: RunDir,
-    shape: tuple[int, int] | None,
-    values_dtype: np.dtype,
-    ids_dtype: np.dtype,
-    average: bool,
-) -> tuple[Position | None, list[str]]:
+def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[Position | None, list[str]]:
     """Find the newest undamaged commit, and cut the run's files to it.
 
     Parameters
     ----------
+    run : RunDir
     shape : tuple of int, optional
-        Of the weights; None where they grow: then the commit says it.
+        Features and columns of the weights; None where they grow.
 
     Returns
     -------
@@ -203,53 +276,54 @@ def recover(
     Raises
     ------
     RunError
-        If there are commits and none can serve, with the reason of each; or if the system refused to
-        read one, which says nothing about it. Then nothing has changed.
+        If all commits are damaged, with the reason of each; or if the operating system refused to read
+        one, which does not prove damage. Then nothing has changed.
     """
     numbers = run.commits()
     reasons: list[str] = []
     for number in numbers:
         folder = run.commit_path(number)
         try:
-            position = read_commit(run, folder, shape, values_dtype, ids_dtype, average)
+            position = read_commit(run, folder, shape)
         except RunError as error:
             reasons.append(str(error))
             continue
         except OSError as error:
-            told = f"{error.filename or folder} cannot be read: {durable.reason(error)}; then repeat"
+            message = f"{error.filename or folder} cannot be read: {durable.reason(error)}; then repeat"
             if number != numbers[-1]:
-                told += f", or delete {folder} to go on from the commit before it"
-            raise RunError(told) from error
+                message += f", or delete {folder} to go on from the commit before it"
+            raise RunError(message) from error
         drop(run, (newer for newer in numbers if newer > number))
-        warnings = [f"{reason}; the commit before it serves" for reason in reasons]
-        warnings += cut_metrics(run, position)
-        prune(run, position.log_lengths)  # what a crash kept the last commit from doing
-        return position, warnings
+        position, lost = cut_metrics(run, position)
+        prune(run, position.duals)  # a crash may have kept the last commit from doing it
+        return position, [f"{reason}; the commit before it is used" for reason in reasons] + lost
     if numbers:
         raise RunError("; ".join(reasons) + "; no commit is left to resume from: fit again")
     return None, []
 
 
-def cut_metrics(run: RunDir, position: Position) -> list[str]:
-    """Cut the metrics to the length committed; fill up what is shorter by a line that says so, and warn.
+def cut_metrics(run: RunDir, position: Position) -> tuple[Position, list[str]]:
+    """Cut the metrics to the committed length; return the position that fits them, and warnings.
 
-    With its length the file still fits every commit, whenever the next crash comes.
+    A file that is shorter is filled up by a line that says so: with the committed length it still fits
+    every commit, whenever the next crash comes.
     """
     size, length = metrics_size(run), position.metrics_length
     if size > length:
         with durable.open_file(run.metrics, "r+b") as file:
             file.truncate(length)
     if size >= length:
-        return []
+        return position, []
     with durable.open_file(run.metrics, "a+b") as file:
-        begin = max(0, size - _MOST_FILLED - _LINE)  # what is no longer than that ends a line somewhere
+        begin = max(0, size - _MOST_FILLED - _LINE)  # a line ends within these bytes
         file.seek(begin)
         whole = begin + file.read(size - begin).rfind(b"\n") + 1
         file.truncate(whole)
         filled = min(length - whole, _MOST_FILLED)
-        position.metrics_length = whole + file.write(b'{"event": "lost"}'.ljust(filled - 1) + b"\n")
-    lost = f"{run.metrics} is cut short: {size:,} of {length:,} bytes"
-    return [f"{lost}; a line in it says so, and the model lacks nothing"]
+        length = whole + file.write(b'{"event": "lost"}'.ljust(filled - 1) + b"\n")
+    warning = f"{run.metrics} is cut short: {size:,} of {position.metrics_length:,} bytes"
+    warning += "; a line in it says so, and the model lacks nothing"
+    return dataclasses.replace(position, metrics_length=length), [warning]
 
 
 def metrics_size(run: RunDir) -> int:
@@ -261,80 +335,44 @@ def metrics_size(run: RunDir) -> int:
 
 
 def read_commit(
-    run: RunDir,
-    folder: Path,
-    shape: tuple[int, int] | None,
-    values_dtype: np.dtype,
-    ids_dtype: np.dtype,
-    average: bool,
-    *,
-    verify: bool = True,
+    run: RunDir, folder: Path, shape: tuple[int, int] | None = None, *, verify: bool = True
 ) -> Position:
-    """The position recorded in a commit, after checking it and all files that it relies on.
+    """Return the position in a commit, after checking it and all logs that it needs.
 
     Without `verify` only the manifest is checked. Raises `RunError` for any damage; `OSError` if the
-    system refuses to read a file that is there.
+    operating system refuses to read a file that exists.
     """
-    manifest_path = folder / format.MANIFEST
+    path = folder / format.MANIFEST
     try:
-        with durable.named(manifest_path):
-            manifest = durable.read_record(manifest_path)
-        if not format.is_sealed(manifest):
-            raise RunError(f"{manifest_path} is damaged: its checksum does not match")
-        if manifest.get("version") != format.RUN_VERSION:
-            raise RunError(f"{manifest_path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
-        if manifest["run"] != run.identity:
-            raise RunError(f"{run.settings} is of another run than {manifest_path}; bring its own back")
-        found = manifest["weights_shape"]
-        if not (_is_shape(found) if shape is None else found == list(shape)):
-            raise RunError(f"{manifest_path} belongs to a run of another shape")
-        fields = {field.name for field in dataclasses.fields(Position)}
-        position = Position(**{key: value for key, value in manifest.items() if key in fields})
-        position.log_lengths = {int(p): length for p, length in manifest["log_lengths"].items()}
-        position.log_digests = {int(p): digest for p, digest in manifest["log_digests"].items()}
-        if not _is_sound(position):
-            raise RunError(f"{manifest_path} makes no sense, though its checksum fits")
-        if position.stream is not None and position.stream.get("shape") != found:
-            raise RunError(f"{manifest_path} is not one of this run: it says two shapes of the weights")
-        if not verify:
-            return position
-        changes = run.changes(position.changes_number)
-        digest = check_changes(changes, position.changes_length, values_dtype, 1 + average)
-        logs = [(changes, digest, position.changes_digest)]
-        for pass_number, length in position.log_lengths.items():
-            path = run.duals(pass_number)
-            digest = check_log(path, length, values_dtype, ids_dtype)
-            logs.append((path, digest, position.log_digests[pass_number]))
-        for path, digest, committed in logs:
-            if digest != committed:
-                raise RunError(f"{path} is not the log that {manifest_path} stands on: it is of another run")
+        position = _read_manifest(run, path, shape)
+        logs = [(run.weight_log(position.weights_number), position.weights, weight_log.MAGICS)]
+        logs += [(run.duals(p), end, dual_log.MAGICS) for p, end in position.duals.items()]
+        for log, end, magics in logs if verify else ():
+            if append_log.check(log, end.length, magics) != end:
+                raise RunError(f"{log} is not the log that {path} needs: it belongs to another run")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise RunError(f"{error.filename} is missing") from None
-    except (ValueError, RecursionError):
-        raise RunError(f"{manifest_path} is damaged: not JSON") from None
-    except (KeyError, TypeError, AttributeError):  # sealed, but not by us
-        raise RunError(f"{manifest_path} makes no sense, though its checksum fits") from None
     return position
 
 
-def _is_shape(found: Any) -> bool:
-    return isinstance(found, list) and len(found) == 2 and all(type(n) is int and n >= 0 for n in found)
-
-
-def _is_sound(position: Position) -> bool:
-    """Whether a position could be one that `commit` wrote; how it fits the run is the trainer's to check."""
-    counts = [position.passes_done, position.blocks_done, position.metrics_length]
-    counts += [position.changes_number, position.changes_length, position.average_pass]
-    counts += position.log_lengths.values()
-    seconds = [position.seconds, position.pass_seconds]
-    digests = [position.changes_digest, *position.log_digests.values()]
-    return (
-        all(type(count) is int and 0 <= count < 2**63 for count in counts)
-        and all(type(value) is float for value in [*position.tally, *seconds])
-        and all(isinstance(digest, str) for digest in digests)
-        and position.log_digests.keys() == position.log_lengths.keys()
-        and len(position.tally) == N_TALLIES
-        and len(position.history) == position.passes_done
-        and all(isinstance(record, dict) for record in position.history)
-        and isinstance(position.stream, dict | None)
-    )
+def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> Position:
+    try:
+        with durable.named(path):
+            manifest = durable.read_record(path)
+    except (ValueError, RecursionError):
+        raise RunError(f"{path} is damaged: not JSON") from None
+    if not format.is_sealed(manifest):
+        raise RunError(f"{path} is damaged: its checksum does not match")
+    if manifest.get("version") != format.RUN_VERSION:
+        raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
+    if manifest.get("run") != run.identity:
+        raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
+    try:
+        position: Position = decode(Position, manifest)
+    except SchemaError as error:
+        raise RunError(f"{path} has a valid checksum but invalid contents: {error}") from None
+    if len(position.history) != position.passes_done:
+        raise RunError(f"{path} has a valid checksum but invalid contents: not a report for each pass")
+    if shape not in (None, position.weights_shape):
+        raise RunError(f"{path} belongs to a run of another shape")
+    return position

@@ -11,7 +11,7 @@ from typing import Any
 
 from streamsvm import durable, format
 from streamsvm.data.memory_plan import Plan, are_sizes
-from streamsvm.errors import PlanError, RunError
+from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
 
@@ -27,7 +27,8 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    settings, weights, lag, marks, rare, rare_features, checkpoints, metrics, model, lock : Path
+    settings, weights, average_delta, dirty, sparse_weights, rare_features : Path
+    checkpoints, metrics, model, lock : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
@@ -38,9 +39,9 @@ class RunDir:
         self.path = Path(path)
         self.settings = self.path / format.RUN_JSON
         self.weights = self.path / format.WEIGHTS
-        self.lag = self.path / format.LAG
-        self.marks = self.path / format.MARKS
-        self.rare = self.path / format.RARE
+        self.average_delta = self.path / format.AVERAGE_DELTA
+        self.dirty = self.path / format.DIRTY
+        self.sparse_weights = self.path / format.SPARSE_WEIGHTS
         self.rare_features = self.path / format.RARE_FEATURES
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
@@ -50,11 +51,16 @@ class RunDir:
 
     def duals(self, pass_number: int) -> Path:
         """The log of the duals of a pass."""
-        return self.path / format.duals_name(pass_number)
+        return self.path / format.log_name(format.DUALS, pass_number)
 
-    def changes(self, number: int) -> Path:
+    def weight_log(self, number: int) -> Path:
         """A log of weights, numbered from 1."""
-        return self.path / format.changes_name(number)
+        return self.path / format.log_name(format.WEIGHT_LOG, number)
+
+    def last_weight_log(self) -> int:
+        """The largest number of a log of weights that exists, or 0."""
+        numbers = (format.log_number(format.WEIGHT_LOG, path.name) for path in self.path.iterdir())
+        return max((number for number in numbers if number is not None), default=0)
 
     def commit_path(self, number: int) -> Path:
         """The folder of a commit."""
@@ -62,16 +68,16 @@ class RunDir:
 
     def logs(self) -> list[Path]:
         """All logs that exist."""
-        return [path for path in self.path.iterdir() if format.is_log(path.name)]
+        return [path for path in self.path.iterdir() if _is_log(path.name)]
 
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return name in {*files, *format.TEMPORARY} or format.is_log(name)
+        return name in {*files, *format.TEMPORARY} or _is_log(name)
 
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
-        for path in (self.weights, self.lag, self.marks, self.rare):
+        for path in (self.weights, self.average_delta, self.dirty, self.sparse_weights):
             durable.remove(path)
 
     def read_settings(self) -> dict[str, Any]:
@@ -123,6 +129,11 @@ class RunDir:
         return numbers
 
 
+def _is_log(name: str) -> bool:
+    kinds = (format.DUALS, format.WEIGHT_LOG)
+    return any(format.log_number(kind, name) is not None for kind in kinds)
+
+
 def identity(record: dict[str, Any]) -> str:
     """Return the digest of everything in ``run.json`` that stays the same while the run goes on."""
     kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
@@ -158,9 +169,14 @@ def locked(run: RunDir) -> Iterator[None]:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
             yield
     except OSError as error:
-        begun = run.settings.exists()
-        then = f"`streamsvm resume {run.path}` continues from the last commit" if begun else "fit again"
-        raise RunError(f"{error.filename or run.path}: {durable.reason(error)}; then {then}") from error
+        then = continues(run.path) if run.settings.exists() else Remedy("fit again")
+        remedy = Remedy(f"then {then.words}", *then.parts)
+        raise RunError(f"{error.filename or run.path}: {durable.reason(error)}", remedy=remedy) from error
+
+
+def continues(path: Path) -> Remedy:
+    """The remedy for a run that stopped."""
+    return Remedy("{} continues from the last commit", Call("resume", path))
 
 
 @contextlib.contextmanager
@@ -187,10 +203,10 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
         )
     with locked(run):
         if run.settings.exists() and not force:
-            raise RunError(
-                f"{run.path} is a run already; `streamsvm resume {run.path}` continues it, "
-                "--force replaces it"
+            remedy = Remedy(
+                "{} continues it, {} replaces it", Call("resume", run.path), Option("force", True)
             )
+            raise RunError(f"{run.path} is a run already", remedy=remedy)
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)
         for path in run.path.iterdir():

@@ -1,335 +1,290 @@
-"""The log of weights that changed: what a commit writes, and what a resumed run starts from.
+"""The log of weights: what a commit appends, and what a resumed run starts from.
 
-Training marks, for each feature, which groups of columns it changed; a commit appends those to a log
-and no others, so its cost follows what changed and not what exists. When most of the weights changed,
-or the log has grown to twice of what it describes, a new log begins with everything that is not zero.
-Small weights in memory are not marked, which would take longer than it saves: each commit begins a new log.
+Training sets, for each feature, dirty bits of the groups of columns that it changed. A commit appends the
+dirty groups and no others, so its cost follows what changed and not what exists. When most of the weights
+changed, or the log has grown to twice the size of what it describes, a new log begins with everything that
+is not zero. Small weights in memory have no dirty bits, which cost more than they save: each commit begins a
+new log.
 
-A log is a sequence of parts, each with at most `_PART_VALUES` values of each array. A part holds a
-header, features (int64), the groups of each (uint64, one bit a group), and the values of these groups
-(those of the lag, if there is one, behind those of the weights). Parts of another kind hold lists of
-rare features: their numbers and sizes (int64), and their entries.
+A part has at most `_PART_VALUES` values of each array. It holds features (int64), the changed groups of
+each (uint64, one bit a group), and the values of these groups: first those of the weights, then, with an
+average, those of its delta. Other parts hold sparse rows: their numbers and sizes (int64), and their entries.
 """
 
 from __future__ import annotations
 
-import os
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 
-from streamsvm import durable
-from streamsvm.errors import RunError
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import OldDuals, Rare, Weights, kernel, repeats_class
-from streamsvm.run.dual_log import chained
-from streamsvm.run.hybrid_weights import RareFeatures
+from streamsvm.errors import Remedy, RunError
+from streamsvm.format import SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
+from streamsvm.kernels.duals import OldDuals, repeats_class
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
 
-_MAGIC, _RARE_MAGIC = b"SSVMWGTS", b"SSVMRARE"
-_HEADER = struct.Struct("<8sqqII")  # magic, features, values of each array, CRC of payload, CRC of header
-_HEADER_CRC = struct.Struct("<I")
+MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
-_PART_LISTS = 2**14
+_PART_ROWS = 2**14
 
 
-class _Part(NamedTuple):
-    at: int  # offset of the payload
-    is_rare: bool
-    n_features: int
-    n_values: int  # or entries
-    crc: int
-    header: bytes
+def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | None) -> None:
+    """Append what is dirty, and clear the dirty bits."""
+    arrays = _arrays(weights)
+    columns = weights.current.shape[1]
+    capacity = _capacity(*weights.current.shape)
+    n_features = _most_features(capacity, weights.current.itemsize)
+    features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
+    values = [np.empty(capacity, array.dtype) for array in arrays]
+    feature = 0
+    while True:
+        feature, n, size = collect_dirty(
+            weights.dirty, feature, columns, weights.group_bits, capacity, features, groups
+        )
+        if n == 0:
+            break
+        for array, packed in zip(arrays, values, strict=True):
+            pack(array, features, groups, n, weights.group_bits, packed)
+        log.append(
+            WEIGHTS_MAGIC, (n, size, 0), [features[:n], groups[:n], *(packed[:size] for packed in values)]
+        )
+    if sparse_rows is not None:
+        for numbers in _dirty_rows(sparse_rows):
+            sizes = np.ascontiguousarray(sparse_rows.extents[numbers, 1])
+            entries = np.empty((int(sizes.sum()), sparse_rows.entries.shape[1]), sparse_rows.entries.dtype)
+            gather_entries(sparse_rows, numbers, entries)
+            log.append(SPARSE_WEIGHTS_MAGIC, (len(numbers), len(entries), 0), [numbers, sizes, entries])
+        sparse_rows.dirty[:] = 0
 
 
-class ChangeLog:
-    """The log that a run's commits append to.
+def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average: bool, sparse: bool) -> int:
+    """Bytes of memory that `append_weights` takes."""
+    capacity, arrays = _capacity(n_features, columns), 1 + average
+    values = capacity * (arrays + sparse * (1 + arrays)) * itemsize
+    return values + 16 * _most_features(capacity, itemsize) + sparse * 5 * 8 * _PART_ROWS
 
-    Parameters
-    ----------
-    path : Path
-    length : int
-        Committed bytes: whatever follows them is cut off. 0 begins a new log.
-    digest : str
-        Of the parts in them (see `streamsvm.run.dual_log.chained`); it goes on as parts are appended.
+
+def make_dirty(weights: Weights, sparse_rows: SparseRows | None) -> None:
+    """Let everything that was ever written be dirty, so that the next commit begins a new log."""
+    mark_known(weights.dirty)
+    if sparse_rows is not None:
+        sparse_rows.dirty[:] = sparse_rows.extents[:, 1] > 0
+
+
+def with_dirty(weights: Weights) -> Weights:
+    """Weights without dirty bits, with new ones wherever they are not zero."""
+    dirty = np.zeros((len(weights.current), 2), np.uint64)
+    mark_nonzero(weights.current, weights.group_bits, dirty)
+    mark_nonzero(weights.average_delta, weights.group_bits, dirty)
+    return weights._replace(dirty=dirty)
+
+
+def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, int]:
+    """Bytes of values that changed since the last commit, and of all that ever changed."""
+    columns = weights.current.shape[1]
+    value = weights.current.itemsize * (2 if len(weights.average_delta) else 1)
+    changed, known = (value * count_values(weights.dirty[:, c], columns, weights.group_bits) for c in (0, 1))
+    if sparse_rows is not None:
+        entry = sparse_rows.entries.itemsize * sparse_rows.entries.shape[1]
+        sizes = sparse_rows.extents[:, 1]
+        changed += int(sizes.sum(where=sparse_rows.dirty.view(bool))) * entry
+        known += int(sizes.sum()) * entry
+    return changed, known
+
+
+def restore(path: Path, length: int, storage: Restorable) -> None:
+    """Write what a log says into weights that are zero, and mark it as known to the log.
+
+    The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` if it has impossible
+    numbers: kernels rely on them.
     """
+    content = mapped(path, length)
+    for part in scan(path, length, MAGICS):
+        n, n_values, _ = part.numbers
+        restored = False
+        if n > 0 and n_values >= 0:
+            if part.magic == WEIGHTS_MAGIC:
+                restored = _restore_groups(part, content, storage.weights)
+            elif storage.sparse_rows is not None:
+                restored = _restore_sparse(part, content, storage)
+        if not restored:
+            raise RunError(
+                f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
+            )
 
-    def __init__(self, path: Path, length: int = 0, digest: str = "") -> None:
-        self.path = path
-        self.length = length
-        self.digest = digest
 
-    @staticmethod
-    def size(n_features: int, columns: int, itemsize: int, *, average: bool, lists: bool) -> int:
-        """Bytes of memory that an append takes."""
-        capacity, arrays = _capacity(n_features, columns), 1 + average
-        values = capacity * (arrays + lists * (1 + arrays)) * itemsize
-        return values + 16 * _most_features(capacity, itemsize) + lists * 5 * 8 * _PART_LISTS
+def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
+    """Restore the groups of a part; return False if they cannot be of these weights."""
+    n, n_values, _ = part.numbers
+    arrays, columns = _arrays(weights), weights.current.shape[1]
+    *at, end = offsets(part.at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
+    if end != part.at + part.size:
+        return False
+    features, groups = _view(content, at[0], n, np.int64), _view(content, at[1], n, np.uint64)
+    if not (
+        _are_increasing(features, len(weights.current))
+        and int(groups.max()) < 1 << -(-columns >> weights.group_bits)
+        and count_values(groups, columns, weights.group_bits) == n_values
+    ):
+        return False
+    for array, values_at in zip(arrays, at[2:], strict=True):
+        packed = _view(content, values_at, n_values, array.dtype)
+        unpack(array, features, groups, n, weights.group_bits, packed)
+    if len(weights.dirty):
+        weights.dirty[features, 1] |= groups
+    return True
 
-    def append(self, weights: Weights) -> None:
-        """Write what is marked, durably, and clear the marks."""
-        arrays = [array for array in (weights.now, weights.lag) if len(array)]
-        columns = weights.now.shape[1]
-        capacity = _capacity(*weights.now.shape)
-        n_features = _most_features(capacity, weights.now.itemsize)
-        features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
-        values = [np.empty(capacity, array.dtype) for array in arrays]
-        with durable.open_file(self.path, "r+b" if self.length else "wb") as file:
-            file.truncate(self.length)
-            file.seek(self.length)
-            feature = 0
-            while True:
-                feature, n, size = take_marks(
-                    weights.marks, feature, columns, weights.shift, capacity, features, groups
-                )
-                if n == 0:
-                    break
-                pieces = [features[:n].data, groups[:n].data]
-                for array, packed in zip(arrays, values, strict=True):
-                    pack(array, features, groups, n, weights.shift, packed)
-                    pieces.append(packed[:size].data)
-                self._write(file, _MAGIC, n, size, pieces)
-            for lists in _rare_parts(weights.rare):
-                entries = gather_lists(weights.rare, lists)
-                sizes = np.ascontiguousarray(weights.rare.lists[lists, 1])
-                pieces = [lists.data, sizes.data, entries.reshape(-1).data]
-                self._write(file, _RARE_MAGIC, len(lists), len(entries), pieces)
-            file.flush()
-            os.fsync(file.fileno())
-        weights.rare.changed[:] = 0
 
-    def _write(self, file: BinaryIO, magic: bytes, n: int, size: int, pieces: list[memoryview]) -> None:
-        crc = 0
-        for piece in pieces:
-            crc = zlib.crc32(piece, crc)
-        header = _HEADER.pack(magic, n, size, crc, 0)[: -_HEADER_CRC.size]
-        header += _HEADER_CRC.pack(zlib.crc32(header))
-        file.write(header)
-        for piece in pieces:
-            file.write(piece)
-        self.digest = chained(self.digest, header)
-        self.length += _HEADER.size + sum(piece.nbytes for piece in pieces)
+def _restore_sparse(part: Part, content: np.ndarray, storage: Restorable) -> bool:
+    """Restore the sparse rows of a part; return False if they cannot be of these weights."""
+    n, n_entries, _ = part.numbers
+    dtype, width = storage.sparse_rows.entries.dtype, storage.sparse_rows.entries.shape[1]
+    *at, end = offsets(part.at, 8 * n, 8 * n, n_entries * width * dtype.itemsize)
+    if end != part.at + part.size:
+        return False
+    numbers, sizes = (_view(content, begin, n, np.int64) for begin in at[:2])
+    entries = _view(content, at[2], n_entries * width, dtype).reshape(n_entries, width)
+    classes = entries[:, 0]
+    if not (
+        _are_increasing(numbers, len(storage.sparse_rows.extents))
+        and 0 <= int(sizes.min()) <= int(sizes.max()) <= storage.n_classes
+        and int(sizes.sum()) == n_entries
+        and bool(((classes >= 0) & (classes < storage.n_classes)).all())
+        and _are_sets(classes, sizes, storage.n_classes)
+    ):
+        return False
+    storage.reserve(n_entries)
+    scatter_entries(storage.sparse_rows, numbers, sizes, entries)
+    return True
+
+
+class Restorable(Protocol):
+    """The part of `streamsvm.run.weights.WeightStorage` that `restore` needs."""
+
+    weights: Weights
+    sparse_rows: Any
+    n_classes: int
+
+    def reserve(self, n_entries: int) -> None: ...
+
+
+def _arrays(weights: Weights) -> list[np.ndarray]:
+    return [array for array in (weights.current, weights.average_delta) if len(array)]
+
+
+def _view(content: np.ndarray, at: int, n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
+    return content[at : at + n * np.dtype(dtype).itemsize].view(dtype)
 
 
 def _capacity(n_features: int, columns: int) -> int:
-    """Values of a part in each array, at most."""
+    """Values of each array in a part, at most."""
     return max(columns, min(_PART_VALUES, n_features * columns))
 
 
 def _most_features(capacity: int, itemsize: int) -> int:
-    """Features of a part, at most: a group is a line at least."""
-    return capacity * itemsize // LINE + 1
+    """Features of a part, at most: a group is at least one vector."""
+    return capacity * itemsize // VECTOR_BYTES + 1
 
 
-def _rare_parts(rare: Rare) -> Iterator[np.ndarray]:
-    """The lists that changed, some at a time."""
-    for first in range(0, len(rare.changed), _PART_LISTS):
-        changed = first + np.flatnonzero(rare.changed[first : first + _PART_LISTS])
-        ends = np.cumsum(rare.lists[changed, 1])
+def _dirty_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
+    """Numbers of the dirty sparse rows, for one part at a time."""
+    for first in range(0, len(sparse_rows.dirty), _PART_ROWS):
+        dirty = first + np.flatnonzero(sparse_rows.dirty[first : first + _PART_ROWS])
+        ends = np.cumsum(sparse_rows.extents[dirty, 1])
         begin = 0
-        while begin < len(changed):
+        while begin < len(dirty):
             before = int(ends[begin - 1]) if begin else 0
             end = max(begin + 1, int(np.searchsorted(ends, before + _PART_VALUES, "right")))
-            yield changed[begin:end]
+            yield dirty[begin:end]
             begin = end
 
 
-def with_marks(weights: Weights) -> Weights:
-    """Weights of which nothing is marked, with marks wherever they are not zero."""
-    marks = np.zeros((len(weights.now), 2), np.uint64)
-    mark_nonzero(weights.now, weights.shift, marks)
-    mark_nonzero(weights.lag, weights.shift, marks)
-    return weights._replace(marks=marks)
-
-
-def size_of_changes(weights: Weights) -> tuple[int, int]:
-    """Bytes of values and entries that changed since the last commit, and of all that ever did."""
-    columns, rare = weights.now.shape[1], weights.rare
-    value = weights.now.itemsize * (2 if len(weights.lag) else 1)
-    entry = rare.entries.itemsize * rare.entries.shape[1]
-    sizes = rare.lists[:, 1]
-    changed, known = (count_values(weights.marks[:, c], columns, weights.shift) for c in (0, 1))
-    return (
-        changed * value + int(sizes.sum(where=rare.changed.view(bool))) * entry,
-        known * value + int(sizes.sum()) * entry,
-    )
-
-
-def restore(path: Path, length: int, weights: Weights, features: RareFeatures | None = None) -> Weights:
-    """Write what a log says into fresh weights, and mark it as known to the log; return them.
-
-    `check_changes` has found it undamaged. Raises `RunError` if it is not one of this run.
-    """
-    arrays = [array for array in (weights.now, weights.lag) if len(array)]
-    columns = weights.now.shape[1]
-    all_groups = (1 << -(-columns >> weights.shift)) - 1
-    width = 1 + len(arrays) if features is None else features.width  # of an entry
-    for part, payload in _parts(path, length, weights.now.dtype, width - 1):
-        n = part.n_features
-        numbers = payload[: 8 * n].view(np.int64)
-        if part.is_rare:
-            sizes = payload[8 * n : 16 * n].view(np.int64)
-            entries = payload[16 * n :].view(weights.now.dtype).reshape(part.n_values, width)
-            classes = entries[:, 0]
-            sound = (
-                features is not None
-                and _are_places(numbers, len(weights.rare.lists))
-                and 0 <= int(sizes.min()) <= int(sizes.max()) <= features.n_classes
-                and int(sizes.sum()) == part.n_values
-                and bool(((classes >= 0) & (classes < features.n_classes)).all())
-                and _are_sets(classes, sizes, features.n_classes)
-            )
-            if sound:
-                assert features is not None
-                weights = features.with_entries(weights, part.n_values)
-                scatter_lists(weights.rare, numbers, sizes, entries)
-        else:
-            groups = payload[8 * n : 16 * n].view(np.uint64)
-            sound = (
-                _are_places(numbers, len(weights.now))
-                and int(groups.max()) <= all_groups
-                and count_values(groups, columns, weights.shift) == part.n_values
-            )
-            if sound:
-                at = 16 * n
-                for array in arrays:
-                    size = part.n_values * array.itemsize
-                    packed = payload[at : at + size].view(array.dtype)
-                    unpack(array, numbers, groups, n, weights.shift, packed)
-                    at += size
-                if len(weights.marks):
-                    weights.marks[numbers, 1] |= groups
-        if not sound:
-            raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
-    return weights
-
-
-def _are_places(numbers: np.ndarray, length: int) -> bool:
-    """Whether they are in 0..length-1 and increase; at least one."""
-    return (
-        len(numbers) > 0
-        and int(numbers[0]) >= 0
-        and int(numbers[-1]) < length
-        and bool((numbers[1:] > numbers[:-1]).all())
-    )
+def _are_increasing(numbers: np.ndarray, length: int) -> bool:
+    """Return True if the numbers are indices below `length`, in strictly increasing order."""
+    return int(numbers[0]) >= 0 and int(numbers[-1]) < length and bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _are_sets(classes: np.ndarray, sizes: np.ndarray, n_classes: int) -> bool:
-    """Whether the classes, in lists of these sizes, are whole numbers, and in no list twice.
+    """Return True if the classes are whole numbers, and none is twice in a list of these sizes.
 
-    Compiled code has room for a list with each class once.
+    Kernels have room for a list with each class once.
     """
     ids, starts = classes.astype(np.int64), np.cumsum(sizes) - sizes
     lists = OldDuals(ids, ids, starts, starts, sizes)
     return bool((ids == classes).all()) and not repeats_class(lists, np.zeros(n_classes, np.int64))
 
 
-def check_changes(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> str:
-    """The digest of the first `length` bytes of a log; `RunError` unless they are whole and undamaged."""
-    if (size := durable.size(path)) < length:
-        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
-    digest = ""
-    for part, payload in _parts(path, length, dtype, n_arrays):
-        if zlib.crc32(payload.data) != part.crc:
-            raise RunError(f"{path} is damaged: wrong checksum at byte {part.at}")
-        digest = chained(digest, part.header)
-    return digest
-
-
-def _parts(path: Path, length: int, dtype: np.dtype, n_arrays: int) -> Iterator[tuple[_Part, np.ndarray]]:
-    """The parts in the first `length` bytes of a log, with their payloads as bytes."""
-    at = 0
-    with durable.named(path), durable.open_file(path) as file:
-        while at < length:
-            header = file.read(_HEADER.size)
-            damaged = len(header) < _HEADER.size
-            if not damaged:
-                magic, n_features, n_values, crc, header_crc = _HEADER.unpack(header)
-                damaged = magic not in (_MAGIC, _RARE_MAGIC) or header_crc != zlib.crc32(
-                    header[: -_HEADER_CRC.size]
-                )
-            if not damaged:
-                part = _Part(at + _HEADER.size, magic == _RARE_MAGIC, n_features, n_values, crc, header)
-                size = 16 * n_features + n_values * (part.is_rare + n_arrays) * dtype.itemsize
-                damaged = n_features < 0 or n_values < 0 or part.at + size > length
-            if damaged:
-                raise RunError(f"{path} is damaged: no whole part at byte {at}")
-            payload = np.frombuffer(file.read(size), np.uint8)
-            if len(payload) != size:
-                raise RunError(f"{path} is cut short in the part at byte {at}")
-            yield part, payload
-            at = part.at + size
-
-
 @kernel
-def take_marks(marks, feature, columns, shift, capacity, features, groups):
-    """Take the marks from `feature` on, for as many values as there is room for.
+def collect_dirty(dirty, feature, columns, group_bits, capacity, features, groups):
+    """Collect dirty groups from `feature` on, until `capacity` values are reached, and clear their bits.
 
-    Moves them from the first column of `marks` to the second. Returns the next feature, the number of
-    features taken, and of their values.
+    Moves the bits from the first column of `dirty` (changed) to the second (known to the log). Returns
+    the next feature, the number of features collected, and the number of their values.
     """
     n, size = 0, 0
-    while feature < len(marks) and size + columns <= capacity:
-        word = marks[feature, 0]
+    while feature < len(dirty) and size + columns <= capacity:
+        word = dirty[feature, 0]
         if word != 0:
             features[n], groups[n] = feature, word
             n += 1
-            size += values_in(word, columns, shift)
-            marks[feature, 1] |= word
-            marks[feature, 0] = 0
+            size += values_in(word, columns, group_bits)
+            dirty[feature, 1] |= word
+            dirty[feature, 0] = 0
         feature += 1
     return feature, n, size
 
 
 @kernel
-def mark_known(marks):
-    """Mark what ever changed as changed now; the rest is not written, for it may be holes of a file."""
-    for f in range(len(marks)):
-        if marks[f, 1] != 0:
-            marks[f, 0] |= marks[f, 1]
+def mark_known(dirty):
+    """Mark all groups known to the log as changed. The rest is not touched: it may be holes of a file."""
+    for f in range(len(dirty)):
+        if dirty[f, 1] != 0:
+            dirty[f, 0] |= dirty[f, 1]
 
 
 @kernel
-def mark_nonzero(array, shift, marks):
+def mark_nonzero(array, group_bits, dirty):
     """Mark the groups of columns in which `array` is not zero."""
     for f in range(len(array)):
         for c in range(array.shape[1]):
             if array[f, c] != 0:
-                marks[f, 0] |= np.uint64(1) << np.uint64(c >> shift)
+                dirty[f, 0] |= np.uint64(1) << np.uint64(c >> group_bits)
 
 
 @kernel
-def values_in(word, columns, shift):
-    """Columns in the groups whose bits are set; the last group may be shorter than the others."""
+def values_in(word, columns, group_bits):
+    """Number of columns in the groups whose bits are set; the last group may be shorter than the others."""
     size, begin = 0, 0
     while begin < columns:
         if word & np.uint64(1):
-            size += min(columns - begin, 1 << shift)
+            size += min(columns - begin, 1 << group_bits)
         word >>= np.uint64(1)
-        begin += 1 << shift
+        begin += 1 << group_bits
     return size
 
 
 @kernel
-def count_values(groups, columns, shift):
-    """Values in the groups of all features, of one array."""
+def count_values(groups, columns, group_bits):
+    """Number of values in the groups of all features, in one array."""
     total = 0
     for word in groups:
-        total += values_in(word, columns, shift)
+        total += values_in(word, columns, group_bits)
     return total
 
 
 @kernel
-def pack(array, features, groups, n, shift, packed):
-    """Copy the marked groups of the first `n` of `features` from `array` to `packed`, closed up."""
+def pack(array, features, groups, n, group_bits, packed):
+    """Copy the `groups` of the first `n` of `features` from `array` to `packed`, one after another."""
     at, columns = 0, array.shape[1]
     for k in range(n):
         f, word, begin = features[k], groups[k], 0
         while begin < columns:
-            end = min(columns, begin + (1 << shift))
+            end = min(columns, begin + (1 << group_bits))
             if word & np.uint64(1):
                 for c in range(begin, end):
                     packed[at + c - begin] = array[f, c]
@@ -339,13 +294,13 @@ def pack(array, features, groups, n, shift, packed):
 
 
 @kernel
-def unpack(array, features, groups, n, shift, packed):
+def unpack(array, features, groups, n, group_bits, packed):
     """The inverse of `pack`."""
     at, columns = 0, array.shape[1]
     for k in range(n):
         f, word, begin = features[k], groups[k], 0
         while begin < columns:
-            end = min(columns, begin + (1 << shift))
+            end = min(columns, begin + (1 << group_bits))
             if word & np.uint64(1):
                 for c in range(begin, end):
                     array[f, c] = packed[at + c - begin]
@@ -355,33 +310,29 @@ def unpack(array, features, groups, n, shift, packed):
 
 
 @kernel
-def gather_into(rare, lists, entries):
-    """Copy the entries of `lists` to `entries`, one list after another."""
+def gather_entries(sparse_rows, numbers, gathered):
+    """Copy the entries of the sparse rows `numbers` to `gathered`, one row after another."""
+    entries, extents = sparse_rows.entries, sparse_rows.extents
     at = 0
-    for f in lists:
-        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
-            for column in range(entries.shape[1]):
-                entries[at, column] = rare.entries[e, column]
+    for f in numbers:
+        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
+            for column in range(gathered.shape[1]):
+                gathered[at, column] = entries[e, column]
             at += 1
 
 
-def gather_lists(rare: Rare, lists: np.ndarray) -> np.ndarray:
-    entries = np.empty((int(rare.lists[lists, 1].sum()), rare.entries.shape[1]), rare.entries.dtype)
-    gather_into(rare, lists, entries)
-    return entries
-
-
 @kernel
-def scatter_lists(rare, lists, sizes, entries):
-    """Replace `lists` by new ones with the given entries."""
+def scatter_entries(sparse_rows, numbers, sizes, gathered):
+    """Replace the entries of the sparse rows `numbers`."""
+    entries, extents = sparse_rows.entries, sparse_rows.extents
     at = 0
-    for k in range(len(lists)):
-        f, size = lists[k], sizes[k]
-        if size > rare.lists[f, 2]:
-            rare.lists[f, 0], rare.lists[f, 2] = rare.used[0], size
-            rare.used[0] += size
-        rare.lists[f, 1] = size
+    for k in range(len(numbers)):
+        f, size = numbers[k], sizes[k]
+        if size > extents[f, 2]:
+            extents[f, 0], extents[f, 2] = sparse_rows.used[0], size
+            sparse_rows.used[0] += size
+        extents[f, 1] = size
         for e in range(size):
-            for column in range(entries.shape[1]):
-                rare.entries[rare.lists[f, 0] + e, column] = entries[at + e, column]
+            for column in range(gathered.shape[1]):
+                entries[extents[f, 0] + e, column] = gathered[at + e, column]
         at += size

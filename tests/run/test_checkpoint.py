@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz.targets import duals
+from fuzz import logs
 from helpers import make_problem, make_store
 
 from streamsvm import durable, fit, resume
@@ -38,7 +38,7 @@ def stopped(store: Path, path: Path, blocks: int = 12, **options) -> Path:
         return left == 0
 
     with pytest.raises(Interrupted):
-        fit(store, path, stop=stop, **{**OPTIONS, **options})
+        fit(store, out=path, stop=stop, **{**OPTIONS, **options})
     return path
 
 
@@ -62,26 +62,27 @@ def part_headers(log: bytes, size: int) -> list[bytes]:
 def test_a_manifest_holds_the_digests_of_its_logs(store: Path, tmp_path: Path) -> None:
     run = stopped(store, tmp_path / "run")
     manifest = newest(run)
-    logs = {f"changes-{manifest['changes_number']}.bin": (manifest["changes_digest"], 32)}
-    logs |= {f"duals-{p}.bin": (digest, 40) for p, digest in manifest["log_digests"].items()}
+    logs = {f"changes-{manifest['weights_number']}.bin": manifest["weights"]}
+    logs |= {f"duals-{p}.bin": end for p, end in manifest["duals"].items()}
     assert len(logs) == 3
-    for name, (digest, size) in logs.items():
-        expected = b""
-        for header in part_headers((run / name).read_bytes(), size):
+    for name, end in logs.items():
+        content, expected = (run / name).read_bytes(), b""
+        assert end["length"] == len(content)
+        for header in part_headers(content, 48):
             expected = hashlib.sha256(expected + header).digest()
-        assert digest == expected.hex(), name
+        assert end["digest"] == expected.hex(), name
 
 
 def test_a_log_of_weights_of_another_run_is_refused(store: Path, tmp_path: Path) -> None:
     run, other = stopped(store, tmp_path / "a"), stopped(store, tmp_path / "b", C=0.02)
-    name = f"changes-{newest(run)['changes_number']}.bin"
+    name = f"changes-{newest(run)['weights_number']}.bin"
     assert (run / name).stat().st_size == (other / name).stat().st_size
     shutil.copy(other / name, run / name)
-    with pytest.raises(RunError, match=rf"{name} is not the log that .*manifest\.json stands on"):
+    with pytest.raises(RunError, match=rf"{name} is not the log that .*manifest\.json needs"):
         inspect(run, verify=True)
     result = resume(run)
     assert f"{name} is not the log that" in result.warnings[0]
-    fit(store, tmp_path / "whole", **OPTIONS)
+    fit(store, out=tmp_path / "whole", **OPTIONS)
     assert model(run) == model(tmp_path / "whole")
 
 
@@ -93,9 +94,9 @@ def test_a_log_of_duals_of_another_run_is_refused(store: Path, tmp_path: Path) -
     end = len(log)
     struct.pack_into("<f", log, end - 4 * 2, 0.25)
     assert bytes(log) != path.read_bytes()
-    path.write_bytes(duals.with_checksums(bytes(log), 1, 4))
+    path.write_bytes(logs.with_checksums(bytes(log)))
     for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
-        with pytest.raises(RunError, match=r"duals-1\.bin is not the log that .*manifest\.json stands on"):
+        with pytest.raises(RunError, match=r"duals-1\.bin is not the log that .*manifest\.json needs"):
             use()
 
 
@@ -104,7 +105,7 @@ def test_settings_of_another_run_are_refused(store: Path, tmp_path: Path) -> Non
     before = (run / "run.json").read_bytes()
     shutil.copy(other / "run.json", run / "run.json")
     for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
-        with pytest.raises(RunError, match=r"run\.json is of another run than .*manifest\.json"):
+        with pytest.raises(RunError, match=r"run\.json belongs to another run than .*manifest\.json"):
             use()
     (run / "run.json").write_bytes(before)
     assert resume(run).warnings == []
@@ -128,8 +129,8 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(store: Path, tmp_pat
 
     run = stopped(store, tmp_path / "run")
     record = json.loads((run / "run.json").read_bytes())
-    (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": 3})))
-    with pytest.raises(RunError, match=r"run format 3, .* resumes 4; use the version .* or fit again"):
+    (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": 4})))
+    with pytest.raises(RunError, match=r"run format 4, .* resumes 5; use the version .* or fit again"):
         resume(run)
 
 
@@ -150,7 +151,7 @@ def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Pa
         return False
 
     with pytest.raises(StreamsvmError, match=r"validation store .*valid\.h5 has changed since"):
-        fit(store, tmp_path / "run", valid=valid, stop=replace, **OPTIONS)
+        fit(store, out=tmp_path / "run", valid=valid, stop=replace, **OPTIONS)
     with pytest.raises(RunError, match=r"validation store .*valid\.h5 has changed since"):
         resume(tmp_path / "run")
     result = resume(tmp_path / "run", valid=valid)
@@ -171,7 +172,7 @@ READ = [
 
 def names(run: Path) -> dict[str, object]:
     commit = max(run.glob("checkpoint/0*"))
-    return {"newest": commit.name, "changes": newest(run)["changes_number"]}
+    return {"newest": commit.name, "changes": newest(run)["weights_number"]}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -262,5 +263,5 @@ def test_a_manifest_too_large_to_be_read_again_is_not_committed(
     store: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr("streamsvm.durable.MOST_RECORD", 5000)
-    with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that are read again"):
-        fit(store, tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})
+    with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that can be read again"):
+        fit(store, out=tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

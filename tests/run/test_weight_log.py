@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from streamsvm.kernels.steps import Weights, sum_of_squares
 
-from streamsvm.errors import RunError
-from streamsvm.kernels.steps import N_TALLIES, Weights, sum_of_squares
+from streamsvm.format import LOG_HEADER
+from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import Position, commit, prune
 from streamsvm.run.directory import RunDir
 from streamsvm.run.hybrid_weights import RareFeatures
-from streamsvm.run.weight_log import ChangeLog, check_changes, restore
+from streamsvm.run.weight_log import MAGICS, append_weights, restore
 
-HEADER = 32
+HEADER = LOG_HEADER.size
 
 
 def new_weights(n_features: int, columns: int, dtype: str, average: bool) -> Weights:
@@ -42,70 +43,72 @@ def test_weights_come_back_and_only_changes_are_written(
 ) -> None:
     rng = np.random.default_rng(columns)
     weights = new_weights(50, columns, dtype, average)
-    log, path = ChangeLog(tmp_path / "log"), tmp_path / "log"
+    log, path = AppendLog(tmp_path / "log", LogEnd()), tmp_path / "log"
     group = 1 << weights.shift
     assert columns <= 64 * group
     for n in (40, 3, 0, 200):
-        before = log.length
+        before = log.end.length
         touched = change(weights, rng, n)
-        log.append(weights)
+        append_weights(log, weights)
         values = sum(min(columns, (g + 1) * group) - g * group for _, g in touched)
         cost = values * weights.now.itemsize * (1 + average) + 16 * len({f for f, _ in touched})
-        parts = (log.length - before - cost) / HEADER
+        parts = (log.end.length - before - cost) / HEADER
         assert parts == round(parts)
         assert (n > 0) <= parts <= -(-values // 2**18) + 1
         assert not weights.marks[:, 0].any()
-        assert path.stat().st_size == log.length
+        log.flush()
+        assert path.stat().st_size == log.end.length
+    log.close()
     found = new_weights(50, columns, dtype, average)
-    check_changes(path, log.length, found.now.dtype, 1 + average)
-    restore(path, log.length, found)
+    assert check(path, log.end.length, MAGICS) == log.end
+    restore(path, log.end.length, found)
     np.testing.assert_array_equal(found.now, weights.now)
     np.testing.assert_array_equal(found.lag, weights.lag)
     np.testing.assert_array_equal(found.marks, weights.marks)
 
 
-def test_what_follows_the_committed_length_is_cut_off(tmp_path: Path) -> None:
+def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights, path = new_weights(50, 64, "float32", True), tmp_path / "log"
-    log = ChangeLog(path)
     change(weights, rng, 30)
-    log.append(weights)
-    length, expected = log.length, weights.now.copy()
+    with AppendLog(path, LogEnd()) as log:
+        append_weights(log, weights)
+    end, expected = log.end, weights.now.copy()
     with path.open("ab") as file:
         file.write(b"half a part")
-    again = ChangeLog(path, length)
     change(weights, rng, 5)
-    again.append(weights)
+    with AppendLog(path, end) as log:
+        append_weights(log, weights)
     first, both = (new_weights(50, 64, "float32", True) for _ in range(2))
-    restore(path, length, first)
-    restore(path, again.length, both)
+    restore(path, end.length, first)
+    restore(path, log.end.length, both)
     np.testing.assert_array_equal(first.now, expected)
     np.testing.assert_array_equal(both.now, weights.now)
-    with pytest.raises(RunError, match="is cut short"):
-        check_changes(path, again.length + 1, weights.now.dtype, 2)
 
 
 def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights, run = new_weights(2000, 64, "float32", False), RunDir(tmp_path)
-    position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
+    position = Position()
     whole = weights.now.nbytes
     change(weights, rng, 10**6)
-    assert commit(run, position, weights) > whole
+    position, size = commit(run, position, weights)
+    assert size > whole
     written, numbers = [], []
     for _ in range(400):
         change(weights, rng, 20)
-        written.append(commit(run, position, weights))
-        numbers.append(position.changes_number)
-        assert position.changes_length < 2.6 * whole
+        position, size = commit(run, position, weights)
+        written.append(size)
+        numbers.append(position.weights_number)
+        assert position.weights.length < 2.6 * whole
         assert len(list(tmp_path.glob("changes-*.bin"))) <= 2
     assert np.median(written) <= 20 * (64 + 16) + HEADER
     assert sum(written) < 400 * (20 * (64 + 16) + HEADER) + whole * 1.3 * numbers[-1]
     found = new_weights(2000, 64, "float32", False)
-    restore(run.changes(position.changes_number), position.changes_length, found)
+    restore(run.weight_log(position.weights_number), position.weights.length, found)
     np.testing.assert_array_equal(found.now, weights.now)
     prune(run, ())
-    assert run.changes(position.changes_number).exists()
+    assert run.weight_log(position.weights_number).exists()
 
 
 @pytest.mark.parametrize("average", [False, True])
@@ -122,25 +125,26 @@ def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> No
     rare.used[0] = n_lists * n_classes
     rare.entries[: rare.used[0], 0] = np.tile(np.arange(n_classes), n_lists)
     rare.changed[:] = 1
-    run, position = RunDir(tmp_path), Position(0, 0, [0.0] * N_TALLIES, {}, [])
-    whole = commit(run, position, weights)
-    one = HEADER + 16 + n_classes * (2 + average) * 4
+    run, position = RunDir(tmp_path), Position()
+    position, whole = commit(run, position, weights)
+    one = HEADER + 16 + padded(n_classes * (2 + average) * 4)
     for number in range(100):
         rare.changed[number] = 1
-        assert commit(run, position, weights) == one
-    assert position.changes_number == 1
-    assert position.changes_length == whole + 100 * one
+        position, size = commit(run, position, weights)
+        assert size == one
+    assert position.weights_number == 1
+    assert position.weights.length == whole + 100 * one
 
 
 def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
     """So that two commits of a small model do not depend on each other."""
     rng = np.random.default_rng(0)
     weights, run = new_weights(20, 16, "float32", False), RunDir(tmp_path)
-    position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
+    position = Position()
     for number in (1, 2, 3):
         change(weights, rng, 1000)
-        commit(run, position, weights)
-        assert position.changes_number == number
+        position, _ = commit(run, position, weights)
+        assert position.weights_number == number
     assert sorted(path.name for path in tmp_path.glob("changes-*.bin")) == ["changes-2.bin", "changes-3.bin"]
 
 
@@ -149,13 +153,55 @@ def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> No
     rng = np.random.default_rng(0)
     marked, run = new_weights(50, 64, "float32", average), RunDir(tmp_path)
     weights = marked._replace(marks=np.zeros((0, 2), np.uint64))
-    position = Position(0, 0, [0.0] * N_TALLIES, {}, [])
+    position = Position()
     for number in (1, 2, 3):
         change(marked, rng, 7)  # the same arrays
-        commit(run, position, weights)
-        assert position.changes_number == number
+        position, _ = commit(run, position, weights)
+        assert position.weights_number == number
         found = new_weights(50, 64, "float32", average)._replace(marks=weights.marks)
-        restore(run.changes(number), position.changes_length, found)
+        restore(run.weight_log(number), position.weights.length, found)
         np.testing.assert_array_equal(found.now, marked.now)
         np.testing.assert_array_equal(found.lag, marked.lag)
         assert sum_of_squares(found, 0.0) == pytest.approx((marked.now.astype(float) ** 2).sum())
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_after_a_commit_that_failed_the_next_begins_a_new_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool
+) -> None:
+    """Wherever it fails: the commit before is unharmed, and the next holds all weights."""
+    rng = np.random.default_rng(0)
+    weights, run = new_weights(200, 64, "float32", True), RunDir(tmp_path)
+    if not marked:
+        weights = weights._replace(marks=np.zeros((0, 2), np.uint64))
+    marks = weights if marked else new_weights(200, 64, "float32", True)
+
+    def move(n: int) -> None:
+        weights.now[rng.integers(200, size=n), rng.integers(64, size=n)] = rng.normal(size=n)
+        if marked:
+            marks.marks[weights.now.any(axis=1), 0] |= np.uint64(15)
+
+    def restored(position: Position) -> np.ndarray:
+        found = new_weights(200, 64, "float32", True)
+        log = run.weight_log(position.weights_number)
+        assert check(log, position.weights.length, MAGICS) == position.weights
+        return restore(log, position.weights.length, found).now
+
+    move(1000)
+    position, _ = commit(run, Position(), weights)
+    for step in ("streamsvm.run.checkpoint.AppendLog.sync", "os.rename", "streamsvm.run.checkpoint.prune"):
+        before, expected = position, weights.now.copy()
+        move(5)
+
+        def fail(*arguments: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(step, fail)
+            with pytest.raises(OSError, match="No space"):
+                commit(run, position, weights)
+        np.testing.assert_array_equal(restored(before), expected)
+        move(5)
+        position, _ = commit(run, position, weights)
+        assert position.weights_number > before.weights_number
+        np.testing.assert_array_equal(restored(position), weights.now)

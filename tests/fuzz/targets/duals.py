@@ -1,4 +1,4 @@
-"""A log of duals: `check_log`, then `DualLog`, whose segments compiled code trusts.
+"""A log of duals: `check`, then `DualLog`, whose numbers kernels rely on.
 
 The first bytes choose the number of classes and which checksums are made right again; the rest is the log.
 """
@@ -6,18 +6,16 @@ The first bytes choose the number of classes and which checksums are made right 
 from __future__ import annotations
 
 import functools
-import hashlib
-import struct
-import zlib
-from collections.abc import Iterator
 
 import numpy as np
+from fuzz import logs
 from fuzz.workplace import allowed, folder
+from streamsvm.kernels.steps import Pool
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import Pool
-from streamsvm.run.dual_log import DualLog, check_log
+from streamsvm.run.append_log import AppendLog, LogEnd, check
+from streamsvm.run.dual_log import MAGICS, DualLog, append_duals
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
 N_ROWS, N_BLOCKS = 6, 3
@@ -34,13 +32,13 @@ def run(data: bytes) -> None:
     flags, k, log = data[0], CLASSES[data[1] % len(CLASSES)], data[2:]
     dtype, ids_dtype = np.dtype("f4" if flags & 4 else "f8"), dual_id_dtype(k)
     if flags & HEADER:
-        log = with_checksums(log, ids_dtype.itemsize, dtype.itemsize)
+        log = logs.with_checksums(log)
     path = folder("duals") / "duals-1.bin"
     path.write_bytes(log)
     length = len(log) + (1 if flags & 8 else 0)
     with allowed(RunError):
-        check_log(path, length, dtype, ids_dtype)
-        read = DualLog(path, dtype, ids_dtype, k, length=length, write=False)
+        check(path, length, MAGICS)
+        read = DualLog(path, length, dtype, ids_dtype, k, k - 1)
         for block in range(N_BLOCKS):
             _check_segment(read.segment(block, N_ROWS), k)
 
@@ -58,37 +56,6 @@ def _check_segment(old, k: int) -> None:
             assert len(set(ids)) == count, f"row {row} has a class twice: {ids}"
 
 
-def with_checksums(log: bytes, id_size: int, value_size: int) -> bytes:
-    """The log with the checksums that fit."""
-    found = bytearray(log)
-    for at, end in parts(log, id_size, value_size):
-        struct.pack_into("<I", found, at + 32, zlib.crc32(found[at + 40 : max(end, at + 40)]))
-        struct.pack_into("<I", found, at + 36, zlib.crc32(found[at : at + 36]))
-    return bytes(found)
-
-
-def parts(log: bytes, id_size: int, value_size: int) -> Iterator[tuple[int, int]]:
-    """Where parts begin and end: each begins where the one before says that it ends."""
-    at = 0
-    while at + 40 <= len(log):
-        n_rows, n_entries = struct.unpack_from("<qq", log, at + 16)
-        sizes = (4 * n_rows, 4 * n_rows, id_size * n_entries, value_size * n_entries)
-        end = at + 40 + sum(-(-size // 8) * 8 for size in sizes)
-        yield at, end
-        if not at < end < 2**40:
-            break
-        at = end
-
-
-def digest(log: bytes, ends: Iterator[tuple[int, int]], header: int, length: int) -> str:
-    """What a manifest says of the first `length` bytes of a log whose parts are at `ends`."""
-    found = b""
-    for at, _ in ends:
-        if at < length:
-            found = hashlib.sha256(found + log[at : at + header]).digest()
-    return found.hex()
-
-
 @functools.cache
 def seeds() -> list[bytes]:
     found = []
@@ -96,15 +63,14 @@ def seeds() -> list[bytes]:
         for choice, k in enumerate(CLASSES):
             dtype, ids_dtype = np.dtype("f4" if flags & 4 else "f8"), dual_id_dtype(k)
             path = folder("duals-seeds") / "duals-1.bin"
-            log = DualLog(path, dtype, ids_dtype, k, write=True)
+            log = AppendLog(path, LogEnd())
             for block, counts in ((1, (1, 0, min(k - 1, 8))), (0, (1, 1)), (1, (0,))):
                 n = sum(counts)
                 ids = np.concatenate([np.arange(count) for count in counts]).astype(ids_dtype)
                 rows = np.arange(5, 5 - len(counts), -1, np.int32)
                 values = np.full(n, 0.5, dtype)
-                log.append(
-                    block, Pool(ids, values, rows, np.array(counts, np.int32), np.array([n, len(rows)]))
-                )
+                counted = np.array(counts, np.int32)
+                append_duals(log, block, Pool(ids, values, rows, counted, np.array([n, len(rows)])))
             log.close()
             found.append(bytes([flags, choice]) + path.read_bytes())
     return found

@@ -9,11 +9,12 @@ import functools
 
 import numpy as np
 from fuzz.workplace import folder
-
-from streamsvm.data.rows import Rows
 from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
+
+from streamsvm import durable
+from streamsvm.data.rows import Rows
 from streamsvm.losses import get_loss
-from streamsvm.run.checkpoint import Position, write_changes
+from streamsvm.run.checkpoint import Position, commit
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualLog, make_pool
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
@@ -32,8 +33,8 @@ def run(data: bytes) -> None:
     steps = [tuple(data[at : at + 4]) for at in range(1, len(data) - 3, 4)]
     run_dir = RunDir(folder("growth"))
     for path in run_dir.path.iterdir():
-        path.unlink()
-    position = Position(0, 0, [], {}, [])
+        durable.remove(path)
+    position = Position()
     growing = GrowingWeights((run_dir.weights, run_dir.lag, run_dir.marks), (0, 0), dtype)
     tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
     growing.grow(1, 1)
@@ -42,7 +43,7 @@ def run(data: bytes) -> None:
             n_classes = max(n_classes, 1 + a * CLASSES % 100)
             growing.grow(1 + b * FEATURES, n_classes)
         elif kind % 4 == 3:
-            write_changes(run_dir, position, growing.used, growing.laid_out)
+            position, _ = commit(run_dir, position, growing.used, new_log=growing.laid_out)
             growing.laid_out = False
             _check_log(run_dir, position, growing.used)
         else:
@@ -63,9 +64,8 @@ def run(data: bytes) -> None:
 def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
     """What a commit wrote is all that there is."""
     now, lag = np.zeros((2, *used.now.shape), used.now.dtype)
-    restore(
-        run_dir.changes(position.changes_number), position.changes_length, Weights.create(now, lag, HORIZON)
-    )
+    log = run_dir.weight_log(position.weights_number)
+    restore(log, position.weights.length, Weights.create(now, lag, HORIZON))
     np.testing.assert_array_equal(now, used.now)
     np.testing.assert_array_equal(lag, used.lag)
 
@@ -91,7 +91,7 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
 @functools.cache
 def _parts(dtype_name: str):
     dtype = np.dtype(dtype_name)
-    duals = DualLog(folder("growth-none") / "duals-0.bin", dtype, NO_IDS, 1, write=False)
+    duals = DualLog(folder("growth-none") / "duals-0.bin", 0, dtype, NO_IDS, 1, 0)
     return get_loss("ww"), make_pool(0, 0, dtype, NO_IDS), duals
 
 

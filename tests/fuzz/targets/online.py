@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz import bundle
-from fuzz.targets import changes
+from fuzz import bundle, logs
 from fuzz.targets.run import seal_commits
 from fuzz.workplace import allowed, folder
-from streamsvm_converters import TextStream
+from streamsvm_converters import TextSource
 
 from streamsvm import format, load_model
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StoreError
@@ -42,7 +41,7 @@ def run(data: bytes) -> None:
     if not flags & RESUME:
         return
     with allowed(RunError, PlanError, InputError, Interrupted), np.errstate(all="ignore"):
-        result = resume(path, TextStream.from_record)
+        result = resume(path, TextSource.from_record)
         model = load_model(path)
         assert (model.record["rows"], len(model.classes_)) == (result.rows, result.classes)
         assert model.n_features >= result.features or model.is_hashed
@@ -51,18 +50,17 @@ def run(data: bytes) -> None:
 
 def _seal(files: dict[str, bytes], flags: int, path: Path) -> None:
     """Checksums, and the inputs where they are."""
-    width = 16 if b'"float64"' in files.get(format.RUN_JSON, b"") else 8
     if flags & CRC:
         for name in files:
             if name.startswith("changes-"):
-                files[name] = changes.with_checksums(files[name], width)
+                files[name] = logs.with_checksums(files[name])
     if flags & SEAL:
         with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
             record = json.loads(files[format.RUN_JSON])
             inputs = [str(each).replace(HERE, f"{path}/") for each in record["input"]["inputs"]]
             record["input"]["inputs"] = inputs
             files[format.RUN_JSON] = json.dumps(format.sealed(record)).encode()
-        seal_commits(files, width)
+        seal_commits(files)
 
 
 @functools.cache
@@ -93,7 +91,7 @@ def seeds() -> list[bytes]:
             return left < 0
 
         with contextlib.suppress(Interrupted):
-            stream = TextStream([made / "text", made / "text-2"], **layout)
+            stream = TextSource([made / "text", made / "text-2"], **layout)
             online(stream, path, checkpoint_every="1", stop=stop, **learning)
         record: dict[str, Any] = json.loads((path / format.RUN_JSON).read_bytes())
         record["input"]["inputs"] = [f"{HERE}text", f"{HERE}text-2"]

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz import bundle
-from fuzz.targets import changes, duals
+from fuzz import bundle, logs
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
@@ -25,7 +24,7 @@ from streamsvm.training.fit_plan import plan_fit
 
 SEAL, CRC, PLAN, RESUME = 1, 2, 4, 8  # flags: checksums of records, and of logs; a plan that fits
 MAX_BYTES = 12_000
-TOKENS = (b"log_lengths", b"null", b"1e999", b"NaN", b"SSVMDUAL", b"[" * 60, b'{"a":' * 40)
+TOKENS = (b"weights_number", b"null", b"1e999", b"NaN", b"SSVMDUAL", b"[" * 60, b'{"a":' * 40)
 
 mutate = bundle.mutate
 
@@ -66,18 +65,15 @@ def _seal(files: dict[str, bytes], flags: int) -> None:
         if flags & PLAN:
             record["plan"] = _fitting_plan(record["settings"]) or record["plan"]
         files[format.RUN_JSON] = json.dumps(format.sealed(record)).encode()
-    width = 8 if b'"average": true' in files.get(format.RUN_JSON, b"") else 4
     if flags & CRC:
         for name in files:
-            if name.startswith("duals-"):
-                files[name] = duals.with_checksums(files[name], 1, 4)
-            if name.startswith("changes-"):
-                files[name] = changes.with_checksums(files[name], width)
-    seal_commits(files, width)
+            if name.endswith(".bin"):
+                files[name] = logs.with_checksums(files[name])
+    seal_commits(files)
 
 
-def seal_commits(files: dict[str, bytes], width: int) -> None:
-    """Let manifests name the run and the logs that are there; `width` is the bytes of a changed weight."""
+def seal_commits(files: dict[str, bytes]) -> None:
+    """Let manifests name the run and the logs that are there."""
     for name, content in files.items():
         if name == format.RUN_JSON or not name.endswith(".json"):
             continue
@@ -85,13 +81,10 @@ def seal_commits(files: dict[str, bytes], width: int) -> None:
             record = json.loads(content)
             with contextlib.suppress(Exception):
                 record["run"] = identity(json.loads(files[format.RUN_JSON]))
-                log = files[format.changes_name(record["changes_number"])]
-                ends = changes.parts(log, width)
-                record["changes_digest"] = duals.digest(log, ends, 32, record["changes_length"])
-                for number, length in record["log_lengths"].items():
-                    log = files[format.duals_name(int(number))]
-                    digest = duals.digest(log, duals.parts(log, 1, 4), 40, length)
-                    record["log_digests"][number] = digest
+                named = {format.log_name(format.WEIGHT_LOG, record["weights_number"]): record["weights"]}
+                named |= {format.log_name(format.DUALS, int(p)): end for p, end in record["duals"].items()}
+                for log, end in named.items():
+                    end["digest"] = logs.digest(files[log], end["length"])
             files[name] = json.dumps(format.sealed(record)).encode()
 
 
@@ -126,7 +119,7 @@ def seeds() -> list[bytes]:
             return left < 0
 
         with contextlib.suppress(Interrupted):
-            fit(small_store(), path, C=0.1, block_rows=4, checkpoint_every="1", stop=stop, **options)
+            fit(small_store(), out=path, C=0.1, block_rows=4, checkpoint_every="1", stop=stop, **options)
         record = json.loads((path / "run.json").read_bytes())
         record["store"]["path"] = "s.h5"
         (path / "run.json").write_text(json.dumps(format.sealed(record)))

@@ -1,6 +1,6 @@
-"""Wide looks at text in compiled code: 8 or 32 bytes at once, where a loop would take one.
+"""Unaligned loads of 8 or 32 bytes of text at once, for compiled code only.
 
-For compiled code only. Positions are not checked: a caller has `MARGIN` bytes of the array before it.
+Positions are not checked: the caller makes sure that `MARGIN` bytes of the array follow.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import numba.extending
 from llvmlite import ir
 from numba.core import types
 
-intrinsic: Any = numba.extending.intrinsic  # whose calls in compiled code type checkers take for Python's
+intrinsic: Any = (
+    numba.extending.intrinsic
+)  # Any: type checkers would check the calls against Python's signature
 
 SPAN = 32  # bytes that `non_digits` looks at
-MARGIN = SPAN + 8  # bytes of the array that must follow wherever these functions look
+MARGIN = SPAN + 8  # bytes of the array that must follow each position
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _BYTES = ir.VectorType(ir.IntType(8), SPAN)
 
 
 def _loaded(context, builder, signature, args, kind):
-    """The `kind` that begins at ``text[at]``, wherever that lies."""
+    """Load a value of LLVM type `kind` from ``text[at]``, at any alignment."""
     text = context.make_array(signature.args[0])(context, builder, args[0])
     at = builder.gep(text.data, [context.cast(builder, args[1], signature.args[1], types.int64)])
     return builder.load(builder.bitcast(at, kind.as_pointer()), align=1)
@@ -29,7 +31,7 @@ def _loaded(context, builder, signature, args, kind):
 
 @intrinsic
 def load_word(typing, text, at):
-    """The 8 bytes from ``text[at]`` on as a uint64, the first byte lowest."""
+    """Return ``text[at:at + 8]`` as a little-endian uint64."""
 
     def generate(context, builder, signature, args):
         return _loaded(context, builder, signature, args, _I64)
@@ -39,7 +41,7 @@ def load_word(typing, text, at):
 
 @intrinsic
 def non_digits(typing, text, at):
-    """A uint32 whose bit i tells whether ``text[at + i]`` is something else than 0 to 9."""
+    """Return a uint32 whose bit i is set if ``text[at + i]`` is not a digit."""
 
     def generate(context, builder, signature, args):
         block = _loaded(context, builder, signature, args, _BYTES)
@@ -52,7 +54,7 @@ def non_digits(typing, text, at):
 
 @intrinsic
 def first_bit(typing, mask):
-    """The number of the lowest bit set in a uint32, 32 if there is none."""
+    """Return the position of the lowest set bit of a uint32, or 32 if it is zero."""
 
     def generate(context, builder, signature, args):
         count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))

@@ -1,0 +1,193 @@
+"""A checksummed, append-only log: what a commit adds to, and what a resumed run reads.
+
+A log is a sequence of parts. A part is a header (see `streamsvm.format.LOG_HEADER`) and arrays, each
+padded to 8 bytes; what the arrays mean is for the owner of the log. Nothing is ever overwritten: a commit
+records how long the log was (`LogEnd`), and what follows is cut off when the run resumes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.errors import RunError
+from streamsvm.format import LOG_CRC, LOG_HEADER
+from streamsvm.schema import Count
+
+_PIECE = 2**20  # bytes read at a time while a log is checked
+
+
+class LogEnd(NamedTuple):
+    """How much of a log is committed.
+
+    Attributes
+    ----------
+    length : int
+        Bytes; 0 for a log that does not exist yet.
+    digest : str
+        Of the parts in them: the SHA-256 of (digest of the parts before, header), in hexadecimal. A header
+        holds the checksums of its payload and of itself, so the digest stands for the whole log.
+    """
+
+    length: Count = 0
+    digest: str = ""
+
+    def then(self, header: bytes, size: int) -> LogEnd:
+        """The end of the log with one more part, of `size` bytes."""
+        digest = hashlib.sha256(bytes.fromhex(self.digest) + header).hexdigest()
+        return LogEnd(self.length + size, digest)
+
+
+class Part(NamedTuple):
+    """Header of a part."""
+
+    magic: bytes
+    numbers: tuple[int, int, int]  # for the owner of the log
+    at: int  # offset of the payload in the file
+    size: int  # bytes of the payload
+    crc: int
+    header: bytes
+
+
+class AppendLog:
+    """A log that is open for appending; a context manager that closes it.
+
+    Parameters
+    ----------
+    path : Path
+    end : LogEnd
+        What is committed: anything beyond is cut off. A length of 0 begins a new log.
+
+    Attributes
+    ----------
+    path : Path
+    end : LogEnd
+        With all parts appended so far.
+    """
+
+    def __init__(self, path: Path, end: LogEnd) -> None:
+        self.path = path
+        self.end = end
+        self._file = durable.open_file(path, "r+b" if end.length else "wb")
+        self._file.truncate(end.length)
+        self._file.seek(end.length)
+
+    def append(self, magic: bytes, numbers: tuple[int, int, int], arrays: Sequence[np.ndarray]) -> None:
+        """Append contiguous arrays as one part."""
+        pieces: list[Any] = []
+        for array in arrays:
+            pieces += [array.data, bytes(padded(array.nbytes) - array.nbytes)]
+        crc = 0
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+        size = sum(padded(array.nbytes) for array in arrays)
+        header = LOG_HEADER.pack(magic, size, *numbers, crc, 0)[: -LOG_CRC.size]
+        header += LOG_CRC.pack(zlib.crc32(header))
+        for piece in (header, *pieces):
+            self._file.write(piece)
+        self.end = self.end.then(header, len(header) + size)
+
+    def flush(self) -> None:
+        """Pass all parts to the operating system, which has not yet made them durable."""
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Make all parts durable."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def padded(size: int) -> int:
+    """Bytes that an array of `size` bytes takes in a log."""
+    return -(-size // 8) * 8
+
+
+def offsets(begin: int, *sizes: int) -> list[int]:
+    """Where arrays of so many bytes are in a part whose payload is at `begin`; last, where it ends."""
+    found = [begin]
+    for size in sizes:
+        found.append(found[-1] + padded(size))
+    return found
+
+
+def scan(path: Path, length: int, magics: tuple[bytes, ...]) -> Iterator[Part]:
+    """Yield the headers in the first `length` bytes of a log; `RunError` if one is damaged."""
+    at = 0
+    with durable.named(path), durable.open_file(path) as file:
+        while at < length:
+            file.seek(at)
+            header = file.read(LOG_HEADER.size)
+            if len(header) == LOG_HEADER.size:
+                magic, size, a, b, c, crc, header_crc = LOG_HEADER.unpack(header)
+                begin = at + LOG_HEADER.size
+                sound = magic in magics and header_crc == zlib.crc32(header[: -LOG_CRC.size])
+                if sound and size % 8 == 0 and 0 <= size <= length - begin:
+                    yield Part(magic, (a, b, c), begin, size, crc, header)
+                    at = begin + size
+                    continue
+            raise RunError(f"{path} is damaged: no whole part at byte {at}")
+
+
+def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
+    """Read the first `length` bytes of a log, and return their end.
+
+    Raises
+    ------
+    RunError
+        If the log is shorter, or a checksum does not match.
+    OSError
+        If it cannot be read.
+    """
+    check_length(path, length)
+    end = LogEnd()
+    buffer = memoryview(bytearray(min(_PIECE, length)))
+    with durable.named(path), durable.open_file(path) as file:
+        for part in scan(path, length, magics):
+            file.seek(part.at)
+            crc, left = 0, part.size
+            while left and (n := file.readinto(buffer[: min(left, len(buffer))])):  # type: ignore[attr-defined]
+                crc, left = zlib.crc32(buffer[:n], crc), left - n
+            if crc != part.crc:
+                raise _wrong_checksum(path, part)
+            end = end.then(part.header, len(part.header) + part.size)
+    return end
+
+
+def check_length(path: Path, length: int) -> None:
+    """Raise `RunError` if a log is shorter: to read a map beyond the end of its file kills the process."""
+    if (size := durable.size(path)) < length:
+        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
+
+
+def mapped(path: Path, length: int) -> np.ndarray:
+    """The first `length` bytes of a log, memory-mapped and read-only."""
+    if length == 0:
+        return np.frombuffer(b"", np.uint8)
+    with durable.open_file(path) as file:
+        return np.asarray(np.memmap(file, np.uint8, "r", shape=(length,)))
+
+
+def check_part(path: Path, part: Part, content: np.ndarray) -> None:
+    """Raise `RunError` unless the payload of a part in a `mapped` log matches its checksum."""
+    if zlib.crc32(content[part.at : part.at + part.size].data) != part.crc:
+        raise _wrong_checksum(path, part)
+
+
+def _wrong_checksum(path: Path, part: Part) -> RunError:
+    return RunError(f"{path} is damaged: wrong checksum in the part at byte {part.at}")

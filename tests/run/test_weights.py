@@ -1,0 +1,82 @@
+"""Arrays over files."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm import durable
+from streamsvm.errors import RunError
+from streamsvm.run.weights import check_mapped, map_array
+
+
+def test_new_arrays_are_zero_and_take_no_disk(tmp_path: Path) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"left over")
+    fresh = map_array(path, (2**33, 16), np.dtype(np.float32))  # half a terabyte
+    assert type(fresh) is np.ndarray
+    assert fresh[0, 0] == fresh[2**32, 3] == 0
+    assert path.stat().st_blocks * 512 < 2**20
+    fresh[2**32, 3] = 1.5
+    assert np.memmap(path, np.float32, "r")[2**36 + 3] == 1.5
+
+
+def test_an_extended_file_keeps_what_it_holds(tmp_path: Path) -> None:
+    map_array(tmp_path / "a", (2, 4), np.dtype(float))[:] = 3
+    longer = map_array(tmp_path / "a", (5, 4), np.dtype(float), fresh=False)
+    np.testing.assert_array_equal(longer, [[3.0] * 4] * 2 + [[0.0] * 4] * 3)
+
+
+PAGE = mmap.PAGESIZE
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> np.ndarray:
+    """Four pages a row, of which the first ten rows were written."""
+    array = map_array(tmp_path / "weights.bin", (1000, PAGE), np.dtype(np.float32))
+    array[:10] = 1
+    assert (tmp_path / "weights.bin").stat().st_blocks * 512 <= 41 * PAGE
+    return array
+
+
+@pytest.mark.parametrize(("free", "n_rows", "enough"), [(59, 10, False), (60, 10, True), (0, 0, True)])
+def test_rows_need_space_where_they_were_never_written(
+    tmp_path: Path, weights: np.ndarray, monkeypatch: pytest.MonkeyPatch, free: int, n_rows: int, enough: bool
+) -> None:
+    """A row of four pages can be on six at most, whatever its offset."""
+    monkeypatch.setattr(durable, "free_bytes", lambda path: free * PAGE)
+    if enough:
+        check_mapped(tmp_path / "weights.bin", weights, n_rows)
+    else:
+        with pytest.raises(
+            RunError, match=r"weights\.bin: the disk has .* left, and .* free some space, then"
+        ):
+            check_mapped(tmp_path / "weights.bin", weights, n_rows)
+
+
+def test_a_file_that_is_written_whole_needs_no_space(
+    tmp_path: Path, weights: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights[:] = 1
+    monkeypatch.setattr(durable, "free_bytes", lambda path: 0)
+    check_mapped(tmp_path / "weights.bin", weights, 10**9)
+
+
+def test_a_file_that_was_cut_short_is_noticed_and_one_removed_lives_on(
+    tmp_path: Path, weights: np.ndarray
+) -> None:
+    path = tmp_path / "weights.bin"
+    os.truncate(path, weights.nbytes - PAGE)
+    with pytest.raises(RunError, match=r"weights\.bin was cut short .* continues from the last commit"):
+        check_mapped(path, weights, 1)
+    path.unlink()
+    check_mapped(path, weights, 1)
+
+
+def test_free_bytes_are_those_of_the_file_system(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    assert 0 <= durable.free_bytes(tmp_path) <= found.f_blocks * found.f_frsize
