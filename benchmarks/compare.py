@@ -126,7 +126,7 @@ class Comparison:
 
         with contextlib.suppress(Interrupted):
             fit(
-                self.train, self.out, force=True, checkpoint_every="1h", report=report, stop=reached,
+                self.train, out=self.out, force=True, checkpoint_every="1h", report=report, stop=reached,
                 C=self.C, **{"gap": "pass", **settings},
             )  # fmt: skip
         return history
@@ -253,7 +253,7 @@ class Comparison:
     def whole_fit(self, passes: int) -> Outcome:
         """As a user calls it, with every default."""
         begin = time.perf_counter()
-        result = fit(self.train, self.out, force=True, passes=passes, C=self.C, gap="none")
+        result = fit(self.train, out=self.out, force=True, passes=passes, C=self.C, gap="none")
         whole = time.perf_counter() - begin
         accuracy = evaluate(load_model(self.out), [self.test_rows]).accuracy
         return Outcome(accuracy, sum(record["seconds"] for record in result.history), whole)

@@ -92,7 +92,7 @@ def measure(shape: Shape) -> dict[str, float]:
 def fit_pass(store: Path, **settings: Any) -> tuple[float, float]:
     """Median seconds of the steady passes, and how long of them the kernel waited for rows."""
     settings |= {"passes": STEADY + 2, "gap": "none", "checkpoint_every": "1h", "force": True}
-    passes = fit(store, store.parent / "run", **settings).history[STEADY - 1 :]
+    passes = fit(store, out=store.parent / "run", **settings).history[STEADY - 1 :]
     return tuple(statistics.median(record[key] for record in passes) for key in ("seconds", "waited_seconds"))
 
 

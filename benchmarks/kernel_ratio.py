@@ -14,16 +14,14 @@ import numpy as np
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import permutation
-from streamsvm.kernels.steps import (
-    N_TALLIES,
-    OldDuals,
-    Scratch,
-    Weights,
-    kernel,
-    padded_classes,
-    score_row,
-)
+from streamsvm.kernels.score import score_row
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.dual_log import make_pool
 
@@ -56,7 +54,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
     mapped = mmap.mmap(-1, n_features * K * dtype.itemsize)  # aligned to pages, as those of a run are
     now = np.frombuffer(mapped, dtype).reshape(n_features, K)
     weights = Weights.create(now, np.zeros((0, K), dtype), 1.0)  # without the average
-    scratch = Scratch.create(K, dtype)
+    scratch, problem, rows = Scratch.create(K, dtype), Problem(n_classes, 1.0, 0), rows.with_cost(C)
     pool = make_pool(max(n_classes, min(n * n_classes, POOL)), n, dtype, ids)
     old = _as_old(n, [], ids, dtype)
     full, bare = [], []
@@ -65,9 +63,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
         at, seconds, parts = 0, 0.0, []
         while at < n:  # more than one turn only if the pool is full
             begin = time.perf_counter()
-            at = loss.visit(
-                rows, order, at, n, weights, n_classes, C, 1.0, 0, old, pool, scratch, tally
-            )  # fmt: skip
+            at = loss.visit(rows, order, at, n, problem, weights, Duals(old, pool), scratch, tally, None)
             seconds += time.perf_counter() - begin
             entries, visited = (int(used) for used in pool.used)
             parts.append(

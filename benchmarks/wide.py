@@ -131,8 +131,8 @@ def train_once(
 
     try:
         result = fit(
-            f"{folder}/s.zarr", out, passes=passes, memory=memory, average=False, inner_passes=0, gap="none",
-            block_rows=500, checkpoint_every="1h", report=report,
+            f"{folder}/s.zarr", out=out, passes=passes, memory=memory, average=False, inner_passes=0,
+            gap="none", block_rows=500, checkpoint_every="1h", report=report,
             stop=stop,
         )  # fmt: skip
         taken = [record["seconds"] for record in result.history]

@@ -1,4 +1,4 @@
-"""`streamsvm convert`: text to a store."""
+"""`streamsvm convert`: LIBSVM text to a store."""
 
 from __future__ import annotations
 
@@ -7,58 +7,42 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from streamsvm_cli.console import (
-    Console,
-    Json,
-    Memory,
-    Quiet,
-    count,
-    size_of_data,
-    tell_what_was_met,
-    terminate_as_interrupt,
-    wrong_usage,
-)
+from streamsvm_cli.console import Console, print_text_counts, terminate_as_interrupt
+from streamsvm_cli.options import Force, Inputs, Json, Memory, OnError, Quiet, UnseenLabel
+from streamsvm_cli.wording import count, size_of_data, wrong_usage
 
 
 def convert(
-    inputs: Annotated[
-        list[str], typer.Argument(help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for stdin.")
-    ],
+    inputs: Inputs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Store to write: .zarr, or .h5 / .h5ad.")],
     index_base: Annotated[
         Literal["auto", "0", "1"],
-        typer.Option(help="What the first feature is called; auto: 0 if that ever occurs."),
+        typer.Option(help="Index of the first feature in the input; auto: 0 if it occurs, else 1."),
     ] = "auto",
     n_features: Annotated[
-        int | None, typer.Option(min=1, help="Number of features, if larger than seen.")
+        int | None, typer.Option(min=1, help="Number of features, if more than occur.")
     ] = None,
     dtype: Annotated[
         Literal["float32", "float64"], typer.Option(help="Precision of the values.")
     ] = "float32",
     shuffle: Annotated[bool, typer.Option(help="Shuffle the rows, or keep the order of the input.")] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Determines the shuffle.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffle.")] = 0,
     memory: Memory = "1G",  # type: ignore[assignment]
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads that work at a time; by default, one a processor.")
+        int | None, typer.Option(min=1, help="Number of threads; by default one per processor.")
     ] = None,
     codec: Annotated[
         Literal["fast", "small", "none"],
         typer.Option(help="Compression: fast (LZ), small (zstd or gzip), none."),
     ] = "fast",
-    chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Non-zeros a chunk.")] = None,
+    chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Non-zeros in a chunk.")] = None,
     like: Annotated[
         Path | None,
-        typer.Option(help="Take classes, index base and width from this store, run or model, for test data."),
+        typer.Option(help="Store, run or model to take classes, index base and width from, for test data."),
     ] = None,
-    unseen_label: Annotated[
-        Literal["error", "keep"],
-        typer.Option(help="With --like: refuse an unknown label, or keep it as wrong for ever."),
-    ] = "error",
-    on_error: Annotated[
-        Literal["raise", "skip", "fix"],
-        typer.Option(help="Bad rows: stop, skip them, or also sort and sum indices to fix them."),
-    ] = "raise",
-    force: Annotated[bool, typer.Option("--force", help="Replace a store that is there.")] = False,
+    unseen_label: UnseenLabel = "error",
+    on_error: OnError = "raise",
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -67,7 +51,7 @@ def convert(
     The store is chunked, checksummed and shuffled; anndata opens it too.
     """
     if like is None and unseen_label == "keep":
-        raise wrong_usage("--unseen-label keep is of the classes of --like; give it too")
+        raise wrong_usage("--unseen-label keep needs known classes; give --like too")
     console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
 
@@ -83,15 +67,15 @@ def convert(
         console.warn(warning)
     console.say(
         f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} "
-        f"in {report.seconds:.1f} s; features counted from {report.index_base}"
+        f"in {report.seconds:.1f} s; feature numbers start at {report.index_base}"
     )
     if report.decompress_seconds > report.seconds / 2:
         console.say(
-            f"  {report.decompress_seconds:.1f} s of it went into decompressing the text: that is the limit"
+            f"  {report.decompress_seconds:.1f} s of it were spent decompressing the text: that is the limit"
         )
     if report.empty_rows:
         console.say(f"  {count(report.empty_rows, 'row')} without a non-zero")
     record = dataclasses.asdict(report)
-    tell_what_was_met(console, record)
+    print_text_counts(console, record)
     console.say(f"store: {report.path}")
     console.result({**record, "path": str(report.path)})

@@ -1,4 +1,4 @@
-"""`streamsvm demo`: the whole job on real data, kill and resume included."""
+"""`streamsvm demo`: all commands on real data, with a training that is killed and resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from streamsvm_cli.console import Console, Json, Quiet, count
+from streamsvm_cli.console import Console
+from streamsvm_cli.options import Json, Quiet
+from streamsvm_cli.wording import count
 
 _MARK = ".streamsvm-demo"  # only a folder that holds it is ever replaced
 _ATTEMPTS = 10
@@ -27,7 +29,7 @@ def demo(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Do it all on real data, in under a minute.
+    """Run all steps on real data, in under a minute.
 
     Converts, trains, kills the training, resumes, compares, predicts and evaluates.
     """
@@ -65,7 +67,7 @@ def _prepare(folder: Path) -> None:
     from streamsvm.errors import RunError
 
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        raise RunError(f"{folder} holds other files; name a new folder with --dir")
+        raise RunError(f"{folder} holds other files; choose a new folder with --dir")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
@@ -113,18 +115,18 @@ class _Steps:
                 self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {done}")
                 self._console.say()
                 return passes + 1
-            self._console.say("  ... it ended before it could be killed; once more")
+            self._console.say("  ... it ended before it could be killed; trying again")
             shutil.rmtree(self._folder / "killed")
         raise typer.Exit(1)
 
     def _position(self, run: str) -> tuple[int, int]:
-        """Passes and blocks done, as the newest checkpoint of a run has them."""
+        """Passes and blocks done, according to the newest commit of a run."""
         for manifest in sorted(
             (self._folder / run / "checkpoint").glob("[0-9]*/manifest.json"), reverse=True
         ):
             try:
                 commit = json_module.loads(manifest.read_bytes())
-            except FileNotFoundError:  # deleted by the run while we looked
+            except FileNotFoundError:  # the run has deleted it meanwhile
                 continue
             return commit["passes_done"], commit["blocks_done"]
         return 0, 0

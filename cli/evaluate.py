@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from streamsvm_cli.console import Console, Json, Memory, Quiet
-from streamsvm_cli.predict import batches
+from streamsvm_cli.console import Console
+from streamsvm_cli.inputs import data_to_score
+from streamsvm_cli.options import Json, Label, Memory, Quiet
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
-    data: Annotated[Path, typer.Argument(help="Store or LIBSVM text (- for stdin).")],
-    top_k: Annotated[int, typer.Option(min=1, help="Also the accuracy of the best so many labels.")] = 5,
+    data: Annotated[Path, typer.Argument(help="Store or LIBSVM text (- for standard input).")],
+    top_k: Annotated[int, typer.Option(min=1, help="Also measure the accuracy of the best k labels.")] = 5,
     memory: Memory = "256M",  # type: ignore[assignment]
-    label: Annotated[str | None, typer.Option(help="Label column of obs, for foreign AnnData.")] = None,
+    label: Label = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -26,13 +26,11 @@ def evaluate(
     Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong.
     """
     console = Console(quiet=quiet, json=json)
-    from streamsvm import evaluate as measure
-    from streamsvm import load_model
+    import streamsvm
 
-    loaded = load_model(model)
-    with ExitStack() as stack:
-        rows = batches(loaded, data, memory, label, stack, console)
-        result = measure(loaded, rows, top_k=(1, top_k), memory=memory // 2)
+    loaded = streamsvm.load_model(model)
+    rows = data_to_score(console, loaded, data, memory)
+    result = streamsvm.evaluate(loaded, rows, top_k=(1, top_k), memory=memory, label=label)
     console.say(f"{'rows':>12}  {result.n:,}")
     console.say(f"{'accuracy':>12}  {result.accuracy:.4f}")
     for k, value in result.top_k.items():

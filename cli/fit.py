@@ -4,99 +4,51 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import (
-    C,
-    Console,
-    Every,
-    Json,
-    Memory,
-    Quiet,
-    Table,
-    count,
-    fraction,
-    size_of_data,
-    stop_on_signals,
-    wrong_usage,
-)
+from streamsvm_cli.console import Console, Table, stop_on_signals
+from streamsvm_cli.options import Every, Force, Json, Quiet, with_settings
+from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
+from streamsvm.settings import Settings
 from streamsvm.text import format_size
 
-_MUCH = 0.5  # of the time
+_SLOW_READING = 0.5  # of the time
 
 
+@with_settings(Settings)
 def fit(
-    store: Annotated[Path, typer.Argument(help="Store to train on.")],
+    data: Annotated[Path, typer.Argument(metavar="STORE", help="Store to train on.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run directory to create; required but for --dry-run.")
+        Path | None,
+        typer.Option("--out", "-o", help="Run directory to create; required except with --dry-run."),
     ] = None,
-    passes: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 3,
-    C: C = "auto",  # type: ignore[assignment,valid-type]
-    loss: Annotated[Literal["ww", "cs"], typer.Option(help="Weston-Watkins or Crammer-Singer.")] = "ww",
-    margin: Annotated[float | None, typer.Option(help="Margin scale of Weston-Watkins: 1 or 0.5.")] = None,
-    solver: Annotated[
-        Literal["newton", "sorted"] | None,
-        typer.Option(help="Block solver; sorted is the published algorithm."),
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "float64"], typer.Option(help="Precision of weights and duals.")
-    ] = "float32",
-    seed: Annotated[int, typer.Option(min=0, help="Determines the order of blocks and rows.")] = 0,
-    inner_passes: Annotated[
-        str, typer.Option(help="Revisits of a block's rows while they are in memory: a number, or auto.")
-    ] = "auto",
-    average: Annotated[
-        bool, typer.Option(help="Make the model the average of the last half pass, or the last iterate.")
-    ] = True,
-    memory: Memory = "2G",  # type: ignore[assignment]
-    tol: Annotated[float | None, typer.Option(help="Stop at this relative duality gap.")] = None,
-    gap: Annotated[
-        Literal["pass", "end", "none"] | None,
-        typer.Option(
-            help="When to measure the exact gap, by one more reading of the data: after each pass "
-            "(default with --tol), at the end (default without), or never."
-        ),
-    ] = None,
-    valid: Annotated[Path | None, typer.Option(help="Store to measure accuracy on after each pass.")] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Label column of obs, for AnnData not written by convert.")
-    ] = None,
-    keep_duals: Annotated[
-        bool | None, typer.Option(help="Allow passes to be added later; default unless --passes 1.")
-    ] = None,
-    block_rows: Annotated[int | None, typer.Option(min=1, help="At most so many rows a block.")] = None,
+    *,
     checkpoint_every: Every = "60s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
+    **settings: Any,
 ) -> None:
     """Train a linear multi-class SVM on a store.
 
-    Each pass reads the store once, and the exact duality gap after the last one once more (see --gap).
+    Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
     """
     console = Console(quiet=quiet, json=json)
-    settings: dict[str, Any] = {
-        "passes": passes, "C": C, "loss": loss, "margin": margin,
-        "solver": solver, "dtype": dtype, "seed": seed, "memory": memory,
-        "tol": tol, "gap": gap, "valid": valid, "label": label, "keep_duals": keep_duals,
-        "block_rows": block_rows, "average": average,
-        "inner_passes": int(inner_passes) if inner_passes.isdecimal() else inner_passes,
-    }  # fmt: skip
-    from streamsvm.training import trainer
+    if out is None and not dry_run:
+        raise wrong_usage("--out is missing: name the run directory to create")
+    import streamsvm
 
     if dry_run:
-        plan = trainer.plan(store, **settings)
+        plan = streamsvm.plan(data, **settings)
         print_plan(console, plan)
         console.result(plan)
         return
-    if out is None:
-        raise wrong_usage("--out is missing: name the run directory to create")
     with stop_on_signals() as stop:
-        result = trainer.fit(
-            store, out, **settings, checkpoint_every=checkpoint_every, force=force,
+        result = streamsvm.fit(
+            data, out=out, **settings, checkpoint_every=checkpoint_every, force=force,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     finish(console, result)
@@ -113,18 +65,18 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
     )
     if plan["budget"] < plan["memory"]:
         console.say(
-            f"this process may have less than the {format_size(plan['memory'])} of --memory: its limit, less "
-            "what the program itself takes, is the budget"
+            f"the limit of this process is less than the {format_size(plan['memory'])} of --memory: the "
+            "budget is that limit, minus what the program itself takes"
         )
     if plan["lists"]:
         console.say(
-            f"weights of rare features are lists ({format_size(plan['lists_bytes'])} of the plan); a matrix, "
-            f"from --memory {-(-plan['weights_bytes'] // 2**20)}M on, is faster where there is room for it"
+            f"weights of rare features are stored sparsely ({format_size(plan['lists_bytes'])} of the plan); "
+            f"a dense matrix is faster, and used from --memory {-(-plan['weights_bytes'] // 2**20)}M on"
         )
     if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"
-            + (", much less as lists" if plan["lists"] else "")
+            + (", much less where they are sparse" if plan["lists"] else "")
         )
     if plan["warning"]:
         console.say(plan["warning"])
@@ -190,9 +142,9 @@ def finish(console: Console, result: Any) -> None:
         f"in {result.checkpoint_seconds:.2f} s, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
-    if result.waited_fraction > _MUCH:
+    if result.waited_fraction > _SLOW_READING:
         console.say(
-            f"for {result.waited_fraction:.0%} of the time training waited for the store: reading and "
+            f"training waited for the store for {result.waited_fraction:.0%} of the time: reading and "
             "decompressing it is the limit, not computing"
         )
     averaged = ", the average of the last half pass" if result.averaged else ""

@@ -1,4 +1,4 @@
-"""`streamsvm info`: what a path holds, and whether it is whole."""
+"""`streamsvm info`: what a store, a run or a model contains, and whether it is intact."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, Json, Quiet
+from streamsvm_cli.console import Console
+from streamsvm_cli.options import Json, Label, Quiet
 
 
 def info(
     path: Annotated[Path, typer.Argument(help="A store, a run or a model.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
-    label: Annotated[str | None, typer.Option(help="Label column of obs, for foreign AnnData.")] = None,
+    label: Label = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Describe a store, a run or a model.
 
-    With --verify every byte that it relies on is read and checked.
+    With --verify, every byte that it relies on is read and checked.
     """
     console = Console(quiet=quiet, json=json)
     from streamsvm.info import inspect

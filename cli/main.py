@@ -1,8 +1,8 @@
-"""The entry point of `streamsvm`: runs the command line, and words how it ended."""
+"""The entry point of `streamsvm`: runs the command line, and turns exceptions into exit codes."""
 
 from __future__ import annotations
 
-import sys  # and nothing else before `run`, so that Ctrl-C meets it
+import sys  # nothing else before `run`, which handles Ctrl-C
 
 
 def run() -> None:
@@ -24,7 +24,8 @@ def _run() -> None:
 
     commands.give_memory_back()
     commands.warn_on_one_line()
-    faulthandler.enable()  # a traceback where a memory-mapped file is cut short or its disk is full
+    if sys.__stderr__ is not None:  # a traceback if a memory-mapped file is cut short, or its disk is full
+        faulthandler.enable(sys.__stderr__)
     try:
         commands.app()
     except StreamsvmError as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, Every, Json, Quiet, count, stop_on_signals, wrong_usage
-from streamsvm_cli.fit import Reporter, finish
-from streamsvm_cli.online import continue_stream
+from streamsvm_cli import fit, online
+from streamsvm_cli.console import Console, stop_on_signals
+from streamsvm_cli.options import Every, Json, Quiet
+from streamsvm_cli.wording import count
 
 
 def resume(
@@ -16,40 +17,48 @@ def resume(
     passes: Annotated[int | None, typer.Option(min=1, help="New total number of passes.")] = None,
     tol: Annotated[float | None, typer.Option(help="New relative duality gap to stop at.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where the store is now, if it was moved.")] = None,
-    valid: Annotated[Path | None, typer.Option(help="Where the --valid store is now, or another.")] = None,
+    valid: Annotated[
+        Path | None, typer.Option(help="Where the validation store is now, or another one.")
+    ] = None,
     checkpoint_every: Every = "60s",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Continue an interrupted run, or extend one.
+    """Continue an interrupted run, or extend a finished one.
 
-    A finished run goes on with more --passes; one that --tol ended also needs a smaller --tol.
+    A finished run continues with more --passes; one that --tol ended also needs a smaller --tol.
     """
     console = Console(quiet=quiet, json=json)
+    from streamsvm_converters import TextSource
+
+    import streamsvm
     from streamsvm import format
     from streamsvm.run.directory import RunDir
-    from streamsvm.settings import Settings
-    from streamsvm.training import trainer
 
-    if RunDir(run).read_settings().get("kind") == format.ONLINE:
-        if (passes, tol, store, valid) != (None, None, None, None):
-            raise wrong_usage(f"{run} learns from a stream; it takes no --passes, --tol, --store, --valid")
-        continue_stream(console, run, checkpoint_every)
-        return
+    streams = RunDir(run).read_settings().get("kind") == format.ONLINE
+    report = (online if streams else fit).Reporter(console)
     with stop_on_signals() as stop:
-        result = trainer.resume(
-            run, passes=passes, tol=tol, store=store, valid=valid, checkpoint_every=checkpoint_every,
-            report=Reporter(console), progress=console.progress, stop=stop,
+        result = streamsvm.resume(
+            run, passes=passes, tol=tol, store=store, valid=valid, open_stream=TextSource.from_record,
+            checkpoint_every=checkpoint_every, report=report, progress=console.progress, stop=stop,
         )  # fmt: skip
-    if result.checkpoints == 0:  # not even the one that ends a run
-        settings = Settings(**RunDir(run).read_settings()["settings"])
-        told, remedies = f"{result.passes} of {count(settings.passes, 'pass')} made", []
-        if result.status == "converged":
-            told += f", the relative gap is at or below --tol {settings.tol:g}"
-            remedies.append("a smaller --tol")
-        if result.passes == settings.passes and settings.keep_duals:
-            remedies.append("more --passes")
-        if remedies:
-            told += f"; to go on, give {' and '.join(remedies)}"
-        console.say(f"nothing left to train: {told}")
-    finish(console, result)
+    if streams:
+        if result.checkpoints == 0 and result.status == "done":
+            console.say("nothing left to learn: no rows were added")
+        online.finish(console, result)
+        return
+    if result.checkpoints == 0:  # not even the last one of a run
+        console.say(f"nothing left to train: {_why_finished(result)}")
+    fit.finish(console, result)
+
+
+def _why_finished(result: Any) -> str:
+    """Why a fit has nothing left to do, and with which options it would go on."""
+    passes, tol = result.settings["passes"], result.settings["tol"]
+    reason, options = f"{result.passes} of {count(passes, 'pass')} made", []
+    if result.status == "converged":
+        reason += f", and the relative gap is at most --tol {tol:g}"
+        options.append("a smaller --tol")
+    if result.passes == passes and result.settings["keep_duals"]:
+        options.append("more --passes")
+    return reason + (f"; to continue, give {' and '.join(options)}" if options else "")

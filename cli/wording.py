@@ -1,4 +1,4 @@
-"""Messages of the library in the words of a shell: ``--memory 5M`` for ``memory=5_242_880``."""
+"""Words for people: messages of the library as for a shell (``--memory 5M``), numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Collection
 from typing import Any
 
-from streamsvm.errors import Call, Message, Option
+import typer
+
+from streamsvm.errors import Call, Message, Option, SettingsError
 from streamsvm.text import printable
 
 _SIZES = {"memory"}  # options in bytes
@@ -18,6 +20,8 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
     A remedy is left out if it names an option that the running command, which has `options`, lacks.
     """
+    if isinstance(message, SettingsError) and message.setting:
+        return printable(str(message).replace(message.setting, _option(Option(message.setting)), 1))
     if isinstance(message, BaseException):
         message = message.args[0] if message.args else str(message)
     if not isinstance(message, Message) or message.remedy is None:
@@ -58,3 +62,22 @@ def _option(option: Option) -> str:
     if option.name in _SIZES:
         return f"--{name} {-(-value // 2**20)}M"
     return f"--{name} {shlex.quote(str(value))}"
+
+
+def count(n: int, noun: str) -> str:
+    """A number with its noun: 1 pass, 1,437 rows."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
+
+
+def fraction(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
+    numbers = {"row": rows, "feature": features, "class": classes, "non-zero": nnz}
+    return ", ".join(count(n, noun) for noun, n in numbers.items())
+
+
+def wrong_usage(message: str) -> typer.BadParameter:
+    """An exception for options that contradict one another or make no sense: exit code 2."""
+    return typer.BadParameter(printable(message))

@@ -1,7 +1,6 @@
-"""Text and other files to stores: `convert` writes one, `read_rows` streams rows without one."""
+"""Files to stores: `convert` writes one; `read_rows` and `TextSource` stream the rows of text without one."""
 
 from streamsvm_converters.convert import ConvertReport, convert
-from streamsvm_converters.read import TextRows, read_rows
-from streamsvm_converters.stream import TextStream
+from streamsvm_converters.text_source import TextSource, read_rows
 
-__all__ = ["ConvertReport", "TextRows", "TextStream", "convert", "read_rows"]
+__all__ = ["ConvertReport", "TextSource", "convert", "read_rows"]

@@ -1,8 +1,9 @@
-"""LIBSVM text to a store: read everything once, spool it, then write it shuffled."""
+"""LIBSVM text to a store: read everything once, shuffle it on disk, and write it."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,48 +14,50 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.durable import reason
-from streamsvm.errors import InputError, PlanError, StoreError
+from streamsvm.errors import InputError, Option, PlanError, Remedy, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
+from streamsvm.schema import encode
 from streamsvm.text import check_local, parse_size
 
 if TYPE_CHECKING:
-    from streamsvm_converters.libsvm import LibsvmReader
+    from streamsvm_converters.libsvm.reader import LibsvmReader
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
 _CHUNK_FACTOR = 128
-# The share of the memory that a bucket of the spool may take; one more is loaded while it is in use.
-_BUCKET_FACTOR = 8
+# A bucket of the shuffle may take this fraction of the memory; the next one is loaded while it is in use.
+_BUCKET_FRACTION = 8
 
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes
     ----------
     path : Path
+        The store.
     n, d, nnz, n_classes : int
         Rows, features, values and classes of the store.
     index_base : int
         Index of the first feature in the text: 0 or 1.
     fingerprint : str
-        Of the content; equal for equal input, options and seed, whatever the container.
+        Hash of the content: equal for equal input, options and seed, whatever the container.
     seconds, decompress_seconds : float
-        In all, and of it in decompressing the text, which is one thread's work.
+        Time taken in all, and for decompressing the text, which only one thread can do.
     skipped, repaired : int
-        Rows dropped, and rows sorted or summed.
+        Rows dropped; rows sorted or summed.
     first_errors : tuple of str
-        Why the first five of them were dropped.
+        Messages about the first five rows dropped.
     explicit_zeros, qids : int
         Values dropped because they are zero in the dtype; ``qid`` fields ignored.
     unseen_features, unseen_labels : int
-        With `like`: values dropped and rows kept with label -1.
+        With `like`: values dropped because of their feature; rows kept with label -1.
     empty_rows : int
         Rows of the store without a value.
     bytes_read : int
         Bytes of all inputs as stored.
     warnings : tuple of str
-        What is odd about the labels.
+        Warnings about the labels.
     """
 
     path: Path
@@ -99,47 +102,49 @@ def convert(
 ) -> ConvertReport:
     """Convert LIBSVM text to a store, in bounded memory.
 
-    The text is read once and spooled to a work folder beside `out`, since classes, width and
-    index base are known only at its end; the store is then written there and renamed to `out`
-    when it is complete and durable. The folder needs free space for the spool, 8 bytes a value
-    (12 in float64) and 20 a row, and meanwhile the store itself. A conversion that fails leaves
-    nothing; what a killed one leaves is no store, and goes with the next conversion to `out`.
+    The text is read once and stored in a hidden folder beside `out`, since classes, width and index base
+    are known only at its end. The store is then written there, and renamed to `out` when it is complete and
+    durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per row, and for the
+    store itself. A conversion that fails leaves nothing behind; the remains of a killed one are not a
+    store, and the next conversion to `out` deletes them.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
-        Read one after another; plain or compressed by gzip, bzip2, xz or zstd.
+        Plain text or compressed by gzip, bzip2, xz or zstd; read one after another. "-" is standard input.
     out : path
-        ``.zarr``, ``.h5`` or ``.h5ad`` decides the container.
+        The store to write. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container.
     index_base : {"auto", 0, 1}
-        Index of the first feature. "auto" is 0 if any row kept has an index 0, else 1; explicit
-        zeros count. With `like`, that of its data, and giving another is an error.
+        Index of the first feature. "auto" is 0 if any row that is kept has an index 0, explicit zeros
+        included, else 1. With `like` it is that of its data, and must not contradict it.
     n_features : int, optional
-        Width of the store; by default up to the largest index met. Too small is an error.
+        Width of the store. By default the largest index determines it; a smaller width is an error.
     dtype : {"float32", "float64"}
-        Of the values; they are rounded to it once.
+        Type of the values, to which they are rounded once.
     shuffle : bool
-        Put rows in an order that depends on `seed` and their number alone; else keep theirs.
+        Whether the rows are put in an order that depends only on `seed` and their number, or keep theirs.
     seed : int
+        Seed of the shuffle.
     memory : int or str
-        Bytes ("500M", "2G") this may take beyond the interpreter itself and, of compressed text, the
-        decoder's window, which is 128 MB at most.
+        Bytes ("500M", "2G") of memory, beyond the interpreter itself and, for compressed text, the decoder's
+        window of at most 128 MB.
     threads : int, optional
-        Threads that work at a time, by default as many as there are processors. The store does not
-        depend on them.
+        Number of threads, by default one per processor. The store does not depend on it.
     codec : {"fast", "small", "none"}
+        Compression of the store.
     chunk_nnz : int, optional
-        Non-zeros a chunk of the store.
+        Values per chunk of the store.
     like : path, optional
-        A store, run or model whose classes, index base and width to use, as for test data: features
-        beyond its width are dropped and counted. Of a model that hashes features, the classes.
+        A store, run or model whose classes, index base and width to use, as for test data: values of
+        further features are dropped and counted. Of a model that hashes features, only the classes are used.
     unseen_label : {"error", "keep"}
-        With `like`: refuse labels that are not among the classes, or keep the rows with label -1.
+        With `like`: whether a label that is not among the classes is an error, or the row is kept with
+        label -1.
     on_error : {"raise", "skip", "fix"}
-        Malformed rows end the conversion, or are dropped and counted; "fix" also sorts unsorted
-        rows and sums duplicate indices (in float64) instead of dropping them.
+        Whether a malformed row is an error, or is dropped and counted. "fix" also sorts unsorted rows and
+        sums duplicate indices (in float64) instead of dropping them.
     force : bool
-        Replace an existing store. It stays in place until the new one is complete.
+        Whether to replace an existing store. It stays in place until the new one is complete.
     progress : callable, optional
         Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
 
@@ -150,24 +155,27 @@ def convert(
     Raises
     ------
     InputError
-        For text that cannot be understood; the message has file, line, column and token.
+        For malformed text, with input, line, column and token; for inputs that cannot be read; and for
+        options that contradict the input or `like`.
     StoreError
-        If `out` exists, is being written by another process or cannot be written, or the store
-        `like` cannot be read.
+        If `out` exists, is being written by another process or cannot be written, or if the store `like`
+        cannot be read.
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small; the message says what would do. `SettingsError` if it is no size.
+        If `memory` is too small; `needed_memory` says what would be enough. `SettingsError` if it is not a
+        size.
+    ValueError
+        If another option is not among its choices.
     """
-    from streamsvm_converters.ahead import run_ahead
-    from streamsvm_converters.inputs import plain_size
-    from streamsvm_converters.labels import class_order, same_number
-    from streamsvm_converters.libsvm import LibsvmReader
-    from streamsvm_converters.spool import Spool
-    from streamsvm_converters.workplace import publish, workplace
+    from streamsvm_converters.external_shuffle import ExternalShuffle, NumberedRows
+    from streamsvm_converters.libsvm.inputs import plain_size
+    from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
+    from streamsvm_converters.libsvm.reader import LibsvmReader
+    from streamsvm_converters.staging import publish, staging_folder
 
-    from streamsvm.data.rows import Rows
-    from streamsvm.data.schema import read_like
+    from streamsvm.data.prefetch import Prefetcher
+    from streamsvm.data.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
     began = time.monotonic()
@@ -178,143 +186,123 @@ def convert(
     kind = store_kind(out)
     chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz
     if index_base not in ("auto", 0, 1):
-        raise ValueError(f"index_base is auto, 0 or 1, not {index_base!r}")
+        raise ValueError(f"index_base must be auto, 0 or 1, not {index_base!r}")
     if n_features is not None and not 0 < n_features < 2**62:
-        raise InputError(f"the number of features is 1 to 2**62 - 1, not {n_features}")
+        raise InputError(f"n_features must be between 1 and 2**62 - 1, not {n_features}")
     if memory < _CHUNK_FACTOR * chunk_nnz:
         raise PlanError(
-            f"a memory of {memory} bytes is too small to write chunks of {chunk_nnz} values; "
-            f"--memory {_CHUNK_FACTOR * chunk_nnz} would do"
+            f"a memory of {memory} bytes is too small to write chunks of {chunk_nnz} values",
+            needed_memory=_CHUNK_FACTOR * chunk_nnz,
         )
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads < 1:
-        raise ValueError(f"threads is 1 or more, not {threads}")
+        raise ValueError(f"threads must be 1 or more, not {threads}")
     _check_distinct(inputs, out)
     classes: Sequence[str] | None = None
-    last_index = None
+    known_features: int | None = None
     if like is not None:
-        theirs = read_like(like)
-        classes = theirs.classes
-        if not theirs.hash:
-            index_base = theirs.base(None if index_base == "auto" else int(index_base))
-            if n_features not in (None, theirs.n_features):
-                raise InputError(f"{n_features} features contradict {like}, which has {theirs.n_features}")
-            n_features = theirs.n_features
-            last_index = n_features - 1 + index_base
+        schema = read_schema(like)
+        classes = schema.classes
+        if not schema.takes_any_feature:
+            index_base = schema.resolve_index_base(None if index_base == "auto" else int(index_base))
+            known_features = schema.n_features
+            if n_features not in (None, known_features):
+                raise InputError(f"n_features={n_features} contradicts {like}, which has {known_features}")
 
-    with _writing(out), workplace(out, force) as work:
+    with _os_errors_about(out), staging_folder(out, force) as staging:
         reader = LibsvmReader(
-            inputs,
-            dtype=dtype,
-            lowest_index=1 if index_base == 1 else 0,
-            last_index=last_index,
-            classes=classes,
-            unseen_label=unseen_label,
-            on_error=on_error,
-            memory=memory,
-            threads=threads,
+            inputs, dtype=dtype, index_base=1 if index_base == 1 else 0, n_features=known_features,
+            classes=classes, unseen_label=unseen_label, on_error=on_error, memory=memory, threads=threads,
             progress=progress,
-        )
-        text = plain_size(inputs)
-        spool = Spool(
-            work,
-            np.dtype(dtype),
-            seed if shuffle else None,
-            memory // _BUCKET_FACTOR,
-            expected=text,  # about: most pairs are longer than the 8 bytes they make
-        )
-        with spool:
-            for batch in reader:
-                spool.append(batch)
+        )  # fmt: skip
+        shuffled = ExternalShuffle(
+            staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
+            expected=plain_size(inputs),  # about right: most pairs are longer than the 8 bytes of a value
+        )  # fmt: skip
+        with shuffled:
+            for rows, numbers in reader:
+                shuffled.append(rows, numbers)
         counts = reader.counts
         if counts.rows == 0:
             first = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             raise InputError(f"the input has no rows{first}")
-        base, width = _frame(reader, index_base, n_features, last_index)
+        base, width = _base_and_width(reader, index_base, n_features, known_features)
         codes = None
         warnings: list[str] = []
         if classes is None:
-            texts = reader.labels.texts()
-            order = class_order(texts)
-            classes = [texts[code] for code in order]
-            warnings = same_number(classes)
+            labels = reader.labels.texts()
+            order = class_order(labels)
+            classes = [labels[code] for code in order]
+            warnings = duplicate_warnings(classes)
             codes = np.empty(len(order), dtype=LABEL_DTYPE)
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
 
-        made = work / out.name
-        with StoreWriter(
-            made,
-            kind,
-            shape=(counts.rows, width),
-            nnz=counts.nnz,
-            classes=classes,
-            dtype=dtype,
-            index_base=base,
-            codec=codec,
-            chunk_nnz=chunk_nnz,
-            threads=threads,
-            meta={"sources": reader.sources, "shuffle_seed": seed if shuffle else None},
-        ) as writer:
-            for batch in run_ahead(spool.drain(base, index_dtype(width)), threads):
-                labels = batch.labels if codes is None else codes[batch.labels]
-                rows = Rows(batch.data, batch.indices, batch.indptr, labels, batch.norm2)
-                writer.append(rows, batch.numbers)
+        made = staging / out.name
+        batches: Iterator[NumberedRows] = shuffled.drain(
+            base if index_base == "auto" else 0, index_dtype(width)
+        )
+        with contextlib.ExitStack() as stack:
+            writer = stack.enter_context(StoreWriter(
+                made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
+                index_base=base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
+                meta={"sources": encode(reader.sources), "shuffle_seed": seed if shuffle else None},
+            ))  # fmt: skip
+            if threads > 1:
+                batches = stack.enter_context(Prefetcher(batches))
+            for rows, numbers in batches:
+                writer.append(rows if codes is None else rows._replace(labels=codes[rows.labels]), numbers)
             fingerprint = writer.finish()
         publish(made, out)
 
+    counted = dataclasses.asdict(counts)
+    del counted["rows"]
     return ConvertReport(
         path=out,
         n=counts.rows,
         d=width,
-        nnz=counts.nnz,
         n_classes=len(classes),
         index_base=base,
         fingerprint=fingerprint,
         seconds=max(time.monotonic() - began, 0.0),
-        decompress_seconds=reader.decoding,
-        skipped=counts.skipped,
-        repaired=counts.repaired,
-        first_errors=tuple(counts.first_errors),
-        explicit_zeros=counts.explicit_zeros,
-        qids=counts.qids,
-        unseen_features=counts.unseen_features,
-        unseen_labels=counts.unseen_labels,
-        empty_rows=counts.empty_rows,
-        bytes_read=counts.bytes_read,
+        decompress_seconds=reader.decompress_seconds,
         warnings=tuple(warnings),
+        **counted | {"first_errors": tuple(counts.first_errors)},
     )
 
 
-def _frame(
-    reader: LibsvmReader, index_base: str | int, n_features: int | None, last_index: int | None
+def _base_and_width(
+    reader: LibsvmReader, index_base: str | int, n_features: int | None, known_features: int | None
 ) -> tuple[int, int]:
-    """Index base and width, from the options and all that was read."""
-    if last_index is not None and n_features is not None:  # features beyond were dropped
-        return int(index_base), n_features
+    """Return index base and width of the store, from the options and the indices read."""
+    if known_features is not None:  # values of further features were dropped
+        return int(index_base), known_features
     base = int(index_base) if index_base != "auto" else 0 if reader.smallest == 0 else 1
     width = reader.largest - base + 1
     if n_features is not None and width > n_features:
         raise InputError(
             f"{reader.largest_at} has index {reader.largest}, the largest of the input: with indices from "
-            f"{base} that makes {width} features, more than the {n_features} asked for"
+            f"{base} that makes {width} features, more than n_features={n_features}"
         )
     if n_features is None and reader.largest < 0:
-        raise InputError("no row of the input has a feature; give the number of features if that is meant")
+        raise InputError(
+            "no row of the input has a feature",
+            remedy=Remedy("if that is intended, give {}", Option("n_features")),
+        )
     return base, width if n_features is None else n_features
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:
-    """Refuse an input that is the output, or lies in it."""
+    """Refuse an input that is the output, or is inside it."""
     for path in inputs:
         resolved = Path(path).resolve()
         if str(path) != "-" and out.resolve() in (resolved, *resolved.parents):
-            raise InputError(f"{path} is input and output at once; write the store elsewhere")
+            raise InputError(f"{path} is both input and output; write the store elsewhere")
 
 
 @contextlib.contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    """Report what the system refuses, a full disk for one, as an error about `out`."""
+def _os_errors_about(out: Path) -> Iterator[None]:
+    """Turn an `OSError`, such as a full disk, into an error about `out`."""
     try:
         yield
     except OSError as error:

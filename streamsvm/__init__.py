@@ -1,12 +1,12 @@
 """Linear multi-class SVMs on data larger than memory, trained exactly in a few passes over the disk.
 
-    from streamsvm import fit, load_model, open_store, resume
+    from streamsvm import evaluate, fit, load_model, resume
 
-    result = fit("train.zarr", "run", passes=3, C=1.0)
-    model = load_model("run")
-    labels = model.predict(X)
+    result = fit("train.zarr", out="run", passes=3, C=1.0)
+    print(evaluate("run", "test.zarr").accuracy)
+    labels = load_model("run").predict(X)
 
-Everything is loaded on first use, so that importing the package costs nothing.
+Everything is loaded on first use, so importing the package is fast.
 """
 
 from __future__ import annotations
@@ -15,46 +15,59 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm.api import FitResult, OnlineResult, fit, online, plan, resume
     from streamsvm.data.rows import Rows
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
-    from streamsvm.settings import Settings
+    from streamsvm.predictions import Predictions, predict
+    from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
-    from streamsvm.training.trainer import FitResult, fit, resume
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "Evaluation": "metrics",
-    "FitResult": "training.trainer",
+    "FitResult": "api",
     "Model": "model",
+    "OnlineResult": "api",
+    "OnlineSettings": "settings",
+    "Predictions": "predictions",
     "Rows": "data.rows",
     "Settings": "settings",
     "Store": "store",
     "evaluate": "metrics",
-    "fit": "training.trainer",
+    "fit": "api",
     "load_model": "model",
+    "online": "api",
     "open_store": "store",
-    "resume": "training.trainer",
+    "plan": "api",
+    "predict": "predictions",
+    "resume": "api",
 }
 __all__ = [
     "Evaluation",
     "FitResult",
     "Model",
+    "OnlineResult",
+    "OnlineSettings",
+    "Predictions",
     "Rows",
     "Settings",
     "Store",
     "evaluate",
     "fit",
     "load_model",
+    "online",
     "open_store",
+    "plan",
+    "predict",
     "resume",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

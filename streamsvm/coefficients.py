@@ -151,7 +151,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
 
     nnz = record["nnz"]
     if layout != format.SPARSE or type(nnz) is not int or nnz < 0:
-        raise TypeError("no layout of ours")
+        raise TypeError("unknown layout")
     wanted = {"data": (nnz, dtype), "indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
     paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
     arrays = {name: _map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}

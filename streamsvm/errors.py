@@ -185,7 +185,19 @@ def part_of_memory(parts: int) -> Iterator[None]:
 
 
 class SettingsError(PlanError):
-    """A setting that is invalid whatever the data is, such as a negative C."""
+    """A setting that is invalid whatever the data is, such as a negative C.
+
+    Attributes
+    ----------
+    setting : str or None
+        Its name, if the message names it.
+    """
+
+    def __init__(
+        self, message: str = "", *, remedy: Remedy | None = None, setting: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.setting = setting
 
 
 class RunError(StreamsvmError):

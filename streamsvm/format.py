@@ -33,9 +33,9 @@ RUN_VERSION = 5
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
-LAG = "weights-avg.bin"
-MARKS = "weights-marks.bin"
-RARE = "weights-rare.bin"
+AVERAGE_DELTA = "weights-avg.bin"
+DIRTY = "weights-dirty.bin"
+SPARSE_WEIGHTS = "weights-sparse.bin"
 RARE_FEATURES = "rare-features.bin"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
@@ -69,9 +69,10 @@ RARE_FEATURES_MAGIC = b"SSVMFEAT"
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 3
-# Version 1 knows neither hashed features nor names of features, version 2 is a hashed model without names.
-MODEL_VERSIONS = (1, 2, MODEL_VERSION)
+MODEL_VERSION = 4
+# Version 1 has neither hashed features nor names of features, version 2 is a hashed model without names, and
+# version 3 has hashing as its only transform.
+MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION)
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (f"{RUN_JSON}.tmp", f"{RARE_FEATURES}.tmp", f"{MODEL}.aside", f"{MODEL}.old")

@@ -93,7 +93,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
 
 def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
     """What there is to say of a run, what is damaged, and whether it changed before there was anything."""
-    from streamsvm.kernels.steps import VISITED
+    from streamsvm.kernels.tally import VISITED
     from streamsvm.model import load_model
     from streamsvm.run.checkpoint import metrics_size, read_commit
     from streamsvm.run.directory import RunDir

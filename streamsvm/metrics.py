@@ -1,22 +1,27 @@
-"""How good a model is on labelled rows: accuracy, top-k accuracy, macro and micro F1."""
+"""Metrics of a model on labelled data: accuracy, top-k accuracy, macro and micro F1."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows import Rows
-from streamsvm.model import Model
+from streamsvm.model import Model, load_model
+from streamsvm.predictions import rows_to_score
+from streamsvm.text import parse_size
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Fractions of `n` rows; a label that training did not know counts as wrong.
+    """Metrics as fractions; a row whose label the model does not know counts as wrong.
 
     Attributes
     ----------
+    n : int
+        Number of rows.
     accuracy : float
         Fraction of rows whose highest-scoring class is their own.
     top_k : dict of int to float
@@ -35,20 +40,54 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model, batches: Iterable[Rows], top_k: Iterable[int] = (1, 5), memory: int = 2**26
+    model: Model | str | Path,
+    data: Any,
+    y: Any = None,
+    *,
+    top_k: Iterable[int] = (1, 5),
+    memory: int | str = 2**28,
+    label: str | None = None,
 ) -> Evaluation:
-    """Stream `batches` through `model` and compare with their labels.
+    """Compare the predictions for labelled data with its labels.
 
-    Scores take at most `memory` bytes, beside the batches.
+    Parameters
+    ----------
+    model : Model or path
+        A model, or the run directory or model folder to load it from.
+    data : path, Store, iterable of Rows, or matrix
+        Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the model's
+        features and codes of its classes; or anything that `Model.predict` takes.
+    y : array_like, shape (n,), optional
+        Labels of a matrix.
+    top_k : iterable of int
+        The numbers k of best classes to measure the top-k accuracy for.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    label : str, optional
+        Column of ``obs`` with the labels, for AnnData that was not written by convert.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    ModelError, FeatureError, StoreError
+        If the model cannot be read, or the data cannot be read, does not fit the model, or has no label
+        that the model knows.
+    PlanError
+        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
+    model = model if isinstance(model, Model) else load_model(model)
+    memory = parse_size(memory)
     n_classes = len(model.classes_)
     wanted = sorted(set(top_k))
     hits = np.zeros(len(wanted), np.int64)
     true, predicted, both = (np.zeros(n_classes, np.int64) for _ in range(3))
     n = 0
-    for rows in batches:
+    for rows in rows_to_score(model, data, y, memory=memory, label=label):  # in half of the memory
         n += rows.n_rows
-        for begin, scores in model.scores(rows, memory // 8):  # and as much again several times, to rank them
+        for begin, scores in model.scores(rows, memory // 16):  # ranking them takes several times as much
             labels = rows.labels[begin : begin + len(scores)]
             best = scores.argmax(axis=1)
             known = np.flatnonzero(labels >= 0)
@@ -56,7 +95,7 @@ def evaluate(
             predicted += np.bincount(best, minlength=n_classes)
             both += np.bincount(best[best == labels], minlength=n_classes)
             own = scores[known, labels[known]]
-            # Rank as argmax sees it: among equal scores the first class comes first.
+            # Of equal scores the first class ranks first, as in argmax.
             columns = np.arange(n_classes)
             ahead = (scores[known] > own[:, None]) | (
                 (scores[known] == own[:, None]) & (columns < labels[known, None])

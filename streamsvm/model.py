@@ -1,7 +1,8 @@
-"""A trained model: save it, load it, predict with it; neither data nor model need fit in memory."""
+"""A trained model: save it, load it, predict with it; neither data nor model need to fit in memory."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -11,59 +12,47 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.coefficients import Source, SparseCoef, open_coef, write_coef
-from streamsvm.data.feature_names import feature_names, match_features, sort_rows
+from streamsvm.data.arrays import as_matrix
+from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError, PlanError, StreamsvmWarning
-from streamsvm.settings import MOST_BITS
+from streamsvm.errors import Call, ModelError, Option, PlanError, Remedy, StreamsvmWarning
+from streamsvm.schema import Check, Count, SchemaError, decode
 from streamsvm.text import check_classes, check_local, format_size
+from streamsvm.transforms import Transform, apply, transforms_from
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+    from streamsvm.training.results import FitResult
 
 _FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
-_LOOKS, _PAUSE = 20, 0.01  # at a model that is exchanged while it is read, and seconds between them
+_ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
 
 
 def save_model(
-    folder: Path,
-    weights: np.ndarray,
-    record: dict[str, Any],
-    *,
-    lag: np.ndarray | None = None,
-    lagging: float = 0.0,
-    columns: np.ndarray | None = None,
-    marks: np.ndarray | None = None,
-    names: Sequence[str] | None = None,
+    folder: Path, coefficients: Source, record: dict[str, Any], *, names: Sequence[str] | None = None
 ) -> None:
-    """Write ``model.json`` and the coefficients into `folder`, replacing a model that is there.
+    """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
     Parameters
     ----------
-    weights : ndarray, shape (n_features, K)
-        Only the first ``len(record["classes"])`` columns are kept.
-    lag : ndarray of the same shape, optional
-        To subtract, `lagging` times.
-    columns : ndarray of int64, optional
-        The column of each class, where they do not stand in the order of ``record["classes"]``.
-    marks : ndarray, shape (n_features, 2), optional
-        Zero for features whose weights are zero, which are then not read: they may be holes of a file.
+    folder : Path
+    coefficients : Source
+        With a column for each of ``record["classes"]``.
+    record : dict
+        The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
         Of the features, for ``features.json``.
-    record : dict
-        What the model is; equal records and weights give equal bytes.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     durable.remove(aside)
     aside.mkdir()
-    if columns is None:
-        columns = np.arange(len(record["classes"]))
-    stored = write_coef(aside, Source(weights, lag, lagging, columns, marks))
+    stored = write_coef(aside, coefficients)
     if names is not None:
         stored |= _write_names(aside / format.FEATURES, names)
     sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})
@@ -78,41 +67,42 @@ def save_model(
 
 
 def _write_names(path: Path, names: Sequence[str]) -> dict[str, str]:
-    """Write the names of the features; what the model's record says of them."""
+    """Write the names of the features; return their entry in the model's record."""
     text = json.dumps(list(names), separators=(",", ":")).encode()
     path.write_bytes(text)
     return {"features_sha256": hashlib.sha256(text).hexdigest()}
 
 
 def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
-    """The names of the features, checked against the model's record; None if they have none."""
+    """Read the names of the features and check them against the model's record; None if they have none."""
     if "features_sha256" not in record:
         return None
     text = durable.read_bounded(path, follow=True)
     if hashlib.sha256(text).hexdigest() != record["features_sha256"]:
         raise ModelError(f"{path} is damaged: its checksum does not match")
-    names = json.loads(text)
+    names: list[str] = json.loads(text)
     if not (format.are_labels(names) and len(set(names)) == len(names) == record["n_features"]):
         raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
     return names
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
-    """Raise `PlanError` if the disk that `folder` is on cannot take such a model."""
+    """Raise `PlanError` if the disk of `folder` has no room for such a model."""
     size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
     if size > free:
+        hashed = Call("online", options=(Option("hash_bits"),))
         raise PlanError(
             f"a model of {n_features:,} features and {n_classes:,} classes takes {format_size(size)}, and "
-            f"{folder} has {format_size(free)} of disk left; free some space, or hash the features to fewer "
-            "(`streamsvm online --hash-bits`)"
+            f"the disk of {folder} has {format_size(free)} left",
+            remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
         )
 
 
 def load_model(path: str | Path) -> Model:
     """Open the model in `path`, a model folder or a run directory with one.
 
-    The coefficients stay on disk, memory-mapped; they are read once to check them. If another model takes
-    its place meanwhile, it is that one.
+    The coefficients stay on disk, memory-mapped; they are read once to check them. If another process
+    replaces the model meanwhile, the new one is opened.
 
     Raises
     ------
@@ -121,24 +111,24 @@ def load_model(path: str | Path) -> Model:
     """
     path = Path(path)
     check_local(path, ModelError)
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         before = _marks(path)
         try:
             return _load(path)
         except ModelError:
-            if _marks(path) == before and not _is_exchanged(path):
+            if _marks(path) == before and not _is_being_replaced(path):
                 raise
             time.sleep(_PAUSE)
     return _load(path)
 
 
 def _marks(path: Path) -> list[Any]:
-    """What tells a model from the one that takes its place."""
+    """Marks of the model's files, which differ once another process replaces the model."""
     return [durable.mark(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
 
 
-def _is_exchanged(path: Path) -> bool:
-    """Whether `save_model` is between its two renames."""
+def _is_being_replaced(path: Path) -> bool:
+    """Return True if `save_model` is between its two renames."""
     folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
     return not folder.exists() and folder.with_name(folder.name + ".old").exists()
 
@@ -155,46 +145,59 @@ def _load(path: Path) -> Model:
                 f"{header} has model format {record['version']}, and this program reads up to "
                 f"{format.MODEL_VERSION}; update streamsvm"
             )
-        if not _is_sound(record):
-            raise TypeError("an entry is not what it should be")
+        decoded = decode(_Record, record)
+        transforms = transforms_from(decoded.transforms)
+        if transforms and record["n_features"] != transforms[-1].n_features(record["n_features"]):
+            raise ModelError(f"{header} is damaged: its transforms give another number of features")
         check_classes(record["classes"], header, ModelError)
         coef = open_coef(folder, record)
         names = _read_names(folder / format.FEATURES, record)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
-            raise ModelError(f"{path} has no finished model yet: `streamsvm resume {path}`") from None
+            remedy = Remedy("{} finishes it", Call("resume", path))
+            raise ModelError(f"{path} has no finished model yet", remedy=remedy) from None
         raise ModelError(
-            f"{error.filename}: no model is there; give a run directory or a model folder"
+            f"{error.filename}: there is no model; give a run directory or a model folder"
         ) from None
+    except SchemaError as error:  # its checksum is right, but we did not write it
+        raise ModelError(f"{header} is damaged: {error}") from None
     except (ValueError, RecursionError):
         raise ModelError(f"{header} is damaged: not JSON") from None
-    except (KeyError, TypeError):  # sealed, but not by us
-        raise ModelError(f"{header} is damaged: an entry is missing, or is not what it should be") from None
+    except (KeyError, TypeError):
+        raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
-    return Model(coef, record, names)
+    return Model(coef, record, names, transforms)
 
 
-def _is_sound(record: dict[str, Any]) -> bool:
-    """Whether a record's entries that others rely on could be some that `save_model` was given."""
-    classes, base, hashed = record["classes"], record["index_base"], record.get("hash")
-    if hashed:
-        bits, seed = hashed["bits"], hashed["seed"]
-        if not (type(bits) is type(seed) is int and 1 <= bits <= MOST_BITS and 0 <= seed < 2**63):
-            return False
-        if record["n_features"] != 2**bits:
-            return False
-    version = record["version"]
-    if version < format.MODEL_VERSION and (version == 2) != bool(hashed):
-        return False
-    return (
-        type(record["n_features"]) is int
-        and record["n_features"] >= 0
-        and format.are_labels(classes)
-        and len(classes) > 0
-        and record["dtype"] in ("float32", "float64")
-        and (base is None or (type(base) is int and base in (0, 1)))
-    )
+def _are_classes(names: list[str]) -> bool:
+    return bool(names) and format.are_labels(names)
+
+
+class _Hash(NamedTuple):
+    """Feature hashing in records of version 2 and 3, which have no other transform."""
+
+    bits: int
+    seed: int
+
+
+@dataclasses.dataclass
+class _Record:
+    """The entries of ``model.json`` that other code relies on."""
+
+    version: int
+    classes: Annotated[list[str], Check(_are_classes, "a list of labels")]
+    n_features: Count
+    dtype: Literal["float32", "float64"]
+    index_base: Literal[0, 1] | None
+    transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    hash: _Hash | None = None
+
+    def __post_init__(self) -> None:
+        if self.version < 3 and (self.version == 2) != (self.hash is not None):
+            raise ValueError(f"a model of version {self.version} has no hash, or needs one")
+        if self.hash is not None:
+            self.transforms = [{"name": "hash", **self.hash._asdict()}]
 
 
 class Model:
@@ -203,17 +206,21 @@ class Model:
     Attributes
     ----------
     coef_ : ndarray or scipy.sparse.csr_array, shape (n_features, n_classes)
-        Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes, with 64 classes or
-        more: ``coef_.toarray()`` is what a dense model has.
+        Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes and there are 64
+        classes or more; ``coef_.toarray()`` is then the dense matrix.
     classes_ : ndarray of str, shape (n_classes,)
-        The labels as they stood in the training data.
+        The labels as written in the training data.
     n_features : int
     feature_names_in_ : ndarray of str objects, shape (n_features,), or None
-        Names of the features, if they had any in training: new data is matched by them.
+        Names of the features, if the training data had any; new data is matched by them.
     dtype : dtype
-        Of coefficients and scores.
+        Type of coefficients and scores.
     record : dict
-        All that ``model.json`` says. If it has a ``hash``, features are those of `hashed` rows.
+        The contents of ``model.json``.
+    transforms : sequence of Transform
+        Applied to rows before they are scored, as in training.
+    result : FitResult or None
+        How it was trained, if `streamsvm.fit` returned it.
     """
 
     def __init__(
@@ -221,7 +228,10 @@ class Model:
         coef: np.ndarray | SparseCoef,
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
+        transforms: Sequence[Transform] = (),
     ) -> None:
+        self.transforms = transforms
+        self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype
         self.classes_ = np.array(record["classes"], dtype=str)
@@ -237,33 +247,34 @@ class Model:
 
         return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
 
-    def batches(
-        self, store: Store, memory: int = 2**28, *, share: int = 1, labelled: bool = True
-    ) -> Iterator[Rows]:
-        """The rows of a store in its order, some at a time within `memory` bytes, ready to score.
+    def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
+        """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
 
-        Or within one of `share` equal parts of `memory`; messages speak of the whole.
-        Labels are in this model's codes, -1 where it does not know them. Columns are matched with the
-        model's features by name, in any order, and by position where neither side has names.
+        Labels are codes of this model's classes, -1 for unknown labels. Columns are matched with the
+        model's features by name, in any order, and by position if neither side has names.
 
         Raises
         ------
         FeatureError
             If only one side names its features, or they are not the same names.
         StoreError
-            If the store, without names, has features that the model lacks, or counts them differently;
-            or, if `labelled`, none of its labels is known.
+            If the store, without names, has features that the model lacks, or another index base; or, if
+            `labelled`, no label that the model knows.
         ModelError
-            If the model hashes features that the store does not number.
+            If the model hashes feature numbers and the store has none.
+        PlanError
+            If `memory` cannot hold the longest row.
         """
-        from streamsvm.data.blocks import ReadAhead, blocks_to_score
+        from streamsvm.data.blocks import blocks_to_score
+        from streamsvm.data.prefetch import Prefetcher
 
         base, n_features, shift = self.record.get("index_base"), self.n_features, 0
-        if self.is_hashed and store.index_base is None:
+        if self.takes_any_feature and store.index_base is None:
             raise ModelError(
-                f"the model hashes the numbers of features in text, and those of {store.path} have none"
+                f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
+                "none"
             )
-        if self.is_hashed:
+        if self.takes_any_feature:
             base, n_features, shift = store.index_base, store.n_features, store.index_base or 0
         elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
             base, n_features, shift = 1, self.n_features - 1, 1
@@ -274,38 +285,34 @@ class Model:
             index_base=base,
             dtype=self.dtype,
             memory=memory,
-            share=share,
             labelled=labelled,
             feature_names=self.feature_names_in_,
         )
-        for rows in ReadAhead()(blocks.read, range(len(blocks))):
-            yield self.hashed(rows._replace(indices=rows.indices + shift) if shift else rows)
+        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+            for rows in all_rows:
+                yield self.transformed(rows._replace(indices=rows.indices + shift) if shift else rows)
 
     @property
-    def is_hashed(self) -> bool:
-        """Whether features are hashed to the model's columns."""
-        return bool(self.record.get("hash"))
+    def takes_any_feature(self) -> bool:
+        """Return True if data may have features that training did not see: they are hashed."""
+        return any(transform.takes_any_feature for transform in self.transforms)
 
-    def hashed(self, rows: Rows) -> Rows:
-        """Rows with the indices of the text, hashed as in training; the same if the model hashes nothing."""
-        if not self.is_hashed:
-            return rows
-        from streamsvm.transforms.hashing import hash_rows
-
-        return hash_rows(rows, self.record["hash"]["bits"], self.record["hash"]["seed"])
+    def transformed(self, rows: Rows) -> Rows:
+        """Rows, with the feature numbers of text, after the transforms of the training."""
+        return apply(self.transforms, rows)
 
     def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
-        """Scores of `rows`, some at a time: an array of at most `memory` bytes, or of one row.
+        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row.
 
         Yields
         ------
         begin : int
             First row of the piece.
         scores : ndarray, shape (n, n_classes)
-            In the model's dtype; the array is used again for the next piece.
+            In the model's dtype; the array is reused for the next piece.
         """
+        from streamsvm.kernels.score import score_rows
         from streamsvm.kernels.sparse_coef import score_sparse_rows
-        from streamsvm.kernels.steps import score_rows
 
         rows = rows._replace(data=rows.data.astype(self.dtype, copy=False))
         n_classes = len(self.classes_)
@@ -325,11 +332,11 @@ class Model:
         Parameters
         ----------
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
-            Column j is the model's feature j: in LIBSVM text the one with the number j + index_base.
-            Where columns have names (the columns of a DataFrame, ``var_names`` of AnnData), they are
-            matched with the model's names, in any order. To a model that hashes features, `X` may
-            have any number of columns, and column j is the feature with the number j in the text:
-            what scikit-learn's ``load_svmlight_file(..., zero_based=True)`` gives.
+            Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
+            Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
+            names, in any order. For a model that hashes features, `X` may have any number of columns,
+            and column j is the feature with the number j in the text, as
+            scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
 
         Returns
         -------
@@ -338,28 +345,33 @@ class Model:
         Raises
         ------
         ModelError
-            If `X` has another number of features, or a value or a score is not finite (in the model's
-            dtype): says which row and column.
+            If `X` has another number of features, or a value or a score is not finite in the model's
+            dtype; names the row and column.
         FeatureError
-            If the columns' names are not the model's names, or only `X` has names.
+            If the names of the columns are not the model's, or only `X` has names.
 
         Warns
         -----
         StreamsvmWarning
-            If only the model has names: columns are then taken to be in its order.
+            If only the model has names; columns are then assumed to be in its order.
         """
-        rows = self._rows(X)
+        rows = self.rows(X)
         result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
         for begin, scores in self._finite_scores(rows):
             result[begin : begin + len(scores)] = scores
         return result
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (str, shape (n,)) of the rows of `X`; of equal scores the first class wins.
+        """Predict the labels of the rows of `X`; of equal scores the first class wins.
 
-        `X`, errors and warnings as in `decision_function`.
+        Parameters, errors and warnings are those of `decision_function`. For data that does not fit in
+        memory, see `streamsvm.predict`.
+
+        Returns
+        -------
+        ndarray of str, shape (n,)
         """
-        rows = self._rows(X)
+        rows = self.rows(X)
         best = np.empty(rows.n_rows, np.int64)
         for begin, scores in self._finite_scores(rows):
             best[begin : begin + len(scores)] = scores.argmax(axis=1)
@@ -370,67 +382,48 @@ class Model:
             finite = np.isfinite(scores).all(axis=1)
             if not finite.all():
                 row = begin + int(np.argmin(finite))
-                raise ModelError(f"row {row} of X: a score is beyond {scores.dtype}; scale the values down")
+                raise ModelError(f"row {row} of X: a score overflows {scores.dtype}; scale the values down")
             yield begin, scores
 
-    def _rows(self, X: Any) -> Rows:
-        """The rows of `X`, their columns those of `coef_`."""
-        import scipy.sparse
+    def rows(self, X: Any, y: Any = None) -> Rows:
+        """The rows of a matrix with this model's features, ready to score.
 
-        matrix, names = _unlabelled(X)
-        columns = self._columns(names)
-        if not scipy.sparse.issparse(matrix):
-            matrix = np.asarray(matrix)
-        if matrix.dtype == np.float16:  # which SciPy does not take
-            matrix = matrix.astype(np.float32)
-        if matrix.dtype.kind in "fiub":
-            matrix = scipy.sparse.csr_array(matrix)
-        if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-            raise ModelError(
-                f"X has {matrix.ndim} axes and values of type {matrix.dtype}; give a matrix of numbers, "
-                "rows by features"
-            )
-        if matrix.shape[1] != self.n_features and not self.is_hashed:
-            raise ModelError(f"the data has {matrix.shape[1]} features, the model {self.n_features}")
-        if not matrix.has_canonical_format:
-            matrix = matrix.copy()  # the caller's arrays stay as they are
-            matrix.sum_duplicates()
-        with np.errstate(over="ignore"):
-            data = np.ascontiguousarray(matrix.data, self.dtype)
-        finite = np.isfinite(data)
-        if not finite.all():
-            at = int(np.argmin(finite))
-            row, column = int(np.searchsorted(matrix.indptr, at, "right")) - 1, matrix.indices[at]
-            raise ModelError(
-                f"X, row {row}, column {column}: {matrix.data[at]} is not finite as {data.dtype}; "
-                "drop or replace such values"
-            )
-        indptr = matrix.indptr.astype(np.int64)
+        Parameters
+        ----------
+        X : as for `decision_function`
+        y : array_like, shape (n,), optional
+            Labels, compared with `classes_` as text; those unknown get the code -1.
+        """
+        matrix = as_matrix(X, self.dtype, ModelError)
+        columns = self._columns(matrix.names)
+        if matrix.n_features != self.n_features and not self.takes_any_feature:
+            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features}")
+        data, indices, indptr = matrix[:3]
         if columns is not None:
-            data, indices = sort_rows(data.copy(), columns[matrix.indices], indptr, self.n_features)
+            data, indices = sort_rows(data.copy(), columns[indices], indptr, self.n_features)
         else:
-            numbered = np.int64 if self.is_hashed else format.index_dtype(self.n_features)
-            indices = np.ascontiguousarray(matrix.indices, numbered)
-        labels = np.full(len(indptr) - 1, format.UNSEEN_LABEL, format.LABEL_DTYPE)
-        return self.hashed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
+            numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features)
+            indices = np.ascontiguousarray(indices, numbered)
+        labels = self._codes(y, len(indptr) - 1)
+        return self.transformed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
+
+    def _codes(self, y: Any, n: int) -> np.ndarray:
+        """Class codes of labels; -1 for those unknown, or if there are none."""
+        if y is None:
+            return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+        if len(y) != n:
+            raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
+        code = {label: c for c, label in enumerate(self.record["classes"])}
+        return np.array([code.get(str(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)
 
     def _columns(self, names: list[str] | None) -> np.ndarray | None:
-        """The model's columns of those of an X with these names, unless they are the same."""
+        """The model's column of each column of an X with these names; None if they are the same."""
         if names is None and self.feature_names_in_ is not None:
             warnings.warn(
-                "X does not name its features, and the model does: its columns are taken to be in the order "
-                "of the model's feature_names_in_",
+                "X does not name its features, and the model does: its columns are assumed to be in the "
+                "order of the model's feature_names_in_",
                 StreamsvmWarning,
                 stacklevel=4,
             )
             return None
         return match_features(names, self.feature_names_in_, "X")
-
-
-def _unlabelled(X: Any) -> tuple[Any, list[str] | None]:
-    """The matrix of an AnnData or a DataFrame, and the names of its columns; of anything else, X itself."""
-    if hasattr(X, "var_names") and hasattr(X, "X"):
-        return X.X, feature_names(X.var_names, "X")
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        return X.to_numpy(), feature_names(X.columns, "X")
-    return X, None

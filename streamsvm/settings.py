@@ -1,4 +1,8 @@
-"""What a fit is asked to do: every choice that its result depends on, checked before anything runs."""
+"""Settings of `fit` and `online`: name, type, default, help and valid values of each, in one place.
+
+The command line generates its options from them; a test compares the signatures of `streamsvm.fit` and
+`streamsvm.online` with them.
+"""
 
 from __future__ import annotations
 
@@ -9,216 +13,312 @@ import numbers
 import operator
 import os
 import re
-import sys
+import reprlib
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses import get_loss
+from streamsvm.losses import LOSSES, get_loss
 from streamsvm.text import check_local, parse_size
 
-_LARGEST = sys.float_info.max
-MOST_BITS = 31  # of a hash: so that a column, and a position in a row, fit one number to sort by
 AUTO = "auto"
+MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 
-class _Named:
-    """Refuses settings by a name that is none, with the nearest that is."""
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What is known of a setting beside its name and default.
 
-    def __new__(cls, *args: Any, **settings: Any) -> Self:
+    Attributes
+    ----------
+    kind : type
+        int, float, bool, str or os.PathLike.
+    help : str
+    choices : callable, optional
+        Returns the valid values, if they are few.
+    words : tuple of str
+        Words that may stand for a number.
+    least, most : int
+        Bounds of a number, inclusive.
+    positive : bool
+        Whether a number must be finite and above 0.
+    size : bool
+        Whether a number is one of bytes, which may be given as text ("2G").
+    """
+
+    kind: type
+    help: str
+    choices: Callable[[], Sequence[str]] | None = None
+    words: tuple[str, ...] = ()
+    least: int = 0
+    most: int = 2**63 - 1  # compiled code takes no more
+    positive: bool = False
+    size: bool = False
+
+    @property
+    def wanted(self) -> str:
+        """Completes the sentence "it must be ..."."""
+        if self.choices is not None:
+            return f"one of {', '.join(self.choices())}"
+        if self.kind is bool:
+            return "True or False"
+        if self.kind in (str, os.PathLike):
+            return "text" if self.kind is str else "a path"
+        if self.positive:
+            number = "positive and finite"
+        elif self.kind is float:
+            number = f"a number, {self.least} or more"
+        else:
+            number = (
+                f"a whole number in [{self.least}, {'2**63)' if self.most == 2**63 - 1 else f'{self.most}]'}"
+            )
+        return " or ".join([*self.words, number])
+
+    def checked(self, value: Any) -> Any:
+        """The value as Python's own int, float, bool or str; raises `ValueError` if it is not valid."""
+        if isinstance(value, str) and value in self.words:
+            return value
+        if self.size and not isinstance(value, int):
+            return parse_size(value)
+        if self.kind is os.PathLike and isinstance(value, str | os.PathLike):
+            check_local(value, SettingsError)
+            return os.path.abspath(value)
+        value = _as_python(value, self.kind)
+        if not self._holds(value):
+            raise ValueError(self.wanted)
+        return value
+
+    def _holds(self, value: Any) -> bool:
+        kind: Any = type(value)
+        if kind is not self.kind:
+            return False
+        if self.choices is not None:
+            return value in self.choices()
+        if self.kind is int:
+            return bool(self.least <= value <= self.most)
+        if self.kind is float:
+            return bool(0 < value < math.inf) if self.positive else bool(value >= self.least)
+        return True
+
+
+def _as_python(value: Any, kind: type) -> Any:
+    """A number of any library as int or float; anything else as it is."""
+    if isinstance(value, bool):
+        return value
+    try:
+        if kind is int:
+            return operator.index(value)
+        if kind is float and isinstance(value, numbers.Real):
+            return float(value)
+    except (TypeError, OverflowError):
+        pass
+    return value
+
+
+def _setting(kind: type, default: Any, help: str, **facts: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"setting": Setting(kind, help, **facts)})
+
+
+def setting_of(field: dataclasses.Field[Any]) -> Setting:
+    """What is known of a field of `Settings` or `OnlineSettings`."""
+    return field.metadata["setting"]  # type: ignore[no-any-return]
+
+
+class _Checked:
+    """Base of both classes of settings: checks each on its own, and reads them from a record."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            try:
+                self._set(field.name, setting_of(field).checked(value))
+            except ValueError as error:
+                self._refuse(field.name, str(error))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Settings from what `dataclasses.asdict` made of them, such as the entry of a file.
+
+        Raises
+        ------
+        SettingsError
+            If a name or a value is not valid.
+        """
         known = {field.name.lower(): field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        for name in settings:
+        if not isinstance(record, Mapping):
+            raise SettingsError(f"settings must be an object, not {record!r:.40}")
+        for name in record:
             if name not in known.values():
                 near = difflib.get_close_matches(name.lower(), known, 1)
                 hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
                 raise SettingsError(f"there is no setting {name}; {hint}")
-        return super().__new__(cls)
+        return cls(**record)
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
+        """Settings from the arguments of a function that has them all, such as its ``locals()``."""
+        return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    def _refuse(self, name: str, wanted: str) -> None:
+        raise SettingsError(f"{name} must be {wanted}, not {reprlib.repr(getattr(self, name))}", setting=name)
+
+
+def _names_of_losses() -> tuple[str, ...]:
+    return tuple(LOSSES)
+
 
 @dataclasses.dataclass(frozen=True)
-class Settings(_Named):
-    """The settings of a fit; the default of None is replaced by what it stands for.
+class Settings(_Checked):
+    """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
 
-    Whole numbers may be of any integer type, other numbers of any real one: they are kept as int and float.
-
-    Attributes
-    ----------
-    passes : int
-        Passes over the data at most.
-    C : float or "auto"
-        Weight of the loss against ½‖w‖². By default one over the mean of the rows' ‖x‖².
-    loss : {"ww", "cs"}
-        Weston-Watkins or Crammer-Singer (see `streamsvm.losses`).
-    margin : float, optional
-        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
-        Block solver: "newton" (default), or "sorted", the published one.
-    dtype : {"float32", "float64"}
-        Of weights, duals and scores; sums and objectives are float64 always.
-    seed : int
-        Determines the order of blocks and rows.
-    memory : int or str
-        Budget in bytes, or as text ("500M", "2G"), for blocks and scratch, beside the interpreter and
-        memory-mapped files.
-    tol : float, optional
-        Stop as soon as the exact relative gap (primal - dual) / primal of the last iterate is at most
-        this, or that of the average, which is kept in passes that may reach it; the model is one that
-        does. Rounding can make a gap negative: then its size counts.
-    inner_passes : int or "auto"
-        How often to revisit the rows of a block with the classes of their duals alone, before going
-        on to the next: buys convergence without reading. By default as often as pays.
-    average : bool, optional
-        Make the model the average of the iterates in the second half of the last pass, the t-th of
-        them weighted by t (with a `tol`, see there). On by default.
-    gap : {"pass", "end", "none"}, optional
-        When to measure the exact gap, which costs one more reading of the data: after each pass, by
-        default if there is a `tol`; after the last one, by default if there is none; or never.
-    valid : path, optional
-        A store to measure the accuracy on after each pass.
-    label : str, optional
-        Column of ``obs`` with the labels, for AnnData that `streamsvm convert` did not write.
-    keep_duals : bool, optional
-        Keep the duals so that passes can be added later; by default unless `passes` is 1.
-    block_rows : int, optional
-        Upper bound of the rows in a block; by default memory decides.
+    Numbers may be of any library; they are kept as int and float.
 
     Raises
     ------
     SettingsError
-        If a setting is not valid: says which, and what is.
+        If a setting is not valid; says which, and what is.
     """
 
-    passes: int = 3
-    C: float = AUTO  # type: ignore[assignment]  # a number once data is at hand
-    loss: str = "ww"
-    margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
-    solver: str = None  # type: ignore[assignment]
-    dtype: str = "float32"
-    seed: int = 0
-    memory: int = 2**31  # text is replaced by what it stands for
-    tol: float | None = None
-    inner_passes: int | str = "auto"
-    average: bool = None  # type: ignore[assignment]
-    gap: str = None  # type: ignore[assignment]
-    valid: str | os.PathLike | None = None
-    label: str | None = None
-    keep_duals: bool = None  # type: ignore[assignment]
-    block_rows: int | None = None
+    passes: int = _setting(int, 3, "Maximum number of passes over the data.", least=1)
+    C: float = _setting(
+        float,
+        AUTO,  # a number once data is at hand
+        "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.",
+        words=(AUTO,),
+        positive=True,
+    )
+    loss: str = _setting(
+        str, "ww", "Loss: Weston-Watkins (ww) or Crammer-Singer (cs).", choices=_names_of_losses
+    )
+    margin: float = _setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
+    solver: str = _setting(
+        str, None, "Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm."
+    )
+    dtype: str = _setting(
+        str,
+        "float32",
+        "Precision of weights, duals and scores; sums and objectives are always float64.",
+        choices=lambda: ("float32", "float64"),
+    )
+    seed: int = _setting(int, 0, "Seed of the order of blocks and rows.")
+    memory: int = _setting(
+        int, 2**31, "Memory budget in bytes, or as text such as 500M or 2G.", least=1, size=True
+    )
+    tol: float | None = _setting(
+        float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this."
+    )
+    inner_passes: int | str = _setting(
+        int,
+        AUTO,
+        "How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a "
+        "cost model.",
+        words=(AUTO,),
+    )
+    average: bool = _setting(
+        bool,
+        True,
+        "Make the model the average of the iterates in the second half of the last pass, instead of the "
+        "last iterate.",
+    )
+    gap: str = _setting(
+        str,
+        None,
+        "When to measure the exact gap, which reads the data once more: after each pass (default with a "
+        "tolerance), at the end (default without), or never (none).",
+        choices=lambda: ("pass", "end", "none"),
+    )
+    valid: str | None = _setting(os.PathLike, None, "Store to measure the accuracy on after each pass.")
+    label: str | None = _setting(
+        str, None, "Column of obs with the labels, for AnnData that was not written by convert."
+    )
+    keep_duals: bool = _setting(
+        bool, None, "Keep the duals so that passes can be added later; the default unless passes is 1."
+    )
+    block_rows: int | None = _setting(
+        int, None, "Maximum number of rows in a block; by default memory decides.", least=1
+    )
 
     def __post_init__(self) -> None:
-        for name in ("passes", "seed", "inner_passes", "block_rows"):
-            self._set(name, _plain(getattr(self, name)))
-        for name in ("C", "margin", "tol"):
-            self._set(name, _plain(getattr(self, name), whole=False))
-        if not isinstance(self.memory, int):
-            self._set("memory", parse_size(self.memory))
-        self._require(_is_whole(self.passes, 1), "passes", "at least 1")
+        super().__post_init__()
         loss = get_loss(self.loss)
-        self._default("margin", loss.MARGINS[0])
-        self._default("solver", loss.SOLVERS[0])
-        self._default("keep_duals", self.passes > 1)
-        self._default("average", True)
-        self._default("gap", "end" if self.tol is None else "pass")
-        if self.valid is not None:
-            check_local(self.valid, SettingsError)
-            self._set("valid", os.path.abspath(self.valid))
-        self._require(self.margin in loss.MARGINS, "margin", f"for {self.loss} one of {loss.MARGINS}")
-        self._require(self.solver in loss.SOLVERS, "solver", f"for {self.loss} one of {loss.SOLVERS}")
-        self._require(self.dtype in ("float32", "float64"), "dtype", "float32 or float64")
-        self._require(self.gap in ("pass", "end", "none"), "gap", "pass, end or none")
-        inner = self.inner_passes
-        sound = inner == "auto" or _is_whole(inner, 0)
-        self._require(sound, "inner_passes", "auto or a number, 0 or more")
-        if self.C != AUTO:
-            self._require(_is_number(self.C) and 0 < self.C <= _LARGEST, "C", "auto, or positive and finite")
-            self._set("C", float(self.C))  # compiled code is made for float
-        self._set("margin", float(self.margin))
-        self._require(_is_whole(self.seed, 0), "seed", "in [0, 2**63)")
-        self._require(_is_whole(self.memory, 1), "memory", "positive")
-        self._require(self.tol is None or (_is_number(self.tol) and self.tol >= 0), "tol", "0 or more")
-        self._require(self.block_rows is None or _is_whole(self.block_rows, 1), "block_rows", "at least 1")
-        self._require(type(self.average) is bool, "average", "on or off")
-        self._require(type(self.keep_duals) is bool, "keep_duals", "on or off")
-        self._require(self.label is None or isinstance(self.label, str), "label", "the name of a column")
+        defaults = {
+            "margin": loss.margins[0],
+            "solver": loss.solvers[0],
+            "keep_duals": self.passes > 1,
+            "gap": "end" if self.tol is None else "pass",
+        }
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                self._set(name, value)
+        for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
+            if getattr(self, name) not in values:
+                self._refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         if self.passes > 1 and not self.keep_duals:
-            raise SettingsError("more than one pass needs the duals of the pass before, so they must be kept")
+            raise SettingsError(
+                "keep_duals must be on with more than one pass: each starts from the duals of the last",
+                setting="keep_duals",
+            )
         if self.tol is not None and self.gap != "pass":
-            raise SettingsError(f"tol needs the exact gap after each pass: gap must be pass, not {self.gap}")
-
-    def _default(self, name: str, value: Any) -> None:
-        if getattr(self, name) is None:
-            self._set(name, value)
-
-    def _require(self, good: bool, name: str, wanted: str) -> None:
-        if not good:
-            raise SettingsError(f"{name.replace('_', ' ')} must be {wanted}, not {getattr(self, name)!r}")
+            raise SettingsError(
+                f"gap must be pass with a tolerance, which needs the exact gap after each pass, not "
+                f"{self.gap}",
+                setting="gap",
+            )
 
 
-def _plain(value: Any, *, whole: bool = True) -> Any:
-    """A number of any library as Python's own; anything else as it is."""
-    if isinstance(value, bool):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return float(value) if isinstance(value, numbers.Real) and not whole else value
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    """Whether a setting, which may come from a file, is an int that compiled code can take."""
-    return type(value) is int and least <= value < 2**63
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _as_in_fit(name: str) -> Any:
+    field = Settings.__dataclass_fields__[name]
+    return dataclasses.field(default=field.default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings(_Named):
-    """The settings of one pass over a stream; the default of None is replaced by what it stands for.
-
-    Attributes
-    ----------
-    C : float or "auto"
-        Weight of the loss against ½‖w‖². By default one over the mean of ‖x‖² of the first rows, 1,000
-        of them if the stream has so many.
-    loss, margin, solver, dtype
-        As in `Settings`.
-    hash_bits : int, optional
-        Hash the features to 2**hash_bits columns (see `streamsvm.transforms.hashing`).
-    seed : int
-        Of the hash.
+class OnlineSettings(_Checked):
+    """The settings of `streamsvm.online`, which explains them; None is replaced by the default it stands for.
 
     Raises
     ------
     SettingsError
-        If a setting is not valid: says which, and what is.
+        If a setting is not valid; says which, and what is.
     """
 
-    C: float = AUTO  # type: ignore[assignment]  # a number once data is at hand
-    loss: str = "ww"
-    margin: float = None  # type: ignore[assignment]  # replaced in __post_init__
-    solver: str = None  # type: ignore[assignment]
-    dtype: str = "float32"
-    hash_bits: int | None = None
-    seed: int = 0
+    C: float = _setting(
+        float,
+        AUTO,  # a number once data is at hand
+        "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first "
+        "1,000 rows.",
+        words=(AUTO,),
+        positive=True,
+    )
+    loss: str = _as_in_fit("loss")
+    margin: float = _as_in_fit("margin")
+    solver: str = _as_in_fit("solver")
+    dtype: str = _as_in_fit("dtype")
+    hash_bits: int | None = _setting(
+        int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MOST_BITS
+    )
+    seed: int = _setting(int, 0, "Seed of the feature hash.")
 
     def __post_init__(self) -> None:
-        names = ("C", "loss", "margin", "solver", "dtype", "seed")
-        checked = Settings(passes=1, **{name: getattr(self, name) for name in names})
+        super().__post_init__()
+        names = ("loss", "margin", "solver")
+        of_loss = Settings(passes=1, **{name: getattr(self, name) for name in names})
         for name in names:
-            self._set(name, getattr(checked, name))
-        self._set("hash_bits", _plain(self.hash_bits))
-        bits = self.hash_bits
-        if bits is not None and not (type(bits) is int and 1 <= bits <= MOST_BITS):
-            raise SettingsError(f"hash bits must be from 1 to {MOST_BITS}, not {bits!r}")
+            self._set(name, getattr(of_loss, name))
 
 
 class Interval:
-    """When to commit: after a time ("0.5s", "60s", "5m"), seconds (a number), or blocks ("8 blocks", or "8").
+    """When to commit: every so many seconds, or every so many blocks.
+
+    Parameters
+    ----------
+    every : str or float
+        A time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as text ("8 blocks", or "8").
 
     Raises
     ------
@@ -249,7 +349,7 @@ class Interval:
         self._count = 0
 
     def due(self, blocks: int) -> bool:
-        """Whether it is time to commit, so many blocks after it was last asked."""
+        """Whether it is time to commit, `blocks` blocks after the last call."""
         self._count += blocks
         if self.blocks:
             return self._count >= self.blocks

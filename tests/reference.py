@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -60,29 +62,94 @@ def ww_loss(scores: np.ndarray, y: int, margin: float = 1.0) -> float:
     return slack.sum() - slack[y]
 
 
+def ww_block(
+    scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, margin: float, among: np.ndarray
+) -> np.ndarray:
+    new, part = np.zeros_like(b), among & (np.arange(len(b)) != y)
+    v = (1 - margin * (scores[y] - scores)) / (margin**2 * q) + b + b.sum()
+    new[part] = walrus(v[part], C)
+    return new
+
+
 def cs_loss(scores: np.ndarray, y: int, margin: float = 1.0) -> float:
     return max(0.0, 1 + np.delete(scores, y).max() - scores[y])
 
 
+def cs_block(
+    scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, margin: float, among: np.ndarray
+) -> np.ndarray:
+    """Blondel et al. (2014), Lemma 1: of α = -b with α_y = Σb, by a projection to the simplex."""
+    own = np.arange(len(b)) == y
+    part = among | own
+    alpha = -b
+    alpha[y] = b.sum()
+    cap, norm = np.where(own, C, 0.0), np.sqrt(q)
+    beta = np.zeros_like(b)
+    beta[part] = project_to_simplex((norm * (cap - alpha) + (scores + ~own) / norm)[part], C * norm)
+    new = np.zeros_like(b)
+    new[part & ~own] = -(cap - beta / norm)[part & ~own]
+    return new
+
+
+def pairwise(b: np.ndarray, y: int, margin: float) -> np.ndarray:
+    """The row of A in W = XᵀA of duals b of wrong classes, each against the own class."""
+    a = -margin * b
+    a[y] += margin * b.sum()
+    return a
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss in plain NumPy: what the kernels of the same name are compared with."""
+
+    value: Callable[..., float]  # (scores, y, margin), without C
+    block: Callable[..., np.ndarray]  # (scores, b, y, ‖x‖², C, margin, among): the duals that solve the block
+    largest: Callable[[np.ndarray], float]  # (b,): feasible duals are >= 0, and this is at most C
+    own_dual: bool = False
+    coefficients: Callable[..., np.ndarray] = pairwise  # (b, y, margin)
+
+
+LOSSES = {
+    "ww": Loss(ww_loss, ww_block, np.max),
+    "cs": Loss(cs_loss, cs_block, np.sum),
+}
+
+
 def primal(
-    W: np.ndarray, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float = 1.0
+    W: np.ndarray,
+    X: np.ndarray,
+    labels: np.ndarray,
+    C: float | np.ndarray,
+    loss: str,
+    margin: float = 1.0,
 ) -> float:
-    """½‖W‖² + C Σ loss over the rows that are not zero."""
-    each = {"ww": ww_loss, "cs": cs_loss}[loss]
-    scores = X @ W
+    """½‖W‖² + Σ C_i loss_i over the rows that are not zero."""
+    scores, cost = X @ W, np.broadcast_to(C, len(X))
     rows = np.flatnonzero((X != 0).any(axis=1))
-    return 0.5 * (W**2).sum() + C * sum(each(scores[i], labels[i], margin) for i in rows)
+    return 0.5 * (W**2).sum() + sum(cost[i] * LOSSES[loss].value(scores[i], labels[i], margin) for i in rows)
 
 
-def weights(B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0) -> np.ndarray:
-    """W of shape (d, k) from duals B >= 0 of shape (n, k), zero in each row's own class."""
-    A = -margin * B
-    A[np.arange(len(labels)), labels] = margin * B.sum(axis=1)
-    return X.T @ A
+def weights(
+    B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0, loss: str = "ww"
+) -> np.ndarray:
+    """W of shape (d, k) from duals B >= 0 of shape (n, k)."""
+    A = [LOSSES[loss].coefficients(b, y, margin) for b, y in zip(B, labels, strict=True)]
+    return X.T @ np.array(A)
 
 
-def dual(B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0) -> float:
-    return B.sum() - 0.5 * (weights(B, X, labels, margin) ** 2).sum()
+def dual(B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0, loss: str = "ww") -> float:
+    return B.sum() - 0.5 * (weights(B, X, labels, margin, loss) ** 2).sum()
+
+
+def are_feasible(B: np.ndarray, labels: np.ndarray, C: float | np.ndarray, loss: str) -> bool:
+    """Whether duals of shape (n, k) are in the feasible set, up to rounding."""
+    cost = np.broadcast_to(C, len(B))
+    own = B[np.arange(len(B)), labels]
+    return (
+        (B >= 0).all()
+        and (LOSSES[loss].own_dual or not own.any())
+        and all(LOSSES[loss].largest(b) <= c * (1 + 1e-12) for b, c in zip(B, cost, strict=True))
+    )
 
 
 def one_visit(
@@ -96,24 +163,7 @@ def one_visit(
     among: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """W and b after one exact block step on row (x, y), over the classes `among` if it is given."""
-    scores, q = x @ W, x @ x
-    others = np.arange(len(b)) != y
-    if among is not None:
-        others &= among
-    new = np.zeros_like(b)
-    if loss == "ww":
-        v = (1 - margin * (scores[y] - scores)) / (margin**2 * q) + b + b.sum()
-        new[others] = walrus(v[others], C)
-    else:
-        alpha = -b
-        alpha[y] = b.sum()
-        part = others | (np.arange(len(b)) == y)
-        cap = np.where(others, 0.0, C)
-        norm = np.sqrt(q)
-        point = norm * (cap - alpha) + (scores + others) / norm
-        beta = np.zeros_like(b)
-        beta[part] = project_to_simplex(point[part], C * norm)
-        new[others] = -(cap - beta / norm)[others]  # -α of Lemma 1
-    step = -margin * (new - b)
-    step[y] = margin * (new - b).sum()
-    return W + np.outer(x, step), new
+    among = np.ones(len(b), bool) if among is None else among
+    new = LOSSES[loss].block(x @ W, b, y, x @ x, C, margin, among)
+    coefficients = LOSSES[loss].coefficients
+    return W + np.outer(x, coefficients(new, y, margin) - coefficients(b, y, margin)), new

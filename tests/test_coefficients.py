@@ -134,13 +134,13 @@ def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:
     for i in range(n):
         X[i, 1 + 5 * labels[i] + rng.integers(5)] = 1
     store = make_store(tmp_path / "a.zarr", X.tocsr(), labels)
-    result = fit(store, tmp_path / "run", passes=2, dtype="float64", inner_passes=0)
+    result = fit(store, out=tmp_path / "run", passes=2, dtype="float64", inner_passes=0)
     model = load_model(result.model)
     assert sp.issparse(model.coef_)
     with open_store(store) as opened:
         assert result.average is not None
         assert evaluate(model, model.batches(opened)).accuracy == result.average["accuracy"]
-    again = fit(store, tmp_path / "again", passes=2, dtype="float64", inner_passes=0)
+    again = fit(store, out=tmp_path / "again", passes=2, dtype="float64", inner_passes=0)
     for name in names_in(Path(result.model)):
         assert (Path(result.model) / name).read_bytes() == (Path(again.model) / name).read_bytes()
 
@@ -173,7 +173,7 @@ def test_sparse_files_of_other_length_are_refused(folder: Path, name: str, chang
         path.unlink()
     else:
         path.write_bytes({"empty": b"", "cut": whole[:-3], "longer": whole + b"\0"}[change])
-    with pytest.raises(ModelError, match=r"no model is there" if change == "missing" else "is damaged"):
+    with pytest.raises(ModelError, match=r"there is no model" if change == "missing" else "is damaged"):
         load_model(folder)
 
 
@@ -209,19 +209,19 @@ def test_sparse_coefficients_that_are_no_matrix_are_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layout": "dense"}, "no model is there"),
-        ({"layout": "coo"}, "not what it should be"),
-        ({"layout": None}, "not what it should be"),
+        ({"layout": "dense"}, "there is no model"),
+        ({"layout": "coo"}, "an entry is missing, or has the wrong type"),
+        ({"layout": None}, "an entry is missing, or has the wrong type"),
         ({"nnz": 5}, "not the array"),
-        ({"nnz": -1}, "not what it should be"),
-        ({"nnz": "5"}, "not what it should be"),
+        ({"nnz": -1}, "an entry is missing, or has the wrong type"),
+        ({"nnz": "5"}, "an entry is missing, or has the wrong type"),
         ({"nnz": 2**62}, "not the array"),
-        ({"coef_crc32": 5}, "not what it should be"),
+        ({"coef_crc32": 5}, "an entry is missing, or has the wrong type"),
         ({"coef_crc32": {"data": 5}}, "data.npy is damaged: its checksum"),
         ({"n_features": D - 1}, "not the array"),
         ({"n_features": 2**60}, "not the array"),
         ({"classes": ["a", "b"]}, "no matrix of 2 classes"),
-        ({"version": 1}, "no model is there"),
+        ({"version": 1}, "there is no model"),
         ({"dtype": "float64"}, "not the array"),
     ],
 )
@@ -242,8 +242,8 @@ def test_models_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
     """All dense, without a layout; features are hashed in version 2 alone."""
     weights = np.arange(8.0).reshape(4, 2).astype(np.float32)
     hashed = {"hash": {"bits": 2, "seed": 5}}
-    asked = record(classes=["a", "b"], n_features=4, **(hashed if version == 2 else {}))
-    save_model(tmp_path / "model", weights, asked)
+    entries = record(classes=["a", "b"], n_features=4, **(hashed if version == 2 else {}))
+    save_model(tmp_path / "model", weights, entries)
     path = tmp_path / "model/model.json"
     found = json.loads(path.read_bytes())
     assert found["version"] == 3
@@ -253,5 +253,5 @@ def test_models_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
     np.testing.assert_array_equal(model.coef_, weights)
     assert model.is_hashed == (version == 2)
     path.write_text(json.dumps(format.sealed({**found, "version": 3 - version})))
-    with pytest.raises(ModelError, match="not what it should be"):
+    with pytest.raises(ModelError, match="has no hash, or needs one"):
         load_model(tmp_path / "model")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from streamsvm.kernels import jit, steps
-from streamsvm.losses import MODULES, get_loss
+from streamsvm.kernels import jit
+from streamsvm.losses import LOSSES
 
-ROOT = Path(steps.__file__).parents[2]
+ROOT = Path(jit.__file__).parents[2]
 HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn"}
 
 
@@ -137,7 +137,7 @@ def test_kernels_use_only_numpy_and_numba() -> None:
     for path in [*files_of("streamsvm/kernels"), ROOT / "streamsvm/data/rows.py"]:
         names = imports_of(path) - {"streamsvm.errors.StreamsvmWarning"}
         assert {name for name in names if not within(name, {"streamsvm.kernels"} | allowed)} == set(), path
-    ours = {"streamsvm.kernels", "streamsvm.errors"}
+    ours = {"streamsvm.kernels", "streamsvm.losses", "streamsvm.errors"}
     for path in files_of("streamsvm/losses"):
         assert not {name for name in imports_of(path) if not within(name, ours | allowed)}, path
 
@@ -147,9 +147,10 @@ def test_kernels_use_only_numpy_and_numba() -> None:
 TINY_FIT = """
 import json, sys
 from streamsvm import fit
-from streamsvm.losses import weston_watkins as loss
+from streamsvm.losses import get_loss
+loss = get_loss("ww")
 events = []
-result = fit(sys.argv[1], sys.argv[2], passes=1, report=events.append)
+result = fit(sys.argv[1], out=sys.argv[2], passes=1, report=events.append)
 kernels = (loss.visit, loss.revisit, loss.loss_rows)
 count = lambda which: sum(sum(getattr(k.stats, which).values()) for k in kernels)
 said = any(event["event"] == "compile" for event in events)
@@ -160,16 +161,21 @@ COPIED_SCORES = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from streamsvm.kernels import steps
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.tally import LOSS_SUM, N_TALLIES
+from streamsvm.kernels.weights import Weights
 from streamsvm.data.rows import Rows
 from streamsvm.losses import weston_watkins
-rows = Rows(np.ones(1), np.zeros(1, np.int32), np.array([0, 1]), np.zeros(1, np.int32), np.ones(1))
+labels = np.zeros(1, np.int32)
+rows = Rows(np.ones(1), labels, np.array([0, 1]), labels, np.ones(1), np.ones(1))
 now = np.zeros((1, 8))
 now[0, :2] = 2.0, 0.5
-weights = steps.Weights.create(now, now[:0], 1.0)
-tally = np.zeros((1, steps.N_TALLIES))
-weston_watkins.loss_rows(rows, weights, 0.0, 2, 1.0, steps.Scratch.create(8, now.dtype), tally)
-print(weston_watkins.__file__, tally[0, steps.LOSS_SUM])
+weights = Weights.create(now, now[:0], 1.0)
+tally = np.zeros((1, N_TALLIES))
+scratch = Scratch.create(8, now.dtype)
+weston_watkins.KERNELS.loss_rows(rows, Problem(2, 1.0, 0), weights, 0.0, scratch, tally, None)
+print(weston_watkins.__file__, tally[0, LOSS_SUM])
 """
 
 
@@ -187,14 +193,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
-    """`loss_rows` has `score_row` inlined from steps.py, and is cached for its own file alone by Numba."""
+    """`loss_rows` has `score_row` inlined from score.py, and is cached for its own file alone by Numba."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=ignored)
     env = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONDONTWRITEBYTECODE": 1}
     path, before = python(COPIED_SCORES, tmp_path, **env).split()
     assert Path(path).is_relative_to(tmp_path)
     assert float(before) == 0.0
-    edited = tmp_path / "streamsvm/kernels/steps.py"
+    edited = tmp_path / "streamsvm/kernels/score.py"
     text = edited.read_text()
     assert text.count("s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)\n") == 2
     edited.write_text(
@@ -208,8 +214,8 @@ def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
 
 def test_the_stamp_changes_with_every_file_of_kernels(tmp_path: Path) -> None:
     digest = jit.source_digest.__wrapped__
-    for name in MODULES:
-        assert digest(ROOT / "streamsvm") in get_loss(name).visit._cache._cache_file._source_stamp
+    for loss in LOSSES.values():
+        assert digest(ROOT / "streamsvm") in loss.visit._cache._cache_file._source_stamp
     shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(
         ROOT / "converters", tmp_path / "converters", ignore=shutil.ignore_patterns("__pycache__")

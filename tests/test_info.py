@@ -40,7 +40,7 @@ def train(run: Path, blocks: int, begin=resume) -> None:
 @pytest.fixture
 def run(store: Path, tmp_path: Path) -> Path:
     path = tmp_path / "run"
-    train(path, 5, lambda run, **more: fit(store, run, **{**OPTIONS, **more}))
+    train(path, 5, lambda run, **more: fit(store, out=run, **{**OPTIONS, **more}))
     return path
 
 
@@ -76,7 +76,7 @@ def test_a_run_that_never_stays_is_said_to_be_in_training(run: Path, monkeypatch
         inspect(run, verify=True)
 
 
-def test_damage_is_told_although_the_run_goes_on(run: Path, monkeypatch) -> None:
+def test_damage_is_reported_although_the_run_goes_on(run: Path, monkeypatch) -> None:
     path = max(run.glob("changes-*.bin"))
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -97,7 +97,7 @@ def test_a_model_exchanged_while_it_is_read_is_the_new_one(tmp_path: Path, monke
     other_model(folder, 1)
     sealed, exchanged = format.is_sealed, []
 
-    def exchanging(record) -> bool:  # what is asked once model.json was read, and coef.npy was not
+    def exchanging(record) -> bool:  # called after model.json was read, and before coef.npy
         if not exchanged:
             exchanged.append(other_model(folder, 2))
         return sealed(record)
@@ -125,7 +125,7 @@ def test_a_model_whose_folder_is_just_renamed_is_waited_for(tmp_path: Path, monk
 def test_a_model_lost_between_the_renames_is_an_error_in_the_end(tmp_path: Path) -> None:
     other_model(tmp_path / "model", 1)
     os.rename(tmp_path / "model", tmp_path / "model.old")
-    with pytest.raises(ModelError, match="no model is there"):
+    with pytest.raises(ModelError, match="there is no model"):
         load_model(tmp_path / "model")
 
 

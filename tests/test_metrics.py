@@ -77,7 +77,7 @@ def test_of_equal_scores_the_first_class_ranks_first() -> None:
     assert found.accuracy == pytest.approx(1 / 3)
 
 
-def test_of_no_rows() -> None:
+def test_metrics_of_no_rows_are_zero() -> None:
     found = evaluate(make_model(), [])
     assert (found.n, found.accuracy, found.macro_f1, found.top_k) == (0, 0.0, 0.0, {1: 0.0, 5: 0.0})
 
@@ -85,7 +85,7 @@ def test_of_no_rows() -> None:
 def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
     """Labels are compared as text: codes of store and model differ, and one class is unknown."""
     X, labels = make_problem(120, D, 4, noise=1.5)
-    fit(make_store(tmp_path / "train.zarr", X, labels), tmp_path / "run", passes=3, dtype="float64")
+    fit(make_store(tmp_path / "train.zarr", X, labels), out=tmp_path / "run", passes=3, dtype="float64")
     model = load_model(tmp_path / "run")
     renamed = np.array([2, 0, 4, 3])  # code of each class in the store to evaluate
     other = tmp_path / "other.zarr"

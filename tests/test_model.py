@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 from sklearn.datasets import load_svmlight_file
-from streamsvm_converters import TextStream, read_rows
+from streamsvm_converters import TextSource, read_rows
 
 from streamsvm import Model, fit, format, load_model, open_store
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
@@ -152,7 +152,7 @@ def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
     save_model(tmp_path / "model", np.full((D, 8), 1e30, np.float32), record())
     X = np.zeros((5, D), np.float32)
     X[3] = 1e30
-    with pytest.raises(ModelError, match="row 3 of X: a score is beyond float32"):
+    with pytest.raises(ModelError, match="row 3 of X: a score overflows float32"):
         load_model(tmp_path / "model").predict(X)
 
 
@@ -173,7 +173,7 @@ def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Pa
     for row, column, value in zip(coo.row, coo.col, coo.data, strict=True):
         lines[row] += f" {column + 1}:{value}"
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
-    online(TextStream([tmp_path / "text"]), tmp_path / "run", hash_bits=10, seed=3)
+    online(TextSource([tmp_path / "text"]), tmp_path / "run", hash_bits=10, seed=3)
     model = load_model(tmp_path / "run")
     assert model.n_features == 1024
     read = read_rows([tmp_path / "text"], classes=model.classes_, n_features=None, index_base=0)
@@ -230,10 +230,10 @@ def test_named_columns_are_matched_in_any_order(named: Path, coef: np.ndarray, k
 
 def test_a_matrix_without_names_goes_by_position_and_is_warned_of(named: Path, coef: np.ndarray) -> None:
     X = np.eye(D, dtype=np.float32)
-    with pytest.warns(UserWarning, match="X does not name its features") as told:
+    with pytest.warns(UserWarning, match="X does not name its features") as caught:
         scores = load_model(named).decision_function(X)
     np.testing.assert_array_equal(scores, coef[:, :K])
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
 
 
 def test_names_given_to_a_model_without_them_are_refused(folder: Path, coef: np.ndarray) -> None:
@@ -251,7 +251,7 @@ def test_any_flipped_byte_of_the_names_is_found(named: Path) -> None:
         with pytest.raises(ModelError, match=r"features\.json is damaged"):
             load_model(named)
     path.unlink()
-    with pytest.raises(ModelError, match=r"features\.json: no model is there"):
+    with pytest.raises(ModelError, match=r"features\.json: there is no model"):
         load_model(named)
 
 
@@ -289,7 +289,7 @@ def test_models_of_earlier_versions_are_read(tmp_path: Path, version: int, hashe
     expected = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(8, 8)) @ coef
     np.testing.assert_allclose(model.decision_function(X), expected)
     path.write_text(json.dumps(format.sealed({**stored, "version": 3 - version})))
-    with pytest.raises(ModelError, match="not what it should be"):
+    with pytest.raises(ModelError, match="has no hash, or needs one"):
         load_model(tmp_path / "model")
 
 
@@ -353,7 +353,7 @@ def test_files_of_other_length_are_refused(folder: Path, name: str, change: str)
         path.unlink()
     else:
         path.write_bytes({"empty": b"", "cut": whole[:-3], "longer": whole + b"\0"}[change])
-    with pytest.raises(ModelError, match=r"no model is there" if change == "missing" else "is damaged"):
+    with pytest.raises(ModelError, match=r"there is no model" if change == "missing" else "is damaged"):
         load_model(folder)
 
 
@@ -372,18 +372,18 @@ def test_hostile_headers_allocate_nothing_and_run_nothing(folder: Path) -> None:
     [
         ({"version": 99}, "model format 99, and this program reads up to"),
         ({"n_features": 2**60}, "not the array"),
-        ({"n_features": -12}, "not what it should be"),
+        ({"n_features": -12}, "n_features must be in"),
         ({"classes": ["a"]}, "not the array"),
         ({"dtype": "float64"}, "not the array"),
         ({"coef_crc32": 1}, "checksum"),
-        ({"classes": 5}, "not what it should be"),
-        ({"n_features": "12"}, "not what it should be"),
-        ({"dtype": "float33"}, "not what it should be"),
-        ({"dtype": "int32"}, "not what it should be"),
-        ({"classes": "abcde"}, "not what it should be"),
-        ({"classes": ["a", "b", "c", "d", "\ud800"]}, "not what it should be"),
-        ({"classes": ["a", "b", "c", "d", 5]}, "not what it should be"),
-        ({"index_base": 2}, "not what it should be"),
+        ({"classes": 5}, "classes must be a list"),
+        ({"n_features": "12"}, "n_features must be of type int"),
+        ({"dtype": "float33"}, "dtype must be one of"),
+        ({"dtype": "int32"}, "dtype must be one of"),
+        ({"classes": "abcde"}, "classes must be a list"),
+        ({"classes": ["a", "b", "c", "d", "\ud800"]}, "classes must be a list of labels"),
+        ({"classes": ["a", "b", "c", "d", 5]}, r"classes\[4\] must be of type str"),
+        ({"index_base": 2}, "index_base must be one of"),
     ],
 )
 def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path, changes: dict, message: str) -> None:
@@ -413,7 +413,7 @@ def test_a_record_of_any_text_is_refused(folder: Path, text: str) -> None:
 
 
 def test_paths_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model is there"):
+    with pytest.raises(ModelError, match="there is no model"):
         load_model(tmp_path / "nothing")
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelError, match="no finished model yet"):
@@ -423,7 +423,7 @@ def test_paths_without_a_model(tmp_path: Path) -> None:
 def test_a_fitted_model_says_where_it_comes_from(tmp_path: Path) -> None:
     X, labels = make_problem(60, D, 4)
     store = make_store(tmp_path / "a.zarr", X, labels)
-    result = fit(store, tmp_path / "run", passes=2, C=0.25, loss="cs", seed=7, dtype="float64")
+    result = fit(store, out=tmp_path / "run", passes=2, C=0.25, loss="cs", seed=7, dtype="float64")
     model = load_model(result.model)
     assert isinstance(model, Model)
     with open_store(store) as opened:
@@ -438,11 +438,13 @@ def test_a_fitted_model_says_where_it_comes_from(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
 
 
-def test_room_is_told_in_the_unit_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_disk_space_is_reported_in_readable_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not as 0.0 GB."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2_500_000))
     check_room(tmp_path, 1000, 10, 4)
-    with pytest.raises(PlanError, match=r"takes 4\.0 MB, and .* has 2\.5 MB of disk left"):
+    with pytest.raises(PlanError, match=r"takes 4\.0 MB, and the disk of .* has 2\.5 MB left"):
         check_room(tmp_path, 1000, 1000, 4)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
-from streamsvm_converters import TextStream, convert, read_rows
+from streamsvm_converters import TextSource, convert, read_rows
 
 from streamsvm import fit
 from streamsvm.errors import SettingsError
@@ -69,10 +69,10 @@ def test_every_reader_takes_sizes_as_text(tmp_path: Path, store: Path) -> None:
     assert convert([tmp_path / "text"], tmp_path / "b.h5", memory="100M").n == 3
     rows = read_rows([tmp_path / "text"], classes="ab", n_features=3, index_base=1, memory="10M")
     assert sum(batch.n_rows for batch, _ in rows) == 3
-    stream = TextStream([tmp_path / "text"], memory="10M")
+    stream = TextSource([tmp_path / "text"], memory="10M")
     assert stream.record()["memory"] == 10 * 1024**2
     assert online(stream, tmp_path / "stream").rows == 3
-    assert fit(store, tmp_path / "run", memory="100M", passes=np.int64(1)).passes == 1
+    assert fit(store, out=tmp_path / "run", memory="100M", passes=np.int64(1)).passes == 1
     with pytest.raises(SettingsError, match="'much' is not a size"):
         convert([tmp_path / "text"], tmp_path / "c.h5", memory="much")
 
@@ -91,20 +91,20 @@ def test_an_unknown_setting_names_the_nearest_one(
     tmp_path: Path, store: Path, name: str, message: str
 ) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
-        fit(store, tmp_path / "run", **{name: 1})
+        fit(store, out=tmp_path / "run", **{name: 1})
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_setting_of_a_stream_names_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
     with pytest.raises(SettingsError, match="there is no setting hashbits; did you mean hash_bits"):
-        online(TextStream([tmp_path / "text"]), tmp_path / "run", hashbits=4)
+        online(TextSource([tmp_path / "text"]), tmp_path / "run", hashbits=4)
 
 
 def test_whole_numbers_and_others_are_seconds_between_commits(tmp_path: Path, store: Path) -> None:
     """60 and 60.0 are the same; blocks are text."""
     for every, expected in ((3600, 1), (3600.0, 1), ("1", 6), ("1 block", 6)):
-        result = fit(store, tmp_path / "run", force=True, passes=1, block_rows=6, checkpoint_every=every)
+        result = fit(store, out=tmp_path / "run", force=True, passes=1, block_rows=6, checkpoint_every=every)
         assert result.checkpoints == expected, every
 
 

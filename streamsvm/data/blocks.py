@@ -1,14 +1,11 @@
-"""The blocks of a store: reading them, one ahead of their use, to train on or to score."""
+"""The blocks of a store: reading them, to train on or to score."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +17,6 @@ from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
-
-T = TypeVar("T")
 
 
 class Blocks:
@@ -37,6 +32,8 @@ class Blocks:
         Give label codes in this order of classes instead of the store's own; -1 for others.
     columns : ndarray of int32 or int64, shape (store.n_features,), optional
         Give these features instead of the store's own: a permutation.
+    cost : float
+        The cost of each row.
     """
 
     def __init__(
@@ -46,8 +43,10 @@ class Blocks:
         dtype: np.dtype,
         classes: Sequence[str] | None = None,
         columns: np.ndarray | None = None,
+        cost: float = 1.0,
     ) -> None:
         self.store = store
+        self._cost = cost
         self.starts = starts
         self.dtype = dtype
         self.columns = columns
@@ -71,7 +70,8 @@ class Blocks:
         data, indices = self._cast(rows, int(self.starts[block])), rows.indices
         if self.columns is not None:
             data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
-        rows = rows._replace(data=data, indices=indices, labels=labels)
+        cost = np.full(rows.n_rows, self._cost)
+        rows = rows._replace(data=data, indices=indices, labels=labels, cost=cost)
         if len(self) == 1:
             self._only = rows
         return rows
@@ -97,7 +97,7 @@ class Blocks:
     def empty(self) -> Rows:
         """No rows, in the types of those that `read` gives."""
         indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)
-        return Rows(np.zeros(0, self.dtype), indices, np.zeros(1, np.int64), labels, np.zeros(0))
+        return Rows(np.zeros(0, self.dtype), indices, np.zeros(1, np.int64), labels, np.zeros(0), np.zeros(0))
 
     def read_to_train(self, block: int) -> Rows:
         """As `read`, but a row without a known class is an error."""
@@ -129,17 +129,16 @@ def blocks_to_score(
     index_base: int | None,
     dtype: np.dtype,
     memory: int,
-    share: int = 1,
     labelled: bool = True,
     feature_names: Sequence[str] | None = None,
     model: str = "the model",
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
-    Reading takes one of `share` equal parts of `memory`; messages speak of the whole. Labels come in
-    the model's codes, and features in its order, whatever the store's. Raises `FeatureError` if
-    features cannot be matched by name (an error calls the model `model`), `StoreError` if, without
-    names, the store's features are not the model's, or, if `labelled`, none of its classes is.
+    Reading takes `memory` bytes. Labels come in the model's codes, and features in its order, whatever
+    the store's. Raises `FeatureError` if features cannot be matched by name (an error calls the model
+    `model`), `StoreError` if, without names, the store's features are not the model's, or, if
+    `labelled`, none of its classes is.
     """
     columns = match_features(store.feature_names(), feature_names, str(store.path), model=model)
     if not store.native and store.n_features != n_features:
@@ -166,31 +165,8 @@ def blocks_to_score(
         store,
         dtype=dtype,
         columns=len(classes),
-        memory=memory // share,
-        pooled=False,
+        memory=memory,
+        keeps_duals=False,
         shared=0 if columns is None else columns.nbytes,
     )
-    return Blocks(store, cut_blocks(store, plan, share), dtype, classes, columns)
-
-
-class ReadAhead:
-    """Read items in a thread, one ahead of their use, and count the time spent waiting."""
-
-    def __init__(self) -> None:
-        self.waited = 0.0
-
-    def __call__(self, read: Callable[[int], T], items: Iterable[int]) -> Iterator[T]:
-        with ThreadPoolExecutor(1, thread_name_prefix="streamsvm-read") as pool:
-            todo = iter(items)
-            ahead = [pool.submit(read, item) for item in itertools.islice(todo, 1)]
-            while ahead:
-                value = self._wait(ahead.pop())
-                ahead = [pool.submit(read, item) for item in itertools.islice(todo, 1)]
-                yield value
-
-    def _wait(self, future: Future[T]) -> T:
-        begin = time.perf_counter()
-        try:
-            return future.result()
-        finally:
-            self.waited += max(time.perf_counter() - begin, 0.0)
+    return Blocks(store, cut_blocks(store, plan), dtype, classes, columns)

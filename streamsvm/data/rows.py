@@ -1,10 +1,12 @@
-"""A batch of CSR rows with labels: what flows from stores and text into the kernels."""
+"""A batch of CSR rows with labels: what stores and text deliver to the kernels."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+
+_NO_COST = np.empty(0)
 
 
 class Rows(NamedTuple):
@@ -18,9 +20,12 @@ class Rows(NamedTuple):
     indptr : ndarray of int64, shape (n_rows + 1,)
         Row ``i`` is ``data[indptr[i]:indptr[i + 1]]``; ``indptr[0]`` is 0.
     labels : ndarray of int32, shape (n_rows,)
-        Class codes; -1 marks a label that training did not know.
+        Class codes; -1 marks a label that is unknown to training.
     norm2 : ndarray of float64, shape (n_rows,)
         Squared Euclidean norm of each row, from the values as stored.
+    cost : ndarray of float64, shape (n_rows,)
+        Weight of each row's loss: C times the weights of its class and of the sample. Empty for rows that
+        are only predicted: kernels that compute losses read it without a check.
     """
 
     data: np.ndarray
@@ -28,7 +33,12 @@ class Rows(NamedTuple):
     indptr: np.ndarray
     labels: np.ndarray
     norm2: np.ndarray
+    cost: np.ndarray = _NO_COST
 
     @property
     def n_rows(self) -> int:
         return len(self.labels)
+
+    def with_cost(self, C: float) -> Rows:
+        """The same rows, each with the cost `C`."""
+        return self._replace(cost=np.full(self.n_rows, C))

@@ -1,18 +1,21 @@
-"""What new data must be like to fit a store, a run or a model: its classes, width and index base."""
+"""What new data must be like to fit a store, a run or a model: its classes, features and index base."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamsvm import format
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, Option, Remedy
+
+if TYPE_CHECKING:
+    from streamsvm.transforms import Transform
 
 
 @dataclasses.dataclass(frozen=True)
-class Like:
+class DataSchema:
     """What a store, run or model says of its data.
 
     Attributes
@@ -22,9 +25,9 @@ class Like:
         Label texts by class code.
     n_features : int
     index_base : int or None
-        Of the text that the data comes from, if it does.
-    hash : dict or None
-        ``bits`` and ``seed`` of a model that hashes its features: to it data may have any.
+        Index of the first feature in the text that the data is from, if it is from text.
+    transforms : sequence of Transform
+        What a model applies to the data.
     named : bool
         Whether the features have names, which LIBSVM text cannot give.
     """
@@ -33,28 +36,41 @@ class Like:
     classes: Sequence[str]
     n_features: int
     index_base: int | None
-    hash: dict[str, Any] | None = None
+    transforms: Sequence[Transform] = ()
     named: bool = False
 
-    def base(self, asked: int | None) -> int:
-        """The index base of text that shall have these features.
+    @property
+    def takes_any_feature(self) -> bool:
+        """Return True if data may have any features, because a transform hashes them."""
+        return any(transform.takes_any_feature for transform in self.transforms)
 
-        `InputError` if `asked` contradicts it, neither says one, or features have names.
+    def resolve_index_base(self, given: int | None) -> int:
+        """The index base of text with these features.
+
+        Raises `InputError` if `given` contradicts it, neither is known, or the features have names.
         """
         if self.named:
             raise InputError(
-                f"the features of {self.path} have names, and those of LIBSVM text have numbers; convert "
-                "without --like, or predict on AnnData that names its features"
+                f"the features of {self.path} have names, and those of LIBSVM text have numbers",
+                remedy=Remedy(
+                    "convert without {}, or predict on AnnData that names its features", Option("like")
+                ),
             )
-        base = asked if self.index_base is None else self.index_base
+        base = given if self.index_base is None else self.index_base
         if base is None:
-            raise InputError(f"{self.path} does not record an index base; give --index-base 0 or 1")
-        if asked not in (None, base):
-            raise InputError(f"--index-base {asked} contradicts {self.path}, whose indices start at {base}")
+            raise InputError(
+                f"{self.path} does not record an index base",
+                remedy=Remedy("give {}, 0 or 1", Option("index_base")),
+            )
+        if given not in (None, base):
+            raise InputError(
+                f"an index base of {given} contradicts {self.path}, whose indices start at {base}",
+                remedy=Remedy("leave {} out", Option("index_base")),
+            )
         return base
 
 
-def read_like(path: str | Path) -> Like:
+def read_schema(path: str | Path) -> DataSchema:
     """Open the store, run or model at `path` for what it says of its data."""
     path = Path(path)
     if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
@@ -62,10 +78,10 @@ def read_like(path: str | Path) -> Like:
 
         model = load_model(path)
         record, named = model.record, model.feature_names_in_ is not None
-        return Like(
-            path, record["classes"], record["n_features"], record["index_base"], record.get("hash"), named
+        return DataSchema(
+            path, record["classes"], record["n_features"], record["index_base"], model.transforms, named
         )
     from streamsvm.store import open_store
 
     with open_store(path) as store:
-        return Like(path, store.classes, store.n_features, store.index_base)
+        return DataSchema(path, store.classes, store.n_features, store.index_base)

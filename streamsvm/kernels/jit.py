@@ -1,7 +1,7 @@
 """How functions are compiled: Numba's options, and a cache on disk that survives edits, power cuts and moves.
 
-All private names of Numba are here. Where a version of it lacks one of them, compiled code is not cached,
-and a warning says so: a cache that is only half understood would load stale code.
+All private names of Numba that this project uses are in this file. If a version of Numba lacks one of them,
+compiled code is not cached, and a warning says so: otherwise stale code could be loaded.
 """
 
 from __future__ import annotations
@@ -26,18 +26,32 @@ from streamsvm.errors import StreamsvmWarning
 
 OPTIONS: dict[str, Any] = {
     "nogil": True,  # the reading thread runs beside the kernel
-    # Without reference counts, which cost more calls a row than the row's work where it is small.
-    # Nothing can be allocated then.
+    # Without reference counts, whose calls cost more than the work of a short row. Nothing can be allocated
+    # then.
     "_nrt": False,
     "error_model": "numpy",  # a division needs no branch for zero
-    # Sums may be reordered and fused into vectors. Not nnan, ninf or arcp: damaged numbers must
-    # stay visible, and a quotient must stay the correctly rounded one.
+    # Sums may be reordered and vectorised. Not nnan, ninf or arcp: damaged numbers must stay visible, and a
+    # quotient must stay correctly rounded.
     "fastmath": {"reassoc", "contract", "nsz"},
 }
 
 
-def kernel(function: Callable, **more: Any) -> Any:
-    """Compile `function` with the project's options, and cache it until any file with kernels changes."""
+def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
+    """Compile `function` with the project's options, and cache it until any file with kernels changes.
+
+    Parameters
+    ----------
+    function : callable
+        Its free variables, if it has any, may be compiled functions and numbers.
+    name : str, optional
+        Required for a function with free variables: a name of its own, by which it is cached.
+    **more
+        Options of Numba that replace the project's.
+    """
+    if name is not None:
+        function.__name__ = function.__qualname__ = name
+    elif function.__closure__:
+        raise TypeError(f"{function.__qualname__} has free variables, so it needs a name to be cached by")
     dispatcher = numba.njit(**(OPTIONS | more))(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT leaves it as it is
         _keep(dispatcher, function)
@@ -45,21 +59,21 @@ def kernel(function: Callable, **more: Any) -> Any:
 
 
 def inlined(function: Callable, **more: Any) -> Any:
-    """A kernel that becomes a part of its callers.
+    """Compile a function that is inlined into its callers.
 
-    A call passes each array as seven numbers: to call a kernel for every row takes longer than
-    many of them work.
+    Each array argument of a call is unpacked into seven scalars; the call overhead exceeds the work of small
+    kernels.
     """
     return kernel(function, forceinline=True, **more)
 
 
 def allocating(function: Callable, **more: Any) -> Any:
-    """A kernel that makes arrays."""
+    """Compile a function that allocates arrays."""
     return kernel(function, _nrt=True, **more)
 
 
 def is_compiled(dispatcher: Any) -> bool:
-    """Whether a kernel is compiled already, in memory or on disk, for any types."""
+    """Whether a kernel is already compiled, in memory or on disk, for any types."""
     if getattr(dispatcher, "signatures", True):
         return True
     files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
@@ -76,8 +90,8 @@ _DIGEST = 32  # bytes of SHA-256
 def source_digest(folder: Path) -> str:
     """Hash of this file, and of every file below `folder` with compiled functions or tuples they take.
 
-    Numba alone compares only the file that a function stands in, and would go on loading a stale
-    callee that was inlined from another one.
+    Numba itself compares only the file of a function, and would load code with a stale callee inlined from
+    another file.
     """
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
@@ -88,16 +102,16 @@ def source_digest(folder: Path) -> str:
 
 
 def _keep(dispatcher: Any, function: Callable) -> None:
-    """Give a dispatcher its cache, or warn that it can have none."""
+    """Give a dispatcher its cache, or warn that there is none."""
     package = sys.modules[function.__module__.partition(".")[0]]
     if not hasattr(package, "__path__"):
-        return  # of a script, whose callees no digest of a folder would cover
+        return  # a script, whose callees would not be covered by the digest of a folder
     try:
         folder = Path(package.__path__[0])
         if not hasattr(dispatcher, "_cache"):
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
-    except Exception as error:  # no folder for it, or another Numba, whose ways to fail are its own
+    except Exception as error:  # no folder for it, or a Numba of other private names
         _warn_of_cache(f"{_NOT_KEPT}: {error}")
 
 
@@ -105,7 +119,7 @@ _warned: list[str] = []
 
 
 def _warn_of_cache(what: str) -> None:
-    """Warn once, not for each kernel."""
+    """Warn once a process, not for each kernel."""
     if not _warned:
         _warned.append(what)
         warnings.warn(what, StreamsvmWarning, stacklevel=2)
@@ -115,7 +129,7 @@ _NOT_KEPT = "compiled code cannot be kept, so each start compiles for some secon
 
 
 def _private_folder() -> str:
-    """A folder for temporary files that is this user's alone, since what is in it will be run."""
+    """A folder for temporary files that only this user can write to, because its content will be run."""
     path = os.path.join(tempfile.gettempdir(), f"streamsvm-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -125,19 +139,33 @@ def _private_folder() -> str:
     return path
 
 
+def _names(function: Callable) -> tuple[str, ...]:
+    """The full name of a function, and what its free variables are."""
+
+    def describe(value: Any) -> str:
+        value = getattr(value, "py_func", value)  # of a compiled function
+        if isinstance(value, int | float):
+            return repr(value)
+        return f"{value.__module__}.{value.__qualname__}"  # AttributeError: no value that has a name
+
+    return describe(function), *(describe(cell.cell_contents) for cell in function.__closure__ or ())
+
+
 @functools.cache
 def _cache_class() -> Any:
-    """The class of our caches, made from Numba's."""
+    """Our class of caches, derived from Numba's."""
     from numba.core import caching
 
-    theirs: Any = caching.IndexDataCacheFile
+    numba_files: Any = caching.IndexDataCacheFile
     places = caching.CompileResultCacheImpl._locator_classes
     in_home: Any = next(each for each in places if each.__name__.endswith("UserWideCacheLocator"))
     for name in ("_load_index", "_load_data", "_save_data", "_dump", "_data_path", "_open_for_write"):
-        getattr(theirs, name)  # or it is not the class that is extended here
+        getattr(numba_files, name)  # raises if it is not the class that is extended here
+    if not hasattr(caching.FunctionCache, "_index_key"):
+        raise AttributeError("this version of Numba names its keys otherwise")
 
     class Home(in_home):
-        """In the home folder, if there is one: without, Numba makes a folder ~ in the current one."""
+        """In the home folder, if there is one: otherwise Numba would make a folder ~ in the current one."""
 
         def ensure_cache_path(self) -> None:
             if not os.path.isabs(self.get_cache_path()):
@@ -145,7 +173,7 @@ def _cache_class() -> Any:
             super().ensure_cache_path()
 
     class Temporary(in_home):
-        """In the folder for temporary files, where nothing else can be written."""
+        """In the folder for temporary files, if nothing else can be written to."""
 
         def __init__(self, function: Callable, path: str) -> None:
             super().__init__(function, path)
@@ -167,12 +195,12 @@ def _cache_class() -> Any:
     class Impl(caching.CompileResultCacheImpl):
         _locator_classes = [*(Home if each is in_home else each for each in places), Temporary]  # noqa: RUF012
 
-    class Files(theirs):
-        """Entries that say what they hold, so that a damaged or foreign one is compiled again.
+    class Files(numba_files):
+        """Entries that contain a checksum and their key: damaged or foreign ones are compiled again.
 
-        A power cut can leave a file cut short, or full of zeros. The digest is compared before an
-        entry is unpickled, and before LLVM, which may end the process, sees it. An entry also
-        names its sources and types: two processes that compile at a time may mix up their files.
+        A power cut can leave a file truncated or full of zeros. The checksum is compared before an entry is
+        unpickled, and before LLVM, which may end the process, reads it. An entry also contains the digest of
+        its sources and its types, because two processes that compile at the same time may mix up their files.
         """
 
         def _load_index(self) -> dict:
@@ -212,19 +240,29 @@ def _cache_class() -> Any:
                 os.unlink(path)
 
     class Cache(caching.FunctionCache):
+        """The cache of one function, with keys that are the same in every process.
+
+        Numba's own keys contain a pickle of the free variables, which for compiled functions differs from
+        process to process. Ours name them: the digest of the sources says what the names stand for.
+        """
+
         _impl_class = Impl
 
         def __init__(self, function: Callable, digest: str) -> None:
             super().__init__(function)
+            self._names = _names(function)
             stamp = self._impl.locator.get_source_stamp(), digest
-            if not isinstance(self._cache_file, theirs):
+            if not isinstance(self._cache_file, numba_files):
                 raise AttributeError("this version of Numba keeps it in other files")
             self._cache_file = Files(self._cache_path, self._impl.filename_base, stamp)
+
+        def _index_key(self, sig: Any, codegen: Any) -> Any:
+            return sig, codegen.magic_tuple(), self._names
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             try:
                 return super().load_overload(sig, target_context)
-            except Exception:  # what was whole, but is not what this Numba takes, or cannot be read
+            except Exception:  # undamaged, but not what this version of Numba takes, or unreadable
                 return None
 
         def save_overload(self, sig: Any, data: Any) -> None:

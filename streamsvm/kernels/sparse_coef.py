@@ -1,12 +1,13 @@
 """Compiled code for the coefficients of a model: gather them, make them sparse, score with them.
 
-Sparse coefficients are a CSR matrix with a row a feature, sorted. A row that is full, for it has enough
-coefficients, is added to the scores as a vector, as in a dense matrix; the features of most of the data's
-non-zeros have such rows.
+Sparse coefficients are a CSR matrix with one sorted row for each feature. A row with many non-zeros is stored
+with all its zeros, and added to the scores as a vector, as in a dense matrix; most of the data's non-zeros
+belong to features with such rows.
 """
 
 from __future__ import annotations
 
+from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import (
     above,
     count_bits,
@@ -19,31 +20,33 @@ from streamsvm.kernels.simd import (
     splat,
     store2,
 )
-from streamsvm.kernels.steps import inlined, kernel
 
-# A row is full, zeros included, if more than one in so many of its coefficients is not zero: it takes that
-# many times the bytes at most, and a tenth of the time.
+# A row is stored with its zeros if more than one in _FULL of its coefficients is not zero: it takes at most
+# _FULL times the bytes, and a tenth of the time.
 _FULL = 4
 
 
 @kernel
-def gather_rows(now, lag, lagging, columns, marks, piece):
-    """Write ``now - lagging * lag`` into `piece`, in the order of `columns`; 0 for rows without a mark."""
+def gather_rows(current, average_delta, average_scale, columns, dirty, piece):
+    """Write ``current - average_scale * average_delta`` into `piece`, its columns in the order of `columns`.
+
+    Rows that never changed, by `dirty`, are zero.
+    """
     for r in range(piece.shape[0]):
-        if len(marks) > 0 and marks[r, 0] | marks[r, 1] == 0:
+        if len(dirty) > 0 and dirty[r, 0] | dirty[r, 1] == 0:
             for j in range(piece.shape[1]):
                 piece[r, j] = 0
-        elif len(lag) > 0:
+        elif len(average_delta) > 0:
             for j in range(piece.shape[1]):
-                piece[r, j] = now[r, columns[j]] - lagging * lag[r, columns[j]]
+                piece[r, j] = current[r, columns[j]] - average_scale * average_delta[r, columns[j]]
         else:
             for j in range(piece.shape[1]):
-                piece[r, j] = now[r, columns[j]]
+                piece[r, j] = current[r, columns[j]]
 
 
 @inlined
 def _bits(piece, r, c):
-    """Which elements of row `r` are not 0, of the vector that begins in column `c`."""
+    """Bits of the elements that are not 0 in the vector of row `r` that begins in column `c`."""
     zero, left = splat(piece.dtype.type(0)), piece.shape[1] - c
     values = load2(piece, r, c) if left >= lanes(piece) else load2_first(piece, r, c, left)
     return above(values, zero) | above(zero, values)
@@ -51,7 +54,7 @@ def _bits(piece, r, c):
 
 @kernel
 def compress_rows(piece, data, indices, ends):
-    """Write what is stored of `piece`, and where each row of it ends; return how many elements they are."""
+    """Write the coefficients of `piece` that are stored, and where each row ends; return their number."""
     n, k = 0, piece.shape[1]
     for r in range(piece.shape[0]):
         size = 0
@@ -77,7 +80,7 @@ def compress_rows(piece, data, indices, ends):
 
 @kernel
 def are_sorted_rows(indices, indptr, n_classes):
-    """Whether `indptr` divides `indices` into rows of increasing classes: compiled code trusts that."""
+    """Whether `indptr` divides `indices` into rows of increasing classes, on which compiled code relies."""
     begin = indptr[0]
     if begin != 0:
         return False

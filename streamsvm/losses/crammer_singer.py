@@ -1,4 +1,4 @@
-"""Crammer-Singer: the strongest wrong class costs, if it comes within the margin.
+"""Crammer-Singer: the wrong class with the largest score adds to the loss, if it is inside the margin.
 
     min ½‖w‖² + C Σ_i max(0, 1 + max_{j≠y_i} w_jᵀx_i - w_yᵀx_i)
 
@@ -9,19 +9,23 @@ The block problem of row i over b >= 0, Σ b <= C,
 
 is solved by b_j = max(v_j - γ, 0) with the one scalar γ for which Σ_j max(v_j - γ, 0) = min(γ, C).
 
-Where C‖x‖² is small, all v_j are near 1/‖x‖², which is many times C, and v_j - γ would be rounding. So
-with p, the candidate of the largest v, the solvers see
+If C‖x‖² is small, all v_j are near 1/‖x‖², which is many times C, and v_j - γ would be mostly rounding
+error. So with p, the candidate of the largest v, the solvers work on
 
     d_j = v_j - v_p = (b_j - b_p) + (s_j - s_p) / ‖x‖² <= 0
 
-and look for θ = γ - v_p: then b_j = max(d_j - θ, 0), of which the largest is b_p = -θ, and
-Σ b = min(v_p + θ, C). Where C‖x‖² is large, C enters nothing else.
+and find θ = γ - v_p: then b_j = max(d_j - θ, 0), of which the largest is b_p = -θ, and Σ b = min(v_p + θ, C).
+If C‖x‖² is large, C enters nothing else.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.kernels.candidates import add_candidates_above, beats
+from streamsvm.kernels.duals import clip_duals
+from streamsvm.kernels.frame import make_kernels
+from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import (
     above,
     add,
@@ -34,38 +38,8 @@ from streamsvm.kernels.simd import (
     subtract,
     sum_lanes,
 )
-from streamsvm.kernels.steps import (
-    CLOCK,
-    CORRECT,
-    LOSS_SUM,
-    add_rare_scores,
-    allocating,
-    beats,
-    close_row,
-    count_duals,
-    fetch_ahead,
-    fetch_ahead_again,
-    has_room,
-    has_space,
-    inlined,
-    is_idle,
-    kernel,
-    list_above,
-    list_class,
-    load_duals,
-    move_weights,
-    score_last,
-    score_lines,
-    score_row,
-    set_duals,
-    turn_to_average,
-    unlist,
-)
 
-TITLE = "Crammer-Singer (Blondel, Fujino & Ueda 2014)"
-SOLVERS = ("newton", "sorted")
 _NEWTON, _SORTED = range(2)
-MARGINS = (1.0,)
 
 
 @inlined
@@ -74,22 +48,22 @@ def threshold_newton(d, m, v_top, C, theta):
 
     `d` is float64, its first `m` >= 1 entries are <= 0, and one of them is 0; it has room for a vector from
     ``d[m]``, which is overwritten. The left side falls, the right one rises, and their difference is
-    convex: a Newton step from anywhere ends at the solution or below, and from there on steps rise. A step
-    solves the linear piece that θ lies in, and the solution is reached when it lies in that same piece.
+    convex: a Newton step from anywhere ends at the solution or below it, and from there on steps rise. A step
+    solves the linear piece that contains θ, and the solution is reached when it lies in that same piece.
     """
     if not v_top > 0.0:
-        return -max(v_top, 0.0)  # 0, or what is not a number
+        return -max(v_top, 0.0)  # 0 or NaN
     store(d, m, splat(-np.inf))
     zero = splat(0.0)
     lowest = -min(C, 0.5 * v_top)  # below the solution, for the left side is at least -θ
     theta = theta if lowest < theta < 0.0 else lowest
     last_free, last_capped = -1, False
-    for _ in range(m + 3):  # from the second on, each step leaves an entry, or the bound C, behind
+    for _ in range(m + 3):  # from the second on, each step passes an entry or the bound C
         n_free = 0
-        sums, shift = zero, splat(theta)
+        sums, threshold = zero, splat(theta)
         j = 0
         while j < m:
-            b = subtract(load(d, j), shift)
+            b = subtract(load(d, j), threshold)
             n_free += count_bits(above(b, zero))
             sums = add(sums, maximum(b, zero))
             j += lanes(d)
@@ -101,7 +75,7 @@ def threshold_newton(d, m, v_top, C, theta):
             theta += (total - (v_top + theta)) / (n_free + 1)
         theta = max(theta, lowest)
         if n_free == last_free and capped == last_capped:
-            break  # this step took the rounding out, no more
+            break  # this step only removed rounding error
         last_free, last_capped = n_free, capped
     return theta
 
@@ -110,14 +84,15 @@ def threshold_newton(d, m, v_top, C, theta):
 def threshold_sorted(d, m, v_top, C):
     """The same θ by sorting: Blondel et al. (2014), Algorithm 2, the projection to a simplex.
 
-    Theirs is {b >= 0, Σ b = C} with class y, which has what the others leave of C. Without it, which
-    loses no digits, Σ b = v_top + θ; only where that is more than C, b is the projection of d to the simplex
-    of the wrong classes.
+    The paper's simplex {b >= 0, Σ b = C} includes class y, which has the rest of C. Without it no digits are
+    lost: Σ b = v_top + θ, and only if that is more than C, b is the projection of d to the simplex of the
+    wrong classes.
 
     Parameters
     ----------
     d : ndarray of float64, shape (m + 8,) or larger
-        v_j less the largest of them in the first `m` >= 1 entries; the eight that follow are overwritten.
+        v_j minus the largest of them in the first `m` >= 1 entries; the eight entries after them are
+        overwritten.
     v_top : float
         The largest v_j.
     C : float
@@ -139,31 +114,31 @@ def threshold_sorted(d, m, v_top, C):
             total += falling[n_free]
             n_free += 1
             theta = (total - C) / n_free
-    # The running sum may have cancelled large terms: one Newton step takes the rounding out.
+    # Large terms may have cancelled in the running sum: one Newton step removes the rounding error.
     return threshold_newton(d, m, v_top, C, theta)
 
 
 @inlined
-def _add_losses(y, scratch, begin, end):
-    """The loss of the candidates `begin` to `end`, and whether one of them beats class `y`."""
+def _loss(y, scratch, m):
+    """The loss of the `m` candidates, and whether one of them beats class `y`."""
     scores, ids = scratch.scores, scratch.ids
     own = np.float64(scores[y])
-    loss, beaten = 0.0, False
-    for r in range(begin, end):
+    loss, is_wrong = 0.0, False
+    for r in range(m):
         loss = max(loss, 1.0 - (own - scores[ids[r]]))
-        beaten |= beats(ids[r], y, scores)
-    return loss, beaten
+        is_wrong |= beats(ids[r], y, scores)
+    return loss, is_wrong
 
 
 @inlined
-def _solve(y, inverse, old_sum, solver, scratch, m, C):
-    """Write the differences of the `m` candidates, and solve their block problem.
+def _threshold(y, inverse, C, solver, m, old_sum, scratch):
+    """Write d of the `m` candidates, and solve their block problem.
 
-    Returns θ, and the score above which a class that is no candidate has v_j > γ.
+    Returns θ, and the score above which a class that is not a candidate has v_j > γ.
     """
     scores, ids, before, d = scratch.scores, scratch.ids, scratch.before, scratch.v
     own = np.float64(scores[y])
-    if m == 0:  # so γ = 0, and no duals are left of the last visit
+    if m == 0:  # γ = 0, because there are no old duals
         return 0.0, own - 1.0
     top, largest = 0, -np.inf
     for r in range(m):
@@ -172,7 +147,7 @@ def _solve(y, inverse, old_sum, solver, scratch, m, C):
             top, largest = r, d[r]
     score, dual = np.float64(scores[ids[top]]), before[top]
     for r in range(m):
-        # Not above 0 by rounding either, for the solvers; not a number stays visible.
+        # The solvers need entries <= 0 in spite of rounding; NaN stays visible.
         d[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, 0.0)
     v_top = (1.0 - (own - score)) * inverse + (dual + old_sum)
     theta = -dual
@@ -183,92 +158,36 @@ def _solve(y, inverse, old_sum, solver, scratch, m, C):
     return theta, score + (dual + theta) / inverse
 
 
-@kernel
-def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally):
-    """One exact block step for each row of ``order[begin:end]`` (see `streamsvm.losses`).
+@inlined
+def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+    """Blondel et al. (2014), Algorithm 1, without the classes whose dual stays 0.
 
-    Modifies weights, pool, scratch and tally. Blondel et al. (2014), Algorithm 1.
-
-    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes
-    with b_j > 0 alone: more classes raise Σ max(v_j - γ, 0). So v is looked at where b_j > 0, or the
-    score is above the point at which v_j = γ'; every class that comes within the margin is let in too,
-    for its loss.
+    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes with
+    b_j > 0 alone: more classes raise Σ max(v_j - γ, 0). So the candidates are the classes with b_j > 0, those
+    with a score above the point at which v_j = γ', and, for the loss, all classes inside the margin.
     """
-    for t in range(begin, end):
-        i = order[t]
-        if not has_room(pool, n_classes) or not has_space(i, weights, n_classes):
-            return t
-        fetch_ahead(rows, old, order, t, end)
-        if is_idle(rows, i, tally):
-            continue
-        y = np.int64(rows.labels[i])
-        n_old = np.int64(old.counts[i])
-        n_lines = list_class(y, scratch, 0)
-        old_sum, n_lines = load_duals(
-            old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_lines
-        )
-        score_row(scratch.scores, rows, i, weights.now)
-        add_rare_scores(scratch.scores, i, weights.rare, 1)
-        inverse = 1.0 / rows.norm2[i]
-        theta, limit = _solve(y, inverse, old_sum, solver, scratch, n_old, C)
-        limit = min(limit, scratch.scores[y] - 1.0)
-        m, n_lines = list_above(limit, n_classes, scratch, n_old, n_lines)
-        if m > n_old:
-            theta, _ = _solve(y, inverse, old_sum, solver, scratch, m, C)
-        loss, beaten = _add_losses(y, scratch, 0, m)
-        tally[LOSS_SUM] += loss
-        tally[CORRECT] += not beaten
-        tally[CLOCK] += 1
-        n_duals, shift, changed = set_duals(y, margin, theta, C, scratch, m, pool, pool.used[0], False)
-        if changed:
-            move_weights(rows, i, weights, scratch, n_lines, tally)
-        unlist(scratch, n_lines)
-        count_duals(old_sum, shift, weights, tally)
-        close_row(i, n_duals, pool)
-    return end
+    inverse = 1.0 / norm2
+    theta, limit = _threshold(y, inverse, C, problem.solver, n_old, old_sum, scratch)
+    limit = min(limit, scratch.scores[y] - 1.0)
+    m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
+    if m > n_old:
+        theta, _ = _threshold(y, inverse, C, problem.solver, m, old_sum, scratch)
+    loss, is_wrong = _loss(y, scratch, m)
+    clip_duals(scratch.v, m, theta, C)
+    return m, n_vectors, loss, is_wrong
 
 
-@kernel
-def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
-    """One block step for each of the pool's rows ``order``, over the classes of their duals alone.
-
-    Modifies weights, pool, scratch and tally.
-    """
-    for t in range(len(order)):
-        fetch_ahead_again(rows, pool, starts, order, t)
-        i = np.int64(pool.rows[order[t]])
-        y = np.int64(rows.labels[i])
-        m = np.int64(pool.counts[order[t]])
-        at = starts[order[t]]
-        n_lines = list_class(y, scratch, 0)
-        old_sum, n_lines = load_duals(pool.ids, at, pool.values, at, m, scratch, n_lines)
-        score_lines(scratch.scores, rows, i, weights.now, scratch.lines, n_lines)
-        add_rare_scores(scratch.scores, i, weights.rare, 1)
-        theta, _ = _solve(y, 1.0 / rows.norm2[i], old_sum, _NEWTON, scratch, m, C)
-        tally[CLOCK] += 1
-        _, shift, changed = set_duals(y, margin, theta, C, scratch, m, pool, at, True)
-        if changed:
-            move_weights(rows, i, weights, scratch, n_lines, tally)
-        unlist(scratch, n_lines)
-        count_duals(0.0, shift, weights, tally)
+@inlined
+def _solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
+    theta, _ = _threshold(y, 1.0 / norm2, C, _NEWTON, m, old_sum, scratch)
+    clip_duals(scratch.v, m, theta, C)
 
 
-@kernel
-def loss_rows(rows, weights, lagging, n_classes, margin, scratch, tallies):
-    """Add the rows' losses, and those right, to `tallies`: by the last iterate, and by the average."""
-    for i in range(len(rows.labels)):
-        y = np.int64(rows.labels[i])
-        for kind in range(len(tallies)):
-            tally = tallies[kind]
-            if is_idle(rows, i, tally):
-                continue
-            if kind == 0:
-                score_last(rows, i, weights, scratch)
-            else:
-                turn_to_average(rows, i, weights, lagging, scratch)
-            n_lines = list_class(y, scratch, 0)
-            m, n_lines = list_above(scratch.scores[y] - 1.0, n_classes, scratch, 0, n_lines)
-            loss, beaten = _add_losses(y, scratch, 0, m)
-            tally[LOSS_SUM] += loss
-            tally[CORRECT] += not beaten
-            unlist(scratch, n_lines)
+@inlined
+def _add_losses(y, problem, n_vectors, scratch):
+    m, n_vectors = add_candidates_above(scratch.scores[y] - 1.0, problem.n_classes, scratch, 0, n_vectors)
+    loss, is_wrong = _loss(y, scratch, m)
+    return n_vectors, loss, is_wrong
+
+
+KERNELS = make_kernels("cs", solve=_solve, solve_restricted=_solve_restricted, add_losses=_add_losses)

@@ -1,4 +1,4 @@
-"""Weston-Watkins: every wrong class that comes within the margin costs.
+"""Weston-Watkins: every wrong class inside the margin adds to the loss.
 
     min ½‖w‖² + C Σ_i Σ_{j≠y_i} max(0, 1 - M (w_y - w_j)ᵀx_i)
 
@@ -12,7 +12,7 @@ is solved by b_j = clip(v_j - γ, 0, C) with the one scalar γ = Σ_j clip(v_j -
       clip(v_j - γ, 0, C)
     C |          ______     Both solvers look for the crossing of the falling, piecewise linear
       |         /           Σ_j clip(v_j - γ, 0, C) with the rising γ. An entry v_j <= 0 never
-    0 |________/_______ v   contributes, so the row's own class and the padding are entries 0.
+    0 |________/_______ v   contributes.
               γ   γ+C
 """
 
@@ -20,6 +20,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm.kernels.candidates import add_candidates_above, beats
+from streamsvm.kernels.duals import clip_duals
+from streamsvm.kernels.frame import make_kernels
+from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import (
     above,
     add,
@@ -34,63 +38,33 @@ from streamsvm.kernels.simd import (
     subtract,
     sum_lanes,
 )
-from streamsvm.kernels.steps import (
-    CLOCK,
-    CORRECT,
-    LOSS_SUM,
-    add_rare_scores,
-    allocating,
-    beats,
-    close_row,
-    count_duals,
-    fetch_ahead,
-    fetch_ahead_again,
-    has_room,
-    has_space,
-    inlined,
-    is_idle,
-    kernel,
-    list_above,
-    list_class,
-    load_duals,
-    move_weights,
-    score_last,
-    score_lines,
-    score_row,
-    set_duals,
-    turn_to_average,
-    unlist,
-)
 
-TITLE = "Weston-Watkins (Wang & Scott 2021)"
-SOLVERS = ("newton", "sorted")
 _NEWTON, _SORTED = range(2)
-MARGINS = (1.0, 0.5)
 
 
 @inlined
 def gamma_newton(v, m, C, gamma):
     """γ for ``v[:m]`` by Newton's method inside a bracket, from the guess `gamma`: exact, without a sort.
 
-    `v` is float64 and has room for a vector from ``v[m]``, which is overwritten. Each sweep
-    evaluates S(γ) = Σ clip(v_j - γ, 0, C) and solves the linear piece that γ lies in. The solution
-    is reached when a piece's solution lies in that same piece. S falls and γ rises, so γ and S(γ)
-    always enclose the crossing. A step that does not land strictly between points already seen is
-    replaced by bisection: two kinks could exchange the same two points for ever.
+    `v` is float64 and has room for a vector from ``v[m]``, which is overwritten. Each sweep evaluates
+    S(γ) = Σ clip(v_j - γ, 0, C) and solves the linear piece that contains γ. The solution is reached when
+    the solution of a piece lies in that same piece. S falls and γ rises, so γ and S(γ) always enclose the
+    crossing. A step that does not land strictly between points already evaluated is replaced by bisection:
+    otherwise two kinks could send γ back and forth between the same two points.
     """
     store(v, m, splat(-np.inf))
     zero, upper = splat(0.0), splat(np.float64(C))
     low, high = 0.0, C * m  # enclose the solution
-    floor, ceiling = -1.0, 2.0 * high + 1.0  # points seen on either side of it
+    floor, ceiling = -1.0, 2.0 * high + 1.0  # the nearest points evaluated on either side of it
     gamma = min(max(gamma, low), high)
     last_upper, last_free = -1, -1
-    for _ in range(200):  # bisection alone ends before
+    for _ in range(200):  # bisection alone needs fewer
         n_over, n_upper = 0, 0
         sums = zero
-        shift = splat(gamma)
+        threshold = splat(gamma)
         j = 0
         while j < m:
-            excess = subtract(load(v, j), shift)
+            excess = subtract(load(v, j), threshold)
             n_over += count_bits(above(excess, zero))
             n_upper += count_bits(not_below(excess, upper))
             sums = add(sums, minimum(maximum(excess, zero), upper))
@@ -114,7 +88,7 @@ def gamma_newton(v, m, C, gamma):
         else:
             middle = 0.5 * (low + high)
             if not floor < middle < ceiling:
-                return middle  # neighbours in floating point
+                return middle  # floor and ceiling are neighbours in floating point
             gamma = middle
             last_upper, last_free = -1, -1
     return gamma
@@ -127,7 +101,7 @@ def gamma_sorted(v, m, C):
     Parameters
     ----------
     v : ndarray of float64, shape (m + 8,) or larger
-        Linear term in the first `m` entries, of which those <= 0 are inactive; the eight that follow
+        Linear term in the first `m` entries, of which those <= 0 are inactive; the eight entries after them
         are overwritten.
     C : float
         Upper bound of each b_j.
@@ -158,7 +132,7 @@ def gamma_sorted(v, m, C):
         else:
             total += top[enter]
             n_free += 1
-    # The running sum has cancelled large terms: one Newton step, in general, takes the rounding out.
+    # Large terms may have cancelled in the running sum: usually one Newton step removes the rounding error.
     return gamma_newton(v, m, C, (C * n_upper + total) / (n_free + 1))
 
 
@@ -167,118 +141,53 @@ def _add_terms(y, inverse, margin, old_sum, scratch, begin, end):
     """Write v of the candidates `begin` to `end`; return their loss, and whether one beats class `y`."""
     scores, ids, before, v = scratch.scores, scratch.ids, scratch.before, scratch.v
     own = np.float64(scores[y])
-    loss, beaten = 0.0, False
+    loss, is_wrong = 0.0, False
     for r in range(begin, end):
         slack = 1.0 - margin * (own - scores[ids[r]])
         v[r] = slack * inverse + (before[r] + old_sum)
         loss += max(slack, 0.0)
-        beaten |= beats(ids[r], y, scores)
-    return loss, beaten
+        is_wrong |= beats(ids[r], y, scores)
+    return loss, is_wrong
 
 
 @inlined
-def _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally):
-    """Solve row `i`'s block problem, given its scores; count its loss, and whether it was right.
+def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+    """Wang & Scott (2021), Algorithm 1, without the classes whose dual stays 0.
 
-    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes
-    with b_j > 0 alone. So v is looked at where b_j > 0, or the score is above the threshold at which
-    v_j = min(γ', Σb); the latter bound lets every class in that has a loss. Returns the number of
-    candidates, the number of vectors listed, γ, and the sum of the old duals.
+    A class with b_j = 0 keeps it unless v_j > γ, and γ is not below the solution γ' for the classes with
+    b_j > 0 alone. So the candidates are the classes with b_j > 0, and those with a score above the threshold
+    at which v_j = min(γ', Σb): this bound admits every class with positive loss.
     """
-    n_old = np.int64(old.counts[i])
-    n_lines = list_class(y, scratch, 0)
-    old_sum, n_lines = load_duals(
-        old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_lines
-    )
-    inverse = 1.0 / (margin * margin * rows.norm2[i])
-    loss, beaten = _add_terms(y, inverse, margin, old_sum, scratch, 0, n_old)
+    margin = problem.margin
+    inverse = 1.0 / (margin * margin * norm2)
+    loss, is_wrong = _add_terms(y, inverse, margin, old_sum, scratch, 0, n_old)
     gamma, threshold = 0.0, -np.inf
-    if solver == _NEWTON:
+    if problem.solver == _NEWTON:
         gamma = gamma_newton(scratch.v, n_old, C, old_sum)
         fall = min(gamma - old_sum, 0.0)
         threshold = scratch.scores[y] + (fall / inverse - 1.0) / margin
-    m, n_lines = list_above(threshold, n_classes, scratch, n_old, n_lines)
-    more_loss, more_beaten = _add_terms(y, inverse, margin, old_sum, scratch, n_old, m)
-    if solver == _SORTED:
+    m, n_vectors = add_candidates_above(threshold, problem.n_classes, scratch, n_old, n_vectors)
+    more_loss, more_wrong = _add_terms(y, inverse, margin, old_sum, scratch, n_old, m)
+    if problem.solver == _SORTED:
         gamma = gamma_sorted(scratch.v, m, C)
     elif m > n_old:
         gamma = gamma_newton(scratch.v, m, C, gamma)
-    tally[LOSS_SUM] += loss + more_loss
-    tally[CORRECT] += not (beaten | more_beaten)
-    tally[CLOCK] += 1
-    return m, n_lines, gamma, old_sum
+    clip_duals(scratch.v, m, gamma, C)
+    return m, n_vectors, loss + more_loss, is_wrong | more_wrong
 
 
-@kernel
-def visit(rows, order, begin, end, weights, n_classes, C, margin, solver, old, pool, scratch, tally):
-    """One exact block step for each row of ``order[begin:end]`` (see `streamsvm.losses`).
-
-    Modifies weights, pool, scratch and tally. Wang & Scott (2021), Algorithm 1.
-    """
-    for t in range(begin, end):
-        i = order[t]
-        if not has_room(pool, n_classes) or not has_space(i, weights, n_classes):
-            return t
-        fetch_ahead(rows, old, order, t, end)
-        if is_idle(rows, i, tally):
-            continue
-        y = np.int64(rows.labels[i])
-        score_row(scratch.scores, rows, i, weights.now)
-        add_rare_scores(scratch.scores, i, weights.rare, 1)
-        m, n_lines, gamma, old_sum = _solve(rows, i, y, n_classes, C, margin, solver, old, scratch, tally)
-        n_duals, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, pool.used[0], False)
-        if changed:
-            move_weights(rows, i, weights, scratch, n_lines, tally)
-        unlist(scratch, n_lines)
-        count_duals(old_sum, shift, weights, tally)
-        close_row(i, n_duals, pool)
-    return end
+@inlined
+def _solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
+    _add_terms(y, 1.0 / (problem.margin * problem.margin * norm2), problem.margin, old_sum, scratch, 0, m)
+    clip_duals(scratch.v, m, gamma_newton(scratch.v, m, C, old_sum), C)
 
 
-@kernel
-def revisit(rows, order, starts, weights, C, margin, pool, scratch, tally):
-    """One block step for each of the pool's rows ``order``, over the classes of their duals alone.
-
-    Modifies weights, pool, scratch and tally.
-    """
-    for t in range(len(order)):
-        fetch_ahead_again(rows, pool, starts, order, t)
-        i = np.int64(pool.rows[order[t]])
-        y = np.int64(rows.labels[i])
-        m = np.int64(pool.counts[order[t]])
-        at = starts[order[t]]
-        n_lines = list_class(y, scratch, 0)
-        old_sum, n_lines = load_duals(pool.ids, at, pool.values, at, m, scratch, n_lines)
-        score_lines(scratch.scores, rows, i, weights.now, scratch.lines, n_lines)
-        add_rare_scores(scratch.scores, i, weights.rare, 1)
-        inverse = 1.0 / (margin * margin * rows.norm2[i])
-        _add_terms(y, inverse, margin, old_sum, scratch, 0, m)
-        gamma = gamma_newton(scratch.v, m, C, old_sum)
-        tally[CLOCK] += 1
-        _, shift, changed = set_duals(y, margin, gamma, C, scratch, m, pool, at, True)
-        if changed:
-            move_weights(rows, i, weights, scratch, n_lines, tally)
-        unlist(scratch, n_lines)
-        count_duals(0.0, shift, weights, tally)
+@inlined
+def _add_losses(y, problem, n_vectors, scratch):
+    limit = scratch.scores[y] - 1.0 / problem.margin
+    m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
+    loss, is_wrong = _add_terms(y, 1.0, problem.margin, 0.0, scratch, 0, m)
+    return n_vectors, loss, is_wrong
 
 
-@kernel
-def loss_rows(rows, weights, lagging, n_classes, margin, scratch, tallies):
-    """Add the rows' losses, and those right, to `tallies`: by the last iterate, and by the average."""
-    for i in range(len(rows.labels)):
-        y = np.int64(rows.labels[i])
-        for kind in range(len(tallies)):
-            tally = tallies[kind]
-            if is_idle(rows, i, tally):
-                continue
-            if kind == 0:
-                score_last(rows, i, weights, scratch)
-            else:
-                turn_to_average(rows, i, weights, lagging, scratch)
-            n_lines = list_class(y, scratch, 0)
-            limit = scratch.scores[y] - 1.0 / margin
-            m, n_lines = list_above(limit, n_classes, scratch, 0, n_lines)
-            loss, beaten = _add_terms(y, 1.0, margin, 0.0, scratch, 0, m)
-            tally[LOSS_SUM] += loss
-            tally[CORRECT] += not beaten
-            unlist(scratch, n_lines)
+KERNELS = make_kernels("ww", solve=_solve, solve_restricted=_solve_restricted, add_losses=_add_losses)

@@ -18,10 +18,11 @@ from typing import Annotated, Any
 from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Remedy, RunError
-from streamsvm.kernels.steps import N_TALLIES, Weights
+from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
+from streamsvm.run.weights import WeightStorage
 from streamsvm.schema import Check, Count, SchemaError, decode, encode
 
 _KEPT = 2
@@ -80,7 +81,7 @@ class Position:
     blocks_done : int
         Blocks trained in the next pass. If it is all of them, the pass is trained but not yet reported.
     tally : tuple of float
-        Sums over the rows of the pass in progress (see `streamsvm.kernels.steps`).
+        Sums over the rows of the pass in progress (see `streamsvm.kernels.tally`).
     history : tuple of dict
         The report of each pass done.
     duals : dict of int to LogEnd
@@ -124,9 +125,7 @@ def _are_numbers(report: dict[str, Any]) -> bool:
     return all(value is None or (type(value) in (int, float) and abs(value) < 2.0**1023) for value in values)
 
 
-def commit(
-    run: RunDir, position: Position, weights: Weights, *, new_log: bool = False
-) -> tuple[Position, int]:
+def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
     """Make `position` and the weights what the run resumes from after a crash.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
@@ -137,10 +136,8 @@ def commit(
     run : RunDir
     position : Position
         Of the weights; what it says of their log is what the last commit returned.
-    weights : Weights
-        Their marks say what changed since the last commit; they are cleared.
-    new_log : bool
-        Begin a new log of weights, because they have other columns than those in the last one.
+    storage : WeightStorage
+        Its dirty bits say what changed since the last commit; they are cleared.
 
     Returns
     -------
@@ -156,43 +153,52 @@ def commit(
     OSError
         If a file cannot be written.
     """
-    check_finite(run, encode(position))
+    check_finite(run.path, encode(position))
     try:
-        position, size = _write_weights(run, position, weights, new_log)
+        position, size = _write_weights(run, position, storage)
         _write_manifest(run, position)
         prune(run, position.duals)
     except BaseException:
-        weight_log.mark_all(weights)
+        weight_log.make_dirty(storage.in_use, storage.sparse_rows)
         raise
     return position, size
 
 
-def check_finite(run: RunDir, numbers: Any) -> None:
+def check_finite(path: Path | None, numbers: Any) -> None:
     """Raise `RunError` unless all numbers, in lists and dicts, can be written as JSON."""
     try:
         json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
+        where = "" if path is None else f"{path}: "
         remedy = Remedy("scale the values of the data to about 1, or lower C, and fit again")
-        raise RunError(f"{run.path}: the objective is no longer finite", remedy=remedy) from None
+        raise RunError(f"{where}the objective is no longer finite", remedy=remedy) from None
 
 
-def _write_weights(run: RunDir, position: Position, weights: Weights, new_log: bool) -> tuple[Position, int]:
+def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
     """Append the weights that changed to their log, or begin a new log with all of them.
 
     A new log when most changed costs at most twice as much, and does not depend on the old one.
     """
-    if len(weights.marks) < len(weights.now):
-        weights, new_log = weight_log.with_marks(weights), True
+    weights, sparse_rows = storage.in_use, storage.sparse_rows
+    has_no_bits = len(weights.dirty) < len(weights.current)
+    if has_no_bits:
+        weights = weight_log.with_dirty(weights)
     number, before = position.weights_number, position.weights
-    changed, known = weight_log.changed_bytes(weights)
-    if new_log or number == 0 or before.length > 2 * known or 2 * changed > known:
+    changed, known = weight_log.dirty_bytes(weights, sparse_rows)
+    if (
+        has_no_bits
+        or weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns
+        or number == 0
+        or before.length > 2 * known
+        or 2 * changed > known
+    ):
         number, before = run.last_weight_log() + 1, LogEnd()  # a commit that failed may have left a log
-        weight_log.mark_all(weights)
+        weight_log.make_dirty(weights, sparse_rows)
     with AppendLog(run.weight_log(number), before) as log:
-        weight_log.append_weights(log, weights)
+        weight_log.append_weights(log, weights, sparse_rows)
         log.sync()
     position = dataclasses.replace(
-        position, weights=log.end, weights_number=number, weights_shape=weights.now.shape
+        position, weights=log.end, weights_number=number, weights_shape=weights.current.shape
     )
     return position, log.end.length - before.length
 

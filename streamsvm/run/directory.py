@@ -27,7 +27,8 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    settings, weights, lag, marks, rare, rare_features, checkpoints, metrics, model, lock : Path
+    settings, weights, average_delta, dirty, sparse_weights, rare_features : Path
+    checkpoints, metrics, model, lock : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
@@ -38,9 +39,9 @@ class RunDir:
         self.path = Path(path)
         self.settings = self.path / format.RUN_JSON
         self.weights = self.path / format.WEIGHTS
-        self.lag = self.path / format.LAG
-        self.marks = self.path / format.MARKS
-        self.rare = self.path / format.RARE
+        self.average_delta = self.path / format.AVERAGE_DELTA
+        self.dirty = self.path / format.DIRTY
+        self.sparse_weights = self.path / format.SPARSE_WEIGHTS
         self.rare_features = self.path / format.RARE_FEATURES
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
@@ -76,7 +77,7 @@ class RunDir:
 
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
-        for path in (self.weights, self.lag, self.marks, self.rare):
+        for path in (self.weights, self.average_delta, self.dirty, self.sparse_weights):
             durable.remove(path)
 
     def read_settings(self) -> dict[str, Any]:

@@ -13,18 +13,22 @@ import numpy as np
 
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
-from streamsvm.kernels.steps import OldDuals, Pool, repeats_class
+from streamsvm.kernels.duals import DualBuffer, OldDuals, repeats_class
 from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
 
 
-def append_duals(log: AppendLog, block: int, pool: Pool) -> None:
-    """Append the new duals of rows of a block, and empty the buffer that holds them."""
-    n_entries, n_rows = int(pool.used[0]), int(pool.used[1])
-    arrays = pool.rows[:n_rows], pool.counts[:n_rows], pool.ids[:n_entries], pool.values[:n_entries]
-    log.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
-    pool.used[:] = 0
+class DualWriter(AppendLog):
+    """The log of the duals of the pass in progress, open for appending."""
+
+    def append_duals(self, block: int, buffer: DualBuffer) -> None:
+        """Append the new duals of rows of a block."""
+        n_entries, n_rows = int(buffer.used[0]), int(buffer.used[1])
+        arrays = (
+            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_entries], buffer.values[:n_entries],
+        )  # fmt: skip
+        self.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
 
 
 class DualLog:
@@ -109,14 +113,3 @@ class DualLog:
 
     def _foreign(self, block: int) -> RunError:
         return RunError(f"{self.path}: block {block} does not belong to this run; fit again")
-
-
-def make_pool(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> Pool:
-    """Room for `entries` new duals of up to `n_rows` rows."""
-    return Pool(
-        np.empty(entries, ids_dtype),
-        np.empty(entries, values_dtype),
-        np.empty(n_rows, np.int32),
-        np.empty(n_rows, np.int32),
-        np.zeros(2, np.int64),
-    )

@@ -1,10 +1,10 @@
-"""Weights of rare features, kept as lists where there are very many classes.
+"""Weights of which the rows of rare features are sparse, for very many classes.
 
-A feature that c rows have gets at most c * (duals of a row + 1) weights that are not zero: 2,000 of
-17,000 if c is 200. As a row of a matrix these would lie on nearly every page of it, each page would be
-read, changed and written again all the time, and each visit would score thousands of zeros. So the
-weights of frequent features stay a matrix, and those of the others are lists of (class, weight) that
-grow (see `streamsvm.kernels.steps.Rare`). docs/engine.md has the measurements.
+A feature that occurs in c rows gets at most c * (duals of a row + 1) weights other than zero: 2,000 of 17,000
+if c is 200. As a row of a matrix these would lie on nearly every one of its pages; each page would be read,
+changed and written again all the time, and each visit would score thousands of zeros. So the weights of
+frequent features stay a matrix, and those of the others are sparse rows of (class, weight) that grow (see
+`streamsvm.kernels.sparse_rows`). docs/engine.md has the measurements.
 """
 
 from __future__ import annotations
@@ -17,201 +17,218 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm import durable
-from streamsvm.data.blocks import Blocks, ReadAhead
+from streamsvm import durable, format
+from streamsvm.coefficients import Source
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
-from streamsvm.format import RARE_FEATURES_HEADER as _HEADER
-from streamsvm.format import RARE_FEATURES_MAGIC as _MAGIC
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import Rare, Weights, kernel, padded_classes
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import SparseRows, restart_sparse_average
+from streamsvm.run.weights import DenseWeights
 
-# Classes from which on rare features get lists. Below, a row of the matrix is less than a page.
-MANY_CLASSES = 1000
-# A feature is rare if fewer than one row for so many classes has it. With fewer classes a row, lists take
-# longer than the matrix by more, and no less memory (docs/engine.md has the measurements).
-CLASSES_PER_ROW = 256
+_NOTHING = np.zeros(0, np.int64)
 
 
 class SplitRows(NamedTuple):
-    """Rows divided between the matrix of weights and the lists of rare features."""
+    """Rows divided between the features of the matrix and the rare ones."""
 
-    features: RareFeatures
-    rows: Rows  # what meets the matrix
-    indptr: np.ndarray  # the rest, as in `streamsvm.kernels.steps.Rare`
+    rows: Rows  # the part that is multiplied by the matrix
+    indptr: np.ndarray  # the other part, as in `SparseRows`
     indices: np.ndarray
     data: np.ndarray
-    longest: int  # rare features of a row
-
-    def enter(self, weights: Weights) -> tuple[Rows, Weights]:
-        """The rows, and weights that hold their other part and have room to train any row of them."""
-        return self.rows, self.features.with_rows(weights, self)
+    longest: int  # the most rare features of a row
 
 
-class RareFeatures:
-    """Which features are rare, and the file in which their lists are.
+class HybridWeights(DenseWeights):
+    """A matrix for frequent features, and sparse rows in a memory-mapped file for the others.
 
     Parameters
     ----------
-    path : Path
-        File to make; like the weights it is never what a run resumes from.
     rare : ndarray of bool, shape (n_features,)
-        Which features are.
+        Which features are rare.
+    columns : int
+        Classes, padded to whole vectors.
     n_classes : int
     dtype : dtype
-        Of the weights.
+    time_unit : float
+    paths : tuple of Path
+        As for `DenseWeights`.
+    entries_path : Path
+        File of the sparse rows, made anew: like the weights, a run never resumes from it.
     average : bool
-        Whether each entry has a lag, too.
-
-    Attributes
-    ----------
-    n_frequent : int
-        Features that are rows of the matrix.
-    n_classes : int
-    width : int
-        Numbers in an entry.
     """
 
+    sparse_rows: SparseRows
+
     def __init__(
-        self, path: Path, rare: np.ndarray, n_classes: int, dtype: np.dtype, *, average: bool
+        self,
+        rare: np.ndarray,
+        columns: int,
+        n_classes: int,
+        dtype: np.dtype,
+        time_unit: float,
+        paths: tuple[Path | None, Path | None, Path | None],
+        entries_path: Path,
+        *,
+        average: bool,
     ) -> None:
-        # Where a feature is: its row of the matrix, or below 0 the complement of its list.
+        # Where a feature is: its row of the matrix, or the complement of its sparse row.
         self._place = np.empty(len(rare), np.int64)
-        self.n_frequent = number_features(rare, self._place)
-        self._path = path
+        n_frequent = number_features(rare, self._place)
+        super().__init__((n_frequent, columns), dtype, time_unit, paths, average=average)
         self.n_classes = n_classes
-        self.width = 2 + average
-        self._entries = np.zeros((0, self.width), dtype)
-        path.unlink(missing_ok=True)
-        self._longest = 0  # rare features of a row of the block
-        n_rare = len(rare) - self.n_frequent
-        self._rare = Rare(
+        self.entry_width = 2 + average  # numbers in an entry
+        self._path = entries_path
+        self._path.unlink(missing_ok=True)
+        self._entries = np.zeros((0, self.entry_width), dtype)
+        self._longest = 0
+        n_rare = len(rare) - n_frequent
+        self.sparse_rows = SparseRows(
             np.zeros(1, np.int64),
-            np.zeros(0, np.int64),
+            _NOTHING,
             np.zeros(0, dtype),
             self._entries,
             np.zeros((n_rare, 3), np.int64),
             np.zeros(n_rare, np.uint8),
             np.zeros(1, np.int64),
-            np.zeros(padded_classes(n_classes, dtype) * dtype.itemsize // LINE, np.int64),
+            np.zeros(columns * dtype.itemsize // VECTOR_BYTES, np.int64),
         )
 
     @staticmethod
     def size(n_features: int) -> int:
-        """Bytes in memory at most, whichever features are rare: where each is, its list, and a mark.
+        """Bytes in memory at most, whichever features are rare: a feature's place, extent and dirty byte.
 
-        While features are counted it is no more, and rows that are divided take no more than a plan
-        counts for reading them.
+        Counting features takes no more, and dividing rows takes no more than a plan counts for reading them.
         """
         return n_features * (8 + 3 * 8 + 1)
 
-    def split(self, rows: Rows) -> SplitRows:
-        """Divide rows; changes nothing, so that the thread that reads them can do it."""
+    @property
+    def n_features(self) -> int:
+        return len(self._place)
+
+    def prepare(self, rows: Rows) -> SplitRows:
         n_rare = count_rare(rows.indices, self._place)
         n_frequent = len(rows.indices) - n_rare
-        part = Rows(
-            np.empty(n_frequent, rows.data.dtype),
-            np.empty(n_frequent, rows.indices.dtype),
-            np.empty(len(rows.indptr), np.int64),
-            rows.labels,
-            rows.norm2,
+        part = rows._replace(
+            data=np.empty(n_frequent, rows.data.dtype),
+            indices=np.empty(n_frequent, rows.indices.dtype),
+            indptr=np.empty(len(rows.indptr), np.int64),
         )
         indptr, indices = np.empty(len(rows.indptr), np.int64), np.empty(n_rare, np.int64)
         data = np.empty(n_rare, rows.data.dtype)
         longest = split_rows(rows, self._place, part, indptr, indices, data)
-        return SplitRows(self, part, indptr, indices, data, longest)
+        return SplitRows(part, indptr, indices, data, longest)
 
-    def with_rows(self, weights: Weights, rows: SplitRows) -> Weights:
-        """The weights, with the rare part of a block, and lists that can take any row of it."""
-        self._longest = rows.longest
-        self._rare = self._rare._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
-        return self.with_room(weights)
+    def bind(self, prepared: SplitRows) -> Rows:
+        self._longest = prepared.longest
+        self.sparse_rows = self.sparse_rows._replace(
+            indptr=prepared.indptr, indices=prepared.indices, data=prepared.data
+        )
+        self.make_room()
+        return prepared.rows
 
-    def without_rows(self, weights: Weights) -> Weights:
-        """The weights, holding no block in memory."""
-        none = Rare.none(self._rare.data.dtype)
-        self._rare = self._rare._replace(indptr=none.indptr, indices=none.indices, data=none.data)
-        return self.with_entries(weights, 0)
+    def release(self) -> None:
+        self._longest = 0
+        self.sparse_rows = self.sparse_rows._replace(
+            indptr=np.zeros(1, np.int64), indices=_NOTHING, data=self.sparse_rows.data[:0].copy()
+        )
 
-    def with_room(self, weights: Weights) -> Weights:
-        """The weights, with lists that can take any row of the block."""
-        return self.with_entries(weights, 2 * self._longest * self.n_classes)
+    def make_room(self) -> None:
+        self.reserve(2 * self._longest * self.n_classes)
 
-    def with_entries(self, weights: Weights, n_entries: int) -> Weights:
-        """The weights, with lists that can take so many entries more."""
-        needed = int(self._rare.used[0]) + n_entries
+    def reserve(self, n_entries: int) -> None:
+        """Have room for so many entries more."""
+        needed = int(self.sparse_rows.used[0]) + n_entries
         if needed > len(self._entries):
-            self._grow(max(needed, 2 * len(self._entries)))
-        self._rare = self._rare._replace(entries=self._entries)
-        return weights._replace(rare=self._rare)
+            self._grow_file(max(needed, 2 * len(self._entries)))
+            self.sparse_rows = self.sparse_rows._replace(entries=self._entries)
 
-    def _grow(self, n_entries: int) -> None:
+    def _grow_file(self, n_entries: int) -> None:
         dtype = self._entries.dtype
-        size = n_entries * self.width * dtype.itemsize
+        size = n_entries * self.entry_width * dtype.itemsize
         with durable.open_file(self._path, "a+b") as file:
             file.truncate(size)
             mapped = mmap.mmap(file.fileno(), size)
         mapped.madvise(mmap.MADV_RANDOM)
-        self._entries = np.frombuffer(mapped, dtype).reshape(n_entries, self.width)
+        self._entries = np.frombuffer(mapped, dtype).reshape(n_entries, self.entry_width)
 
-    def coefficients(self, array: np.ndarray, column: int, begin: int, end: int) -> np.ndarray:
-        """Rows `begin` to `end` of the whole matrix, as a new array.
+    def begin_average(self) -> None:
+        super().begin_average()
+        restart_sparse_average(self.sparse_rows)
 
-        `array` is what is kept of it, and `column` that of the entries: 1 for the weights, 2 for the lag.
-        """
-        spread = np.zeros((end - begin, array.shape[1]), array.dtype)
-        spread_rows(array, self._rare, self._place[begin:end], column, spread)
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+        weights = self.weights
+        delta = None if average_scale is None else _Whole(self, weights.average_delta, 2)
+        return Source(_Whole(self, weights.current, 1), delta, average_scale or 0.0, columns, None)
+
+    def spread(self, matrix: np.ndarray, column: int, begin: int, end: int) -> np.ndarray:
+        """Features `begin` to `end` as rows of a matrix, from `matrix` and that column of the entries."""
+        spread = np.zeros((end - begin, matrix.shape[1]), matrix.dtype)
+        spread_rows(matrix, self.sparse_rows, self._place[begin:end], column, spread)
         return spread
 
 
-class Spread:
-    """The whole matrix of weights, or of their lag, to be read a slice at a time."""
+class _Whole:
+    """All weights, or all of their average's delta, as a matrix that is read a slice at a time."""
 
-    def __init__(self, features: RareFeatures, array: np.ndarray, column: int, n_features: int) -> None:
-        self.shape = (n_features, array.shape[1])
-        self.dtype, self.itemsize = array.dtype, array.itemsize
-        self._features, self._array, self._column = features, array, column
+    def __init__(self, weights: HybridWeights, matrix: np.ndarray, column: int) -> None:
+        self.shape = (weights.n_features, matrix.shape[1])
+        self.dtype, self.itemsize = matrix.dtype, matrix.itemsize
+        self._weights, self._matrix, self._column = weights, matrix, column
 
     def __getitem__(self, key: tuple[slice, slice]) -> np.ndarray:
         begin, end, _ = key[0].indices(self.shape[0])
-        return self._features.coefficients(self._array, self._column, begin, end)[:, key[1]]
+        return self._weights.spread(self._matrix, self._column, begin, end)[:, key[1]]
 
 
-def find_rare(path: Path, blocks: Blocks, step: Callable[[int], None]) -> np.ndarray:
-    """Which features are rare, as bool: what `path` says, or else from one reading of all blocks.
+def find_rare(path: Path, blocks: Blocks, classes_per_row: float, step: Callable[[int], None]) -> np.ndarray:
+    """Which features are rare, from `path` or else from one reading of all blocks, after which it is written.
 
-    Then `path` is written. Calls ``step(block)`` after each block.
+    Parameters
+    ----------
+    path : Path
+    blocks : Blocks
+    classes_per_row : float
+        A feature is rare if fewer than one row for so many classes has it.
+    step : callable
+        Called with the number of each block that was counted.
+
+    Returns
+    -------
+    ndarray of bool, shape (n_features,)
     """
     store = blocks.store
     rare = _read_rare(path, store.fingerprint, store.n_features)
     if rare is None:
         frequency = np.zeros(store.n_features, np.int64)
-        for block, rows in enumerate(ReadAhead()(blocks.read, range(len(blocks)))):
-            count_features(rows.indices, frequency)
-            step(block)
-        rare = frequency < -(-store.n_classes // CLASSES_PER_ROW)
+        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+            for block, rows in enumerate(all_rows):
+                count_features(rows.indices, frequency)
+                step(block)
+        rare = frequency < np.ceil(store.n_classes / classes_per_row)
         bits = np.packbits(rare).tobytes()
-        durable.write_atomic(
-            path,
-            _HEADER.pack(_MAGIC, len(rare), _crc(store.fingerprint, bits)) + bits,
-        )
+        durable.write_atomic(path, _header(len(rare), store.fingerprint, bits) + bits)
     return rare
 
 
 def _read_rare(path: Path, fingerprint: str, n_features: int) -> np.ndarray | None:
-    """What `find_rare` wrote for this store; None if it is not there or not whole: it can be counted anew."""
-    size = _HEADER.size + -(-n_features // 8)
+    """What `find_rare` wrote for this store; None if it is missing or damaged: it can be counted again."""
+    header_size = format.RARE_FEATURES_HEADER.size
+    size = header_size + -(-n_features // 8)
     if not path.exists() or path.stat().st_size != size:
         return None
     with durable.open_file(path) as file:
         content = file.read(size)
-    bits = content[_HEADER.size :]
-    if content[: _HEADER.size] != _HEADER.pack(_MAGIC, n_features, _crc(fingerprint, bits)):
+    bits = content[header_size:]
+    if content[:header_size] != _header(n_features, fingerprint, bits):
         return None
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=n_features).view(bool)
 
 
-def _crc(fingerprint: str, bits: bytes) -> int:
-    return zlib.crc32(bits, zlib.crc32(fingerprint.encode()))
+def _header(n_features: int, fingerprint: str, bits: bytes) -> bytes:
+    crc = zlib.crc32(bits, zlib.crc32(fingerprint.encode()))
+    return format.RARE_FEATURES_HEADER.pack(format.RARE_FEATURES_MAGIC, n_features, crc)
 
 
 @kernel
@@ -246,7 +263,7 @@ def count_rare(indices, place):
 
 @kernel
 def split_rows(rows, place, part, indptr, indices, data):
-    """Divide rows between `part`, with rows of the matrix for features, and the other arrays, with lists.
+    """Divide rows between `part`, with rows of the matrix as features, and the arrays of rare features.
 
     Returns the most rare features that a row has.
     """
@@ -267,14 +284,15 @@ def split_rows(rows, place, part, indptr, indices, data):
 
 
 @kernel
-def spread_rows(array, rare, place, column, spread):
-    """Write the rows at `place` into `spread`, which is zero."""
+def spread_rows(matrix, sparse_rows, place, column, spread):
+    """Write the weights of the features at `place` into `spread`, which is zero."""
+    entries, extents = sparse_rows.entries, sparse_rows.extents
     for r in range(len(place)):
         at = place[r]
         if at >= 0:
-            for c in range(array.shape[1]):
-                spread[r, c] = array[at, c]
+            for c in range(matrix.shape[1]):
+                spread[r, c] = matrix[at, c]
         else:
-            begin, size = rare.lists[-1 - at, 0], rare.lists[-1 - at, 1]
+            begin, size = extents[-1 - at, 0], extents[-1 - at, 1]
             for e in range(begin, begin + size):
-                spread[r, np.int64(rare.entries[e, 0])] = rare.entries[e, column]
+                spread[r, np.int64(entries[e, 0])] = entries[e, column]

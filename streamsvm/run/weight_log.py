@@ -1,99 +1,104 @@
 """The log of weights: what a commit appends, and what a resumed run starts from.
 
-Training marks, for each feature, which groups of columns it changed. A commit appends the marked groups
-and no others, so its cost follows what changed and not what exists. When most of the weights changed, or
-the log has grown to twice the size of what it describes, a new log begins with everything that is not
-zero. Small weights in memory are not marked, because marking takes longer than it saves: each commit
-begins a new log.
+Training sets, for each feature, dirty bits of the groups of columns that it changed. A commit appends the
+dirty groups and no others, so its cost follows what changed and not what exists. When most of the weights
+changed, or the log has grown to twice the size of what it describes, a new log begins with everything that
+is not zero. Small weights in memory have no dirty bits, which cost more than they save: each commit begins a
+new log.
 
 A part has at most `_PART_VALUES` values of each array. It holds features (int64), the changed groups of
 each (uint64, one bit a group), and the values of these groups: first those of the weights, then, with an
-average, those of the lag. Other parts hold lists of rare features: their numbers and sizes (int64), and
-their entries.
+average, those of its delta. Other parts hold sparse rows: their numbers and sizes (int64), and their entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
-from streamsvm.errors import RunError
+from streamsvm.errors import Remedy, RunError
 from streamsvm.format import SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
-from streamsvm.kernels.simd import LINE
-from streamsvm.kernels.steps import OldDuals, Rare, Weights, kernel, repeats_class
+from streamsvm.kernels.duals import OldDuals, repeats_class
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
-from streamsvm.run.hybrid_weights import RareFeatures
 
 MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
-_PART_LISTS = 2**14
+_PART_ROWS = 2**14
 
 
-def append_weights(log: AppendLog, weights: Weights) -> None:
-    """Append the groups and lists that are marked as changed, and clear the marks."""
+def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | None) -> None:
+    """Append what is dirty, and clear the dirty bits."""
     arrays = _arrays(weights)
-    columns = weights.now.shape[1]
-    capacity = _capacity(*weights.now.shape)
-    n_features = _most_features(capacity, weights.now.itemsize)
+    columns = weights.current.shape[1]
+    capacity = _capacity(*weights.current.shape)
+    n_features = _most_features(capacity, weights.current.itemsize)
     features, groups = np.empty(n_features, np.int64), np.empty(n_features, np.uint64)
     values = [np.empty(capacity, array.dtype) for array in arrays]
     feature = 0
     while True:
-        feature, n, size = collect_marked(
-            weights.marks, feature, columns, weights.shift, capacity, features, groups
+        feature, n, size = collect_dirty(
+            weights.dirty, feature, columns, weights.group_bits, capacity, features, groups
         )
         if n == 0:
             break
         for array, packed in zip(arrays, values, strict=True):
-            pack(array, features, groups, n, weights.shift, packed)
+            pack(array, features, groups, n, weights.group_bits, packed)
         log.append(
             WEIGHTS_MAGIC, (n, size, 0), [features[:n], groups[:n], *(packed[:size] for packed in values)]
         )
-    for lists in _changed_lists(weights.rare):
-        entries = gather_lists(weights.rare, lists)
-        sizes = np.ascontiguousarray(weights.rare.lists[lists, 1])
-        log.append(SPARSE_WEIGHTS_MAGIC, (len(lists), len(entries), 0), [lists, sizes, entries])
-    weights.rare.changed[:] = 0
+    if sparse_rows is not None:
+        for numbers in _dirty_rows(sparse_rows):
+            sizes = np.ascontiguousarray(sparse_rows.extents[numbers, 1])
+            entries = np.empty((int(sizes.sum()), sparse_rows.entries.shape[1]), sparse_rows.entries.dtype)
+            gather_entries(sparse_rows, numbers, entries)
+            log.append(SPARSE_WEIGHTS_MAGIC, (len(numbers), len(entries), 0), [numbers, sizes, entries])
+        sparse_rows.dirty[:] = 0
 
 
-def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average: bool, lists: bool) -> int:
+def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average: bool, sparse: bool) -> int:
     """Bytes of memory that `append_weights` takes."""
     capacity, arrays = _capacity(n_features, columns), 1 + average
-    values = capacity * (arrays + lists * (1 + arrays)) * itemsize
-    return values + 16 * _most_features(capacity, itemsize) + lists * 5 * 8 * _PART_LISTS
+    values = capacity * (arrays + sparse * (1 + arrays)) * itemsize
+    return values + 16 * _most_features(capacity, itemsize) + sparse * 5 * 8 * _PART_ROWS
 
 
-def mark_all(weights: Weights) -> None:
-    """Mark everything that was ever written as changed, so that the next commit begins a new log."""
-    mark_known(weights.marks)
-    weights.rare.changed[:] = weights.rare.lists[:, 1] > 0
+def make_dirty(weights: Weights, sparse_rows: SparseRows | None) -> None:
+    """Let everything that was ever written be dirty, so that the next commit begins a new log."""
+    mark_known(weights.dirty)
+    if sparse_rows is not None:
+        sparse_rows.dirty[:] = sparse_rows.extents[:, 1] > 0
 
 
-def with_marks(weights: Weights) -> Weights:
-    """Weights without marks, with new ones wherever they are not zero."""
-    marks = np.zeros((len(weights.now), 2), np.uint64)
-    mark_nonzero(weights.now, weights.shift, marks)
-    mark_nonzero(weights.lag, weights.shift, marks)
-    return weights._replace(marks=marks)
+def with_dirty(weights: Weights) -> Weights:
+    """Weights without dirty bits, with new ones wherever they are not zero."""
+    dirty = np.zeros((len(weights.current), 2), np.uint64)
+    mark_nonzero(weights.current, weights.group_bits, dirty)
+    mark_nonzero(weights.average_delta, weights.group_bits, dirty)
+    return weights._replace(dirty=dirty)
 
 
-def changed_bytes(weights: Weights) -> tuple[int, int]:
-    """Bytes of values and entries that changed since the last commit, and of all that ever did."""
-    columns, rare = weights.now.shape[1], weights.rare
-    value = weights.now.itemsize * (2 if len(weights.lag) else 1)
-    entry = rare.entries.itemsize * rare.entries.shape[1]
-    sizes = rare.lists[:, 1]
-    changed, known = (count_values(weights.marks[:, c], columns, weights.shift) for c in (0, 1))
-    return (
-        changed * value + int(sizes.sum(where=rare.changed.view(bool))) * entry,
-        known * value + int(sizes.sum()) * entry,
-    )
+def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, int]:
+    """Bytes of values that changed since the last commit, and of all that ever changed."""
+    columns = weights.current.shape[1]
+    value = weights.current.itemsize * (2 if len(weights.average_delta) else 1)
+    changed, known = (value * count_values(weights.dirty[:, c], columns, weights.group_bits) for c in (0, 1))
+    if sparse_rows is not None:
+        entry = sparse_rows.entries.itemsize * sparse_rows.entries.shape[1]
+        sizes = sparse_rows.extents[:, 1]
+        changed += int(sizes.sum(where=sparse_rows.dirty.view(bool))) * entry
+        known += int(sizes.sum()) * entry
+    return changed, known
 
 
-def restore(path: Path, length: int, weights: Weights, features: RareFeatures | None = None) -> Weights:
-    """Write what a log says into weights that are zero, and mark it as known to the log; return them.
+def restore(path: Path, length: int, storage: Restorable) -> None:
+    """Write what a log says into weights that are zero, and mark it as known to the log.
 
     The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` if it has impossible
     numbers: kernels rely on them.
@@ -101,67 +106,75 @@ def restore(path: Path, length: int, weights: Weights, features: RareFeatures | 
     content = mapped(path, length)
     for part in scan(path, length, MAGICS):
         n, n_values, _ = part.numbers
-        restored = None
+        restored = False
         if n > 0 and n_values >= 0:
             if part.magic == WEIGHTS_MAGIC:
-                restored = _restore_groups(part, content, weights)
-            elif features is not None:
-                restored = _restore_lists(part, content, weights, features)
-        if restored is None:
-            raise RunError(f"{path}: the part at byte {part.at} does not belong to this run; fit again")
-        weights = restored
-    return weights
+                restored = _restore_groups(part, content, storage.weights)
+            elif storage.sparse_rows is not None:
+                restored = _restore_sparse(part, content, storage)
+        if not restored:
+            raise RunError(
+                f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
+            )
 
 
-def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> Weights | None:
-    """The weights with the groups of a part; None if they cannot be of these weights."""
+def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
+    """Restore the groups of a part; return False if they cannot be of these weights."""
     n, n_values, _ = part.numbers
-    arrays, columns = _arrays(weights), weights.now.shape[1]
+    arrays, columns = _arrays(weights), weights.current.shape[1]
     *at, end = offsets(part.at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
     if end != part.at + part.size:
-        return None
-    numbers, groups = _view(content, at[0], n, np.int64), _view(content, at[1], n, np.uint64)
+        return False
+    features, groups = _view(content, at[0], n, np.int64), _view(content, at[1], n, np.uint64)
     if not (
-        _are_increasing(numbers, len(weights.now))
-        and int(groups.max()) < 1 << -(-columns >> weights.shift)
-        and count_values(groups, columns, weights.shift) == n_values
+        _are_increasing(features, len(weights.current))
+        and int(groups.max()) < 1 << -(-columns >> weights.group_bits)
+        and count_values(groups, columns, weights.group_bits) == n_values
     ):
-        return None
+        return False
     for array, values_at in zip(arrays, at[2:], strict=True):
         packed = _view(content, values_at, n_values, array.dtype)
-        unpack(array, numbers, groups, n, weights.shift, packed)
-    if len(weights.marks):
-        weights.marks[numbers, 1] |= groups
-    return weights
+        unpack(array, features, groups, n, weights.group_bits, packed)
+    if len(weights.dirty):
+        weights.dirty[features, 1] |= groups
+    return True
 
 
-def _restore_lists(
-    part: Part, content: np.ndarray, weights: Weights, features: RareFeatures
-) -> Weights | None:
-    """The weights with the lists of a part; None if they cannot be of these weights."""
+def _restore_sparse(part: Part, content: np.ndarray, storage: Restorable) -> bool:
+    """Restore the sparse rows of a part; return False if they cannot be of these weights."""
     n, n_entries, _ = part.numbers
-    width, dtype = features.width, weights.now.dtype
+    dtype, width = storage.sparse_rows.entries.dtype, storage.sparse_rows.entries.shape[1]
     *at, end = offsets(part.at, 8 * n, 8 * n, n_entries * width * dtype.itemsize)
     if end != part.at + part.size:
-        return None
+        return False
     numbers, sizes = (_view(content, begin, n, np.int64) for begin in at[:2])
     entries = _view(content, at[2], n_entries * width, dtype).reshape(n_entries, width)
     classes = entries[:, 0]
     if not (
-        _are_increasing(numbers, len(weights.rare.lists))
-        and 0 <= int(sizes.min()) <= int(sizes.max()) <= features.n_classes
+        _are_increasing(numbers, len(storage.sparse_rows.extents))
+        and 0 <= int(sizes.min()) <= int(sizes.max()) <= storage.n_classes
         and int(sizes.sum()) == n_entries
-        and bool(((classes >= 0) & (classes < features.n_classes)).all())
-        and _are_sets(classes, sizes, features.n_classes)
+        and bool(((classes >= 0) & (classes < storage.n_classes)).all())
+        and _are_sets(classes, sizes, storage.n_classes)
     ):
-        return None
-    weights = features.with_entries(weights, n_entries)
-    scatter_lists(weights.rare, numbers, sizes, entries)
-    return weights
+        return False
+    storage.reserve(n_entries)
+    scatter_entries(storage.sparse_rows, numbers, sizes, entries)
+    return True
+
+
+class Restorable(Protocol):
+    """The part of `streamsvm.run.weights.WeightStorage` that `restore` needs."""
+
+    weights: Weights
+    sparse_rows: Any
+    n_classes: int
+
+    def reserve(self, n_entries: int) -> None: ...
 
 
 def _arrays(weights: Weights) -> list[np.ndarray]:
-    return [array for array in (weights.now, weights.lag) if len(array)]
+    return [array for array in (weights.current, weights.average_delta) if len(array)]
 
 
 def _view(content: np.ndarray, at: int, n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
@@ -175,19 +188,19 @@ def _capacity(n_features: int, columns: int) -> int:
 
 def _most_features(capacity: int, itemsize: int) -> int:
     """Features of a part, at most: a group is at least one vector."""
-    return capacity * itemsize // LINE + 1
+    return capacity * itemsize // VECTOR_BYTES + 1
 
 
-def _changed_lists(rare: Rare) -> Iterator[np.ndarray]:
-    """Numbers of the lists that changed, for one part at a time."""
-    for first in range(0, len(rare.changed), _PART_LISTS):
-        changed = first + np.flatnonzero(rare.changed[first : first + _PART_LISTS])
-        ends = np.cumsum(rare.lists[changed, 1])
+def _dirty_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
+    """Numbers of the dirty sparse rows, for one part at a time."""
+    for first in range(0, len(sparse_rows.dirty), _PART_ROWS):
+        dirty = first + np.flatnonzero(sparse_rows.dirty[first : first + _PART_ROWS])
+        ends = np.cumsum(sparse_rows.extents[dirty, 1])
         begin = 0
-        while begin < len(changed):
+        while begin < len(dirty):
             before = int(ends[begin - 1]) if begin else 0
             end = max(begin + 1, int(np.searchsorted(ends, before + _PART_VALUES, "right")))
-            yield changed[begin:end]
+            yield dirty[begin:end]
             begin = end
 
 
@@ -207,40 +220,40 @@ def _are_sets(classes: np.ndarray, sizes: np.ndarray, n_classes: int) -> bool:
 
 
 @kernel
-def collect_marked(marks, feature, columns, group_bits, capacity, features, groups):
-    """Collect marked groups from `feature` on, until `capacity` values are reached, and clear their marks.
+def collect_dirty(dirty, feature, columns, group_bits, capacity, features, groups):
+    """Collect dirty groups from `feature` on, until `capacity` values are reached, and clear their bits.
 
-    Moves the marks from the first column of `marks` (changed) to the second (known to the log). Returns
+    Moves the bits from the first column of `dirty` (changed) to the second (known to the log). Returns
     the next feature, the number of features collected, and the number of their values.
     """
     n, size = 0, 0
-    while feature < len(marks) and size + columns <= capacity:
-        word = marks[feature, 0]
+    while feature < len(dirty) and size + columns <= capacity:
+        word = dirty[feature, 0]
         if word != 0:
             features[n], groups[n] = feature, word
             n += 1
             size += values_in(word, columns, group_bits)
-            marks[feature, 1] |= word
-            marks[feature, 0] = 0
+            dirty[feature, 1] |= word
+            dirty[feature, 0] = 0
         feature += 1
     return feature, n, size
 
 
 @kernel
-def mark_known(marks):
+def mark_known(dirty):
     """Mark all groups known to the log as changed. The rest is not touched: it may be holes of a file."""
-    for f in range(len(marks)):
-        if marks[f, 1] != 0:
-            marks[f, 0] |= marks[f, 1]
+    for f in range(len(dirty)):
+        if dirty[f, 1] != 0:
+            dirty[f, 0] |= dirty[f, 1]
 
 
 @kernel
-def mark_nonzero(array, group_bits, marks):
+def mark_nonzero(array, group_bits, dirty):
     """Mark the groups of columns in which `array` is not zero."""
     for f in range(len(array)):
         for c in range(array.shape[1]):
             if array[f, c] != 0:
-                marks[f, 0] |= np.uint64(1) << np.uint64(c >> group_bits)
+                dirty[f, 0] |= np.uint64(1) << np.uint64(c >> group_bits)
 
 
 @kernel
@@ -297,33 +310,29 @@ def unpack(array, features, groups, n, group_bits, packed):
 
 
 @kernel
-def gather_into(rare, lists, entries):
-    """Copy the entries of `lists` to `entries`, one list after another."""
+def gather_entries(sparse_rows, numbers, gathered):
+    """Copy the entries of the sparse rows `numbers` to `gathered`, one row after another."""
+    entries, extents = sparse_rows.entries, sparse_rows.extents
     at = 0
-    for f in lists:
-        for e in range(rare.lists[f, 0], rare.lists[f, 0] + rare.lists[f, 1]):
-            for column in range(entries.shape[1]):
-                entries[at, column] = rare.entries[e, column]
+    for f in numbers:
+        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
+            for column in range(gathered.shape[1]):
+                gathered[at, column] = entries[e, column]
             at += 1
 
 
-def gather_lists(rare: Rare, lists: np.ndarray) -> np.ndarray:
-    entries = np.empty((int(rare.lists[lists, 1].sum()), rare.entries.shape[1]), rare.entries.dtype)
-    gather_into(rare, lists, entries)
-    return entries
-
-
 @kernel
-def scatter_lists(rare, lists, sizes, entries):
-    """Replace `lists` by new ones with the given entries."""
+def scatter_entries(sparse_rows, numbers, sizes, gathered):
+    """Replace the entries of the sparse rows `numbers`."""
+    entries, extents = sparse_rows.entries, sparse_rows.extents
     at = 0
-    for k in range(len(lists)):
-        f, size = lists[k], sizes[k]
-        if size > rare.lists[f, 2]:
-            rare.lists[f, 0], rare.lists[f, 2] = rare.used[0], size
-            rare.used[0] += size
-        rare.lists[f, 1] = size
+    for k in range(len(numbers)):
+        f, size = numbers[k], sizes[k]
+        if size > extents[f, 2]:
+            extents[f, 0], extents[f, 2] = sparse_rows.used[0], size
+            sparse_rows.used[0] += size
+        extents[f, 1] = size
         for e in range(size):
-            for column in range(entries.shape[1]):
-                rare.entries[rare.lists[f, 0] + e, column] = entries[at + e, column]
+            for column in range(gathered.shape[1]):
+                entries[extents[f, 0] + e, column] = gathered[at + e, column]
         at += size

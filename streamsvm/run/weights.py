@@ -1,18 +1,26 @@
-"""Arrays of weights, in memory or in memory-mapped files."""
+"""Where the weights are: in memory, or in memory-mapped files that may exceed it."""
 
 from __future__ import annotations
 
 import mmap
 import os
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.coefficients import Source
+from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Remedy, RunError
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.weight_log import mark_known
 from streamsvm.text import format_size
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
+# Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them
+# would take a tenth of the training where classes are few.
+_WRITTEN_WHOLE = 2**26
 
 
 def map_array(
@@ -43,6 +51,138 @@ def map_array(
     # bytes, and under a tight memory limit evict the rows in use.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
+
+
+class WeightStorage(Protocol):
+    """What a learner asks of the weights, wherever they are.
+
+    Attributes
+    ----------
+    weights : Weights
+        As kernels take them. It may be replaced by any method that is not said to leave it alone.
+    sparse_rows : SparseRows or None
+        The weights of rare features and the part of the bound rows that meets them; None if all weights
+        are in the matrix.
+    n_features : int
+    """
+
+    weights: Weights
+    sparse_rows: Any
+
+    @property
+    def in_use(self) -> Weights:
+        """The weights that a commit and a model hold: without what is mapped for features to come."""
+
+    @property
+    def n_features(self) -> int: ...
+
+    def prepare(self, rows: Rows) -> Any:
+        """Rows in the form that `bind` takes; changes nothing, so that a reading thread can call it."""
+
+    def bind(self, prepared: Any) -> Rows:
+        """Make these rows the ones that kernels are about to visit; return what they take as rows."""
+
+    def release(self) -> None:
+        """Keep no reference to the bound rows."""
+
+    def make_room(self) -> None:
+        """Have room for the changes that a visit of any bound row may make."""
+
+    def grow(self, n_features: int, n_classes: int) -> None:
+        """Have at least so many features, and columns for so many classes."""
+
+    def begin_average(self) -> None:
+        """Let the average of the iterates begin with the present one."""
+
+    def check_room(self, rows: Rows) -> None:
+        """Raise `RunError` if the disk cannot take what a block of these rows may change."""
+
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+        """The coefficients of a model: of the last iterate (None), or of the average."""
+
+
+class DenseWeights:
+    """A matrix of fixed shape, in memory or over files.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Features, and classes padded to whole vectors.
+    dtype : dtype
+    time_unit : float
+        The unit of the average's time (see `Weights`).
+    paths : tuple of Path or None
+        Files of the weights, of the average's delta and of the dirty bits; None for memory.
+    average : bool
+        Whether an average can be kept.
+    """
+
+    sparse_rows: Any = None
+    n_classes = 0  # of sparse rows
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        dtype: np.dtype,
+        time_unit: float,
+        paths: tuple[Path | None, Path | None, Path | None] = (None, None, None),
+        *,
+        average: bool = True,
+    ) -> None:
+        self._paths = paths
+        self._full_shape = shape
+        current = map_array(paths[0], shape, dtype)
+        delta = map_array(paths[1], shape, dtype) if average else np.zeros((0, shape[1]), dtype)
+        whole = paths[0] is None and current.nbytes + delta.nbytes <= _WRITTEN_WHOLE
+        dirty = map_array(paths[2], (0 if whole else shape[0], 2), np.dtype(np.uint64))
+        self.weights = Weights.create(current, delta, time_unit, dirty)
+
+    @property
+    def in_use(self) -> Weights:
+        return self.weights
+
+    @property
+    def n_features(self) -> int:
+        return self._full_shape[0]
+
+    def reserve(self, n_entries: int) -> None:
+        """Have room for so many entries of sparse rows more; here there are none."""
+
+    def prepare(self, rows: Rows) -> Any:
+        return rows
+
+    def bind(self, prepared: Any) -> Rows:
+        return prepared
+
+    def release(self) -> None:
+        pass
+
+    def make_room(self) -> None:
+        pass
+
+    def grow(self, n_features: int, n_classes: int) -> None:
+        pass
+
+    def begin_average(self) -> None:
+        delta = map_array(self._paths[1], self._full_shape, self.weights.current.dtype)
+        self.weights = self.weights._replace(average_delta=delta)
+        mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
+
+    def check_room(self, rows: Rows) -> None:
+        """As `WeightStorage` says: a full disk would end the process where a page is first written."""
+        for path, array in zip(self._paths, self.weights[:2], strict=False):
+            if path is None or len(array) == 0:
+                continue
+            try:
+                check_mapped(path, array, min(len(rows.indices), len(array)))
+            except RunError:  # most features occur in many rows
+                check_mapped(path, array, len(np.unique(rows.indices)))
+
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+        weights = self.weights
+        dirty = weights.dirty if len(weights.dirty) else None
+        delta = None if average_scale is None else weights.average_delta
+        return Source(weights.current, delta, average_scale or 0.0, columns, dirty)
 
 
 def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:

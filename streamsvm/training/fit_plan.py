@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,20 @@ import numpy as np
 from streamsvm.data.label_order import block_warning
 from streamsvm.data.memory_plan import (
     INTERPRETER,
+    POLICY,
     SMALL_BLOCK,
+    MemoryPolicy,
     Plan,
     available_memory,
     cut_blocks,
     least_budget,
     make_plan,
 )
-from streamsvm.errors import PlanError, StoreError
-from streamsvm.kernels.steps import padded_classes
+from streamsvm.errors import Message, Option, PlanError, Remedy, StoreError
+from streamsvm.kernels.weights import padded_classes
+from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import MOST_LOGS
-from streamsvm.run.hybrid_weights import MANY_CLASSES, RareFeatures
+from streamsvm.run.hybrid_weights import HybridWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings import Settings
@@ -30,23 +32,23 @@ from streamsvm.store import Store
 from streamsvm.store.page_cache import memory_limit
 from streamsvm.text import format_size
 
-_MARK = 16  # bytes of a feature's marks
+_DIRTY = 16  # bytes of a feature's dirty bits
 
 
-def plan_fit(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
+def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> tuple[Plan, np.ndarray]:
     """The memory plan of a fit, and the first row of each of its blocks.
 
-    Weights are read and written at random, rows in sequence. So weights, their marks and their average
-    are in memory where they leave room for small blocks; else the average, then the weights too are
-    memory-mapped files, and the blocks are small, that the system may keep as many of the files' pages
-    as it can.
+    Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
+    are in memory if they leave room for small blocks; else the average, then the weights too are
+    memory-mapped files, and the blocks are small, so that the system can cache as many of the files' pages
+    as possible.
 
     Raises
     ------
     StoreError
         If the store cannot be trained on.
     PlanError
-        If the weights would be larger than a file can be, or no budget of this size can work.
+        If the weights would be larger than a file can be, or the budget is too small.
     """
     if store.n_rows == 0:
         raise StoreError(f"{store.path} has no rows to train on")
@@ -56,9 +58,10 @@ def plan_fit(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
     if size > LARGEST_FILE:
         raise PlanError(
             f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
-            "bytes, more than a file can; number the features without gaps, and convert again"
+            "bytes, more than a file can",
+            remedy=Remedy("number the features without gaps, and convert again"),
         )
-    *better, last = choices(store, settings, find_budget(settings))
+    *better, last = choices(store, settings, find_budget(settings), policy)
     for plan in better:
         if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
             with contextlib.suppress(PlanError):  # a row is longer than its blocks
@@ -68,25 +71,32 @@ def plan_fit(store: Store, settings: Settings) -> tuple[Plan, np.ndarray]:
     except PlanError:
         if last.memory == settings.memory:
             raise
-        need, longest = least_budget(store, last)
+        need, longest = least_budget(store, last, policy)
         raise PlanError(
             f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "
-            f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}: raise the limit of the "
-            "process (its cgroup or container)"
+            f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
+            remedy=Remedy("raise the limit of the process (its cgroup or container)"),
         ) from None
 
 
-def choices(store: Store, settings: Settings, budget: int) -> Iterator[Plan]:
-    """What a fit may do with a budget: the fastest plan first, the one that needs the least memory last."""
-    size, marks = array_bytes(store, settings), _MARK * store.n_features
+def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy = POLICY) -> list[Plan]:
+    """The plans for a budget: the fastest first, the one that needs the least memory last."""
+    size, dirty = array_bytes(store, settings), _DIRTY * store.n_features
+    plans = []
     if settings.average:
-        yield _plan(store, settings, budget, 2 * size + marks, weights=True, average=True)
-    yield _plan(store, settings, budget, size + marks, weights=True)
-    if store.n_classes >= MANY_CLASSES:
-        yield _plan(store, settings, budget, RareFeatures.size(store.n_features), lists=True)
-        return
-    yield _plan(store, settings, budget, 0, most_block_bytes=max(SMALL_BLOCK, budget // 8))
-    yield _plan(store, settings, budget, 0)
+        plans.append(_plan(store, settings, budget, 2 * size + dirty, policy, weights=True, average=True))
+    plans.append(_plan(store, settings, budget, size + dirty, policy, weights=True))
+    if store.n_classes >= policy.many_classes:
+        held = HybridWeights.size(store.n_features)
+        plans.append(_plan(store, settings, budget, held, policy, sparse_rare=True))
+    else:
+        small = max(SMALL_BLOCK, budget // 8)
+        plans.append(_plan(store, settings, budget, 0, policy, most_block_bytes=small))
+        plans.append(_plan(store, settings, budget, 0, policy))
+    if policy.prefer is not None:
+        preferred = [plan for plan in plans if policy.prefer(plan)]
+        plans = [*preferred, *plans, *preferred[-1:]]  # the last one is tried whatever the budget
+    return plans
 
 
 def find_budget(settings: Settings) -> int:
@@ -97,8 +107,13 @@ def find_budget(settings: Settings) -> int:
 
 def array_bytes(store: Store, settings: Settings) -> int:
     """Size of the weights as a matrix; of their average, as much again."""
-    dtype = np.dtype(settings.dtype)
-    return store.n_features * padded_classes(store.n_classes, dtype) * dtype.itemsize
+    return store.n_features * columns_of(store, settings) * np.dtype(settings.dtype).itemsize
+
+
+def columns_of(store: Store, settings: Settings) -> int:
+    """Columns of the weights."""
+    extra = get_loss(settings.loss).extra_columns
+    return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
 
 
 def _plan(
@@ -106,35 +121,39 @@ def _plan(
     settings: Settings,
     budget: int,
     held: int,
+    policy: MemoryPolicy,
     *,
     weights: bool = False,
     average: bool = False,
-    lists: bool = False,
+    sparse_rare: bool = False,
     most_block_bytes: int | None = None,
 ) -> Plan:
-    """A plan in which weights or lists take `held` bytes."""
+    """A plan in which weights, or what finds sparse ones, take `held` bytes."""
     dtype = np.dtype(settings.dtype)
-    columns = padded_classes(store.n_classes, dtype)
+    columns = columns_of(store, settings)
     held += append_buffer_bytes(
-        store.n_features, columns, dtype.itemsize, average=settings.average, lists=lists
+        store.n_features, columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
     )  # fmt: skip
     return make_plan(
         store,
         dtype=dtype,
         columns=columns,
         memory=budget,
-        pooled=settings.keep_duals or settings.inner_passes != 0,
+        keeps_duals=settings.keep_duals or settings.inner_passes != 0,
         shared=held,
+        policy=policy,
         block_rows=settings.block_rows,
         most_block_bytes=most_block_bytes,
         weights_in_memory=weights,
         average_in_memory=average,
-        lists=lists,
+        sparse_rare=sparse_rare,
     )
 
 
-def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
-    """A plan as a report: what `streamsvm.training.trainer.plan` returns."""
+def describe_fit(
+    store: Store, settings: Settings, plan: Plan, starts: np.ndarray, policy: MemoryPolicy = POLICY
+) -> dict[str, Any]:
+    """A plan as a report: what `streamsvm.plan` returns."""
     size = array_bytes(store, settings)
     both = (1 + settings.average) * size
     in_files = both - (plan.weights_in_memory + plan.average_in_memory) * size
@@ -150,40 +169,47 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         "weights_bytes": both,
         "mapped_bytes": in_files,
         "weights_in_memory": plan.weights_in_memory,
-        "lists": plan.lists,
-        "lists_bytes": RareFeatures.size(store.n_features) if plan.lists else 0,
+        "sparse_rare": plan.sparse_rare,
+        "sparse_rare_bytes": HybridWeights.size(store.n_features) if plan.sparse_rare else 0,
         "log_bytes": int(MOST_LOGS * both) + in_files,
-        "warning": _warning(store, settings, plan, in_files),
+        "warning": _warning(store, settings, plan, in_files, policy),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
 
 
-def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str | None:
+def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:
     """What is slow about a plan, and what would help."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
-        return (
+        return Message(
             f"this run holds about {format_size(needed)}, and the limit of this process is "
-            f"{format_size(limit)}: it may be killed; resume it where there is more memory"
+            f"{format_size(limit)}: it may be killed",
+            Remedy("resume it where there is more memory"),
         )
     free = max(available_memory() - plan.total, 0)
-    if plan.lists or not in_files:
+    if plan.sparse_rare or not in_files:
         return None
-    helps = []
-    resident = next(iter(choices(store, settings, plan.memory)))
-    enough = -(-(resident.fixed + 3 * SMALL_BLOCK + 16 * store.n_classes) // 2**20)
-    if limit > enough * 2**20 + INTERPRETER:
-        helps.append(f"--memory {enough}M, which holds them in memory")
+    remedies = []
+    resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]
+    enough = -(-(resident.fixed + 3 * SMALL_BLOCK + 16 * store.n_classes) // 2**20) * 2**20
+    if limit > enough + INTERPRETER:
+        remedies.append(Remedy("{}, which holds them in memory", Option("memory", enough)))
     if in_files <= free:
         slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
-        return f"{slow}; what helps: {helps[0]}" if helps else slow
+        return Message(slow, _what_helps(remedies)) if remedies else slow
     if settings.dtype == "float64":
-        helps.append("--dtype float32 (half)")
+        remedies.append(Remedy("{} (half)", Option("dtype", "float32")))
     if settings.average:
-        helps.append("--no-average (half)")
-    helps.append("a machine or a limit with more memory")
-    return (
+        remedies.append(Remedy("{} (half)", Option("average", False)))
+    remedies.append(Remedy("a machine or a limit with more memory"))
+    return Message(
         f"weights of {format_size(in_files)} are in files, and {format_size(free)} of memory are left for "
-        f"them: a pass may take tens of times as long; what helps: {', '.join(helps)}"
+        "them: a pass may take tens of times as long",
+        _what_helps(remedies),
     )
+
+
+def _what_helps(remedies: list[Remedy]) -> Remedy:
+    joined = Remedy.join(remedies, ", ")
+    return Remedy(f"what helps: {joined.words}", *joined.parts)

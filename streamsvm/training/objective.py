@@ -3,72 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.blocks import Blocks, ReadAhead
-from streamsvm.data.rows import Rows
-from streamsvm.kernels.steps import CORRECT, LOSS_SUM, N_TALLIES, VISITED, Scratch, Weights
-from streamsvm.run.hybrid_weights import SplitRows
+from streamsvm.data.prefetch import Prefetcher
+from streamsvm.errors import Message, Option, Remedy
+from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, VISITED
+
+if TYPE_CHECKING:
+    from streamsvm.training.learner import Learner
 
 
 class Scoring(NamedTuple):
-    """What one pass over the data with fixed weights tells."""
+    """The result of one pass over the data with fixed weights."""
 
-    loss_sum: float  # Σ of the rows' losses, without C
+    loss_sum: float  # Σ of the rows' losses, each times its cost
     accuracy: float  # fraction of rows classified correctly
 
 
 def score_blocks(
-    blocks: Blocks,
-    weights: Weights,
-    lagging: float | None,
-    loss: ModuleType,
-    margin: float,
-    n_classes: int,
-    step: Callable[[int], None],
-    split: Callable[[Rows], SplitRows] | None = None,
+    blocks: Any, learner: Learner, average_scale: float | None, step: Callable[[int], None]
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
-    One result for the last iterate and, unless `lagging` is None, one for the weights
-    ``now - lagging * lag``, from the same scores.
+    Parameters
+    ----------
+    blocks : Blocks or ArrayBlocks
+    learner : Learner
+    average_scale : float, optional
+        Score by the average too, from the same reading.
+    step : callable
+        Called with the number of each block that was scored.
 
-    Rows of norm zero have no part in the loss, as in training: no weights could change theirs.
-    Calls ``step(block)`` after each block. With `split`, rows are divided as they are read.
+    Returns
+    -------
+    list of Scoring
+        By the last iterate and, unless `average_scale` is None, by the average. Rows of norm zero do not
+        enter the loss, as in training: no weights could change theirs.
     """
-    read = blocks.read if split is None else lambda block: split(blocks.read(block))
-    scratch = Scratch.create(weights.now.shape[1], weights.now.dtype)
-    tallies = np.zeros((1 if lagging is None else 2, N_TALLIES))
-    for block, rows in enumerate(ReadAhead()(read, range(len(blocks)))):
-        if isinstance(rows, SplitRows):
-            rows, weights = rows.enter(weights)
-        loss.loss_rows(rows, weights, lagging or 0.0, n_classes, margin, scratch, tallies)
-        step(block)
+    storage = learner.storage
+    tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
+    prepared = (storage.prepare(blocks.read(block)) for block in range(len(blocks)))
+    with Prefetcher(prepared) as all_rows:
+        for block, rows in enumerate(all_rows):
+            learner.score(storage.bind(rows), average_scale, tallies)
+            step(block)
+    storage.release()
     return [Scoring(float(t[LOSS_SUM]), float(t[CORRECT] / max(t[VISITED], 1.0))) for t in tallies]
 
 
 def is_within(relative_gap: float, tol: float) -> bool:
-    """Whether a relative gap meets a tolerance: a negative one, which is rounding, by its size as well."""
+    """Return True if a relative gap meets a tolerance; a negative one, due to rounding, by its size too."""
     return -tol <= relative_gap <= tol
 
 
 def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
-    """A warning if a relative gap of a pass, if measured, is more negative than sound rounding makes it."""
+    """A warning if a relative gap of a pass, if measured, is more negative than rounding explains."""
     relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
     return [
-        f"the relative gap is {relative_gap:.1e}, and only rounding makes it negative: how far the model is "
-        "from optimal is not known; use dtype float64, or scale the values of the data to about 1"
+        Message(
+            f"the relative gap is {relative_gap:.1e}, and only rounding makes it negative: how far the model "
+            "is from optimal is not known",
+            Remedy("use {}, or scale the values of the data to about 1", Option("dtype", "float64")),
+        )
     ]
 
 
-def gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> dict[str, float]:
-    """Dual, primal, gap and relative gap from Σβ, the summed loss and ‖w‖²."""
-    primal = 0.5 * norm2 + C * loss_sum
+def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, float]:
+    """Dual, primal, gap and relative gap from the sums of the dual's terms and the losses, and ‖w‖²."""
+    primal = 0.5 * norm2 + loss_sum
     dual = dual_sum - 0.5 * norm2
     gap = primal - dual
     return {

@@ -8,32 +8,65 @@ stands in the text, whatever it counts from.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, ClassVar, Self
+
 import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.format import index_dtype
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
+from streamsvm.settings import MOST_BITS
 
 
-def hash_rows(rows: Rows, bits: int, seed: int) -> Rows:
-    """Rows whose features are hashed to 2**bits columns; their norms are those of the hashed rows.
+@dataclasses.dataclass(frozen=True)
+class Hashing:
+    """Hash features to ``2**bits`` columns.
 
     Parameters
     ----------
-    rows : Rows
-        With indices as in the text.
     bits : int
-        From 1 to 31.
+        From 1 to `MOST_BITS`.
     seed : int
+        Not negative.
 
-    Returns
-    -------
-    Rows
-        New arrays, but for the labels. A value may be zero where features cancelled.
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
     """
-    data, indices, indptr, norm2 = _hash(rows.data, rows.indices, rows.indptr, bits, seed)
-    return Rows(data, indices.astype(index_dtype(2**bits)), indptr, rows.labels, norm2)
+
+    name: ClassVar = "hash"
+    takes_any_feature: ClassVar = True
+
+    bits: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
+            raise ValueError(f"bits must be from 1 to {MOST_BITS}, not {self.bits!r}")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Rows with hashed features, whose indices are those of the text, and the norms of the hashed rows.
+
+        All arrays are new but labels and costs. A value may be zero where features cancelled.
+        """
+        data, indices, indptr, norm2 = _hash(rows.data, rows.indices, rows.indptr, self.bits, self.seed)
+        indices = indices.astype(index_dtype(2**self.bits))
+        return rows._replace(data=data, indices=indices, indptr=indptr, norm2=norm2)
+
+    def n_features(self, n_features: int | None) -> int | None:
+        return 2**self.bits
+
+    def record(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        return cls(**record)
 
 
 @allocating

@@ -82,7 +82,7 @@ def test_what_is_found_in_a_file_is_shown_on_one_line(tmp_path: Path) -> None:
 
 def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
     store = make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
-    fit(store, tmp_path / "trained", passes=1)
+    fit(store, out=tmp_path / "trained", passes=1)
     for words in (
         ("info", "s3://bucket/a.zarr"),
         ("fit", "s3://bucket/a.zarr", "--out", "run"),
@@ -108,7 +108,7 @@ def test_anndata_with_control_characters_in_a_class_is_refused(tmp_path: Path) -
     obs = pd.DataFrame({"cell": pd.Categorical(np.array(["T cell", ODD])[labels])}, index=map(str, range(30)))
     anndata.AnnData(sp.csr_matrix(X), obs=obs).write_h5ad(tmp_path / "a.h5ad")
     with pytest.raises(StoreError, match="has a control character") as caught:
-        fit(tmp_path / "a.h5ad", tmp_path / "run", label="cell")
+        fit(tmp_path / "a.h5ad", out=tmp_path / "run", label="cell")
     assert SHOWN in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -122,11 +122,11 @@ def test_a_model_with_control_characters_in_a_class_is_refused(tmp_path: Path) -
 
 
 def test_classes_given_to_online_may_hold_no_control_characters(tmp_path: Path) -> None:
-    from streamsvm_converters import TextStream
+    from streamsvm_converters import TextSource
 
     (tmp_path / "text").write_text("a 1:1\n")
     with pytest.raises(InputError, match="has a control character"):
-        TextStream([tmp_path / "text"], classes=["a", ODD])
+        TextSource([tmp_path / "text"], classes=["a", ODD])
     done = streamsvm("online", "text", "--out", "run", "--classes", "a,b\x1b[31m", cwd=tmp_path)
     assert done.returncode == 1
     assert "'b\\x1b[31m' has a control character" in done.stderr

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamsvm_converters import kernels, read_rows
+from streamsvm_converters import read_rows
+from streamsvm_converters.libsvm import numbers
 
 SPELLINGS = """
 0 -0 +0 00 0.0 .0 0. 0e5 0e-999 0e999999999999999999999 1 -1 +1 1. .5 -.5 +.5 5. 00012.500
@@ -33,7 +34,7 @@ SPELLINGS = """
 
 
 def read(token: str) -> tuple[int, float, int]:
-    return kernels.read_number(np.frombuffer(token.encode() + b" \n", dtype=np.uint8), 0)
+    return numbers.read_number(np.frombuffer(token.encode() + b" \n", dtype=np.uint8), 0)
 
 
 def same_bits(a: float, b: float) -> bool:
@@ -43,8 +44,8 @@ def same_bits(a: float, b: float) -> bool:
 def check(token: str) -> None:
     kind, value, end = read(token)
     assert end == len(token)
-    assert kind in (kernels.NUMBER, kernels.HARD_NUMBER)
-    assert kind == kernels.HARD_NUMBER or same_bits(value, float(token)), (token, value)
+    assert kind in (numbers.NUMBER, numbers.UNDECIDED)
+    assert kind == numbers.UNDECIDED or same_bits(value, float(token)), (token, value)
 
 
 @pytest.mark.parametrize("token", SPELLINGS.split())
@@ -74,22 +75,22 @@ def test_halfway_between_two_floats(mantissa: int, exponent: int, tail: str) -> 
     check(f"{odd << exponent}.0{tail}" if exponent >= 0 else f"{odd * 5**-exponent}.0{tail}e{exponent}")
 
 
-def test_common_numbers_are_not_hard() -> None:
+def test_common_numbers_are_decided_by_the_kernel() -> None:
     """17 digits, as repr and %.17g write them, are settled without a Python object."""
     generator = np.random.default_rng(0)
     tokens = [f"{x:.17g}" for x in generator.normal(size=2000) * 10.0 ** generator.integers(-30, 30, 2000)]
-    assert all(read(token)[0] == kernels.NUMBER for token in tokens)
+    assert all(read(token)[0] == numbers.NUMBER for token in tokens)
 
 
 @pytest.mark.parametrize("token", ["", ".", "-", "+", "e5", "1e", "1e+", "--1", "+-1", "nan", "inf", "x"])
 def test_not_numbers(token: str) -> None:
     kind, _, end = read(token)
-    assert kind == kernels.BAD_NUMBER or end < len(token)
+    assert kind == numbers.BAD_NUMBER or end < len(token)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_whole_path_rounds_once(tmp_path: Path, dtype: str) -> None:
-    """Hard numbers included: float() of the token, then one rounding to the dtype."""
+    """Undecided numbers included: float() of the token, then one rounding to the dtype."""
     generator = np.random.default_rng(1)
     tokens = [repr(x) for x in generator.normal(size=500).tolist()]
     # Just above the midpoint of two float32: rounding twice would go down to the even one.

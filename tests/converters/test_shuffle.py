@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from streamsvm_converters import convert
-from streamsvm_converters.spool import row_keys
 
+from streamsvm.kernels.random import draws
 from streamsvm.store import open_store
 
 N = 5000
@@ -95,7 +95,7 @@ def test_shuffle_mixes_classes(path: Path, tmp_path: Path) -> None:
 
 
 def test_keys_are_distinct() -> None:
-    assert len(np.unique(row_keys(7, np.arange(10**6)))) == 10**6
+    assert len(np.unique(draws(np.uint64(7), np.arange(10**6)))) == 10**6
 
 
 def test_wide_indices(tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:

@@ -37,7 +37,7 @@ def test_a_fit_whose_store_is_replaced(digits: Path, quick_path: Path, suffix: s
     other.write_text("".join(lines[i - 1][0] + line[1:] for i, line in enumerate(lines)))  # other labels
     convert(text, store)
     (shutil.copytree if suffix == "zarr" else shutil.copyfile)(store, kept := quick_path / f"kept.{suffix}")
-    fit(store, quick_path / "whole", **OPTIONS)
+    fit(store, out=quick_path / "whole", **OPTIONS)
     asked = 0
 
     def replace() -> bool:
@@ -49,12 +49,12 @@ def test_a_fit_whose_store_is_replaced(digits: Path, quick_path: Path, suffix: s
 
     run = quick_path / "run"
     if suffix == "h5":
-        fit(store, run, stop=replace, **OPTIONS)
+        fit(store, out=run, stop=replace, **OPTIONS)
     else:
         with pytest.raises(
             StoreError, match=rf"s\.{suffix}: the store was replaced by another while it was in use"
         ):
-            fit(store, run, stop=replace, **OPTIONS)
+            fit(store, out=run, stop=replace, **OPTIONS)
         assert not (run / "model").exists()
         with pytest.raises(RunError, match=r"has changed since .* was begun"):
             resume(run)

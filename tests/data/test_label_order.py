@@ -112,7 +112,7 @@ def stored(path: Path, order: str, *, shuffled: bool = False) -> Path:
 def test_a_fit_says_before_it_trains_that_blocks_hold_other_labels(tmp_path: Path, order: str) -> None:
     store = stored(tmp_path / "a.h5", order)
     events: list[dict[str, Any]] = []
-    result = fit(store, tmp_path / "run", passes=1, block_rows=600, report=events.append)
+    result = fit(store, out=tmp_path / "run", passes=1, block_rows=600, report=events.append)
     (warning,) = result.warnings
     assert "4 blocks hold different labels" in warning
     assert "convert" in warning
@@ -134,7 +134,7 @@ def test_a_fit_of_rows_in_random_order_or_in_one_block_says_nothing(
     tmp_path: Path, order: str, shuffled: bool, block_rows: int | None
 ) -> None:
     store = stored(tmp_path / "a.h5", order, shuffled=shuffled)
-    result = fit(store, tmp_path / "run", passes=1, block_rows=block_rows)
+    result = fit(store, out=tmp_path / "run", passes=1, block_rows=block_rows)
     assert result.warnings == []
     assert result.progressive_accuracy is not None
 
@@ -143,9 +143,9 @@ def test_a_resumed_fit_says_it_too(tmp_path: Path) -> None:
     store = stored(tmp_path / "a.h5", "sorted")
     asked = {"passes": 2, "block_rows": 600}
     with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", **asked, stop=lambda: True)
+        fit(store, out=tmp_path / "run", **asked, stop=lambda: True)
     resumed = resume(tmp_path / "run")
-    assert resumed.warnings == fit(store, tmp_path / "whole", **asked).warnings
+    assert resumed.warnings == fit(store, out=tmp_path / "whole", **asked).warnings
     assert len(resumed.warnings) == 1
     assert resumed.progressive_accuracy is None
 

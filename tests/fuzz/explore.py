@@ -21,7 +21,9 @@ HERE = Path(__file__).parent
 # Compiled code, and what it is compiled from: instrumented, Numba would not take it.
 COMPILED = [
     *(f"streamsvm.{name}" for name in ("run.weight_log", "transforms.hashing", "kernels", "losses")),
-    *(f"streamsvm_converters.{name}" for name in ("kernels", "words")),
+    *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),
+    "streamsvm_converters.libsvm.labels",
+    "streamsvm_converters.external_shuffle",
 ]
 
 
@@ -97,7 +99,8 @@ def _with_branches(run: Any) -> Any:
     from fuzz import uncompiled
 
     kernels = uncompiled.load_kernels()
-    _instrument(vars(kernels), kernels.__name__)
+    for module in kernels.values():
+        _instrument(vars(module), module.__name__)
 
     def both(data: bytes) -> None:
         run(data)

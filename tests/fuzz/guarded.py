@@ -1,7 +1,7 @@
 """Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
 
 `python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not
-see the loads and stores of `streamsvm.kernels.simd` and `streamsvm_converters.words`; the processor does.
+see the loads and stores of the modules `simd` and `byte_vectors`; the processor does.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 def check_parser(side: str) -> None:
     """Texts that end anywhere, in arrays that end there too."""
     from fuzz.targets import text as target
-    from streamsvm_converters import kernels
+    from streamsvm_converters.libsvm.lines import Parsed, parse
+    from streamsvm_converters.libsvm.rows import compact, repair
 
     texts = {seed[4:] for seed in target.seeds()} | {
         seed[4:].replace(b"\n", b"\r\n") for seed in target.seeds()
     }
     texts |= {b"1 " + b" ".join(b"%d:%.*f" % (10**n, m, n / 7) for n in range(9)) for m in range(20)}
     space, slots = guarded(np.zeros(2**14, np.uint8), side), 2**12
-    wide = {name: np.zeros(slots, np.int64) for name in kernels.Parsed._fields}
+    wide = {name: np.zeros(slots, np.int64) for name in Parsed._fields}
     wide |= {
         "values": np.zeros(slots),
         "fault": np.zeros(slots, np.uint8),
-        "untidy": np.zeros(slots, np.bool_),
+        "needs_repair": np.zeros(slots, np.bool_),
     }
     out = {name: guarded(array, side) for name, array in wide.items()}
     data, indices = guarded(np.zeros(slots), side), guarded(np.zeros(slots, np.int64), side)
     indptr, norm2 = guarded(np.zeros(slots, np.int64), side), guarded(np.zeros(slots), side)
-    per_value = {"indices", "values", "hard_slot", "hard_at"}
+    per_value = {"indices", "values", "undecided_slot", "undecided_at"}
 
     def cut(array: np.ndarray, size: int) -> np.ndarray:
         return array[len(array) - size :] if side == "after" else array[:size]
@@ -66,14 +67,14 @@ def check_parser(side: str) -> None:
             text[:] = np.frombuffer(content, np.uint8)
             n_values, most_rows = len(content) // 4 + 1, len(content) // 8 + 1
             sizes = {name: n_values if name in per_value else most_rows for name in out}
-            parsed = kernels.Parsed(**{name: cut(out[name], sizes[name]) for name in out})
+            parsed = Parsed(**{name: cut(out[name], sizes[name]) for name in out})
             at = 0
             while at < len(text):
-                at, _, n_rows, _ = kernels.parse(text, at, len(text), 0, np.inf, True, parsed)
-                kernels.repair(parsed, n_rows, np.inf)
+                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, parsed)
+                repair(parsed, n_rows, np.inf)
                 size = int(parsed.end[n_rows - 1]) if n_rows else 0
-                kernels.settle(
-                    parsed, n_rows, 10**6, cut(data, size), cut(indices, size),
+                compact(
+                    parsed, n_rows, 0, 10**6, cut(data, size), cut(indices, size),
                     cut(indptr, n_rows + 1), cut(norm2, n_rows),
                 )  # fmt: skip
 
@@ -85,19 +86,14 @@ def check_engine(side: str, everything: bool = False) -> None:
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
+    from streamsvm.kernels.candidates import Scratch
+    from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
+    from streamsvm.kernels.frame import Problem
+    from streamsvm.kernels.score import score_rows
     from streamsvm.kernels.sparse_coef import are_sorted_rows, compress_rows, score_sparse_rows
-    from streamsvm.kernels.steps import (
-        N_TALLIES,
-        OldDuals,
-        Pool,
-        Scratch,
-        Weights,
-        drop_zeros,
-        padded_classes,
-        repeats_class,
-        score_rows,
-    )
-    from streamsvm.losses import MODULES, get_loss
+    from streamsvm.kernels.tally import N_TALLIES
+    from streamsvm.kernels.weights import Weights, padded_classes
+    from streamsvm.losses import LOSSES
 
     def guard(named: Any) -> Any:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
@@ -111,11 +107,12 @@ def check_engine(side: str, everything: bool = False) -> None:
         data = rng.normal(size=len(indices)).astype(dtype)
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         labels = rng.integers(0, k, n).astype(np.int32)
-        rows = guard(Rows(data, indices, indptr, labels, np.where(counts > 0, 1.0, 0.0)))
+        norm2 = np.where(counts > 0, 1.0, 0.0)
+        rows = guard(Rows(data, indices, indptr, labels, norm2, np.ones(n)))
         K = padded_classes(k, dtype)
-        now, lag = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
-        weights = guard(Weights.create(now, lag, float(n)))
-        piece = guarded(now[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
+        current, average_delta = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
+        weights = guard(Weights.create(current, average_delta, float(n)))
+        piece = guarded(current[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
         stored = [np.empty(d * k, kind) for kind in (dtype, np.int32)]
         ends = guarded(np.empty(d, np.int64), side)
         size = compress_rows(piece, *(guarded(array, side) for array in stored), ends)
@@ -128,12 +125,12 @@ def check_engine(side: str, everything: bool = False) -> None:
         np.testing.assert_allclose(
             scores[0], data[: indptr[1]] @ piece[indices[: indptr[1]]], rtol=1e-4, atol=1e-5
         )
-        score_rows(rows, 0, n, guarded(now[:, :k], side), scores)
+        score_rows(rows, 0, n, guarded(current[:, :k], side), scores)
         np.testing.assert_allclose(
-            scores[0], data[: indptr[1]] @ now[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
+            scores[0], data[: indptr[1]] @ current[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
         )
-        for loss in [get_loss(name) for name in MODULES][: None if everything else 1]:
-            n_solvers = len(loss.SOLVERS) if everything else 1
+        for loss in list(LOSSES.values())[: None if everything else 1]:
+            n_solvers = len(loss.solvers) if everything else 1
             for solver, odd in itertools.product(range(n_solvers), (0.0, 1.0, np.inf, np.nan, -1.0)):
                 held = rng.integers(0, k, n).astype(np.int32)  # at most k - 1
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
@@ -144,19 +141,21 @@ def check_engine(side: str, everything: bool = False) -> None:
                 assert not repeats_class(old, np.zeros(k, np.int64))
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
-                pool = guard(Pool(*empty, *ints))
+                new = guard(DualBuffer(*empty, *ints))
                 scratch, tally = guard(Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
                 order = guarded(rng.permutation(n), side)
-                arguments = (weights, k, 1.0, loss.MARGINS[0], solver, old, pool, scratch, tally)
+                problem = Problem(k, loss.margins[0], solver)
                 with np.errstate(all="ignore"):
-                    assert loss.visit(rows, order, 0, n, *arguments) == n
-                    used = pool.counts[: pool.used[1]]
+                    duals = Duals(old, new)
+                    assert loss.visit(rows, order, 0, n, problem, weights, duals, scratch, tally, None) == n
+                    used = new.counts[: new.used[1]]
                     active = guarded(np.flatnonzero(used), side)
                     begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
-                    loss.revisit(rows, active, begins, weights, 1.0, 1.0, pool, scratch, tally)
-                    drop_zeros(pool)
-                    loss.loss_rows(rows, weights, 0.5, k, 1.0, scratch, np.zeros((2, N_TALLIES)))
-                weights.now[...] = rng.normal(size=(d, K))
+                    if loss.revisit is not None:
+                        loss.revisit(rows, active, begins, problem, weights, new, scratch, tally, None)
+                    drop_zeros(new)
+                    loss.loss_rows(rows, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None)
+                weights.current[...] = rng.normal(size=(d, K))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ from unittest import mock
 import numba
 import numpy as np
 
+_PACKAGE = "streamsvm_converters.libsvm"
 
-class _Words(ModuleType):
-    """What `streamsvm_converters.words` offers to compiled code."""
+
+class _ByteVectors(ModuleType):
+    """The functions of `byte_vectors` in Python."""
 
     SPAN, MARGIN = 32, 40
 
@@ -39,34 +41,34 @@ def _as_it_is(**options: Any) -> Any:
     return lambda function: function
 
 
-def load_kernels() -> ModuleType:
-    """A second `streamsvm_converters.kernels`, of functions that are not compiled."""
-    found = importlib.util.find_spec("streamsvm_converters.kernels")
-    assert found is not None
-    assert found.origin is not None
-    spec = importlib.util.spec_from_file_location("uncompiled_kernels", found.origin)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    words = _Words("streamsvm_converters.words")
+def load_kernels() -> dict[str, ModuleType]:
+    """Return second copies of the modules of kernels, whose functions are not compiled."""
+    copies: dict[str, ModuleType] = {}
+    byte_vectors = _ByteVectors(f"{_PACKAGE}.byte_vectors")
     with (
         mock.patch.object(numba, "njit", _as_it_is),
-        mock.patch.dict(sys.modules, {"streamsvm_converters.words": words}),
+        mock.patch.dict(sys.modules, {byte_vectors.__name__: byte_vectors}),
     ):
-        spec.loader.exec_module(module)
-    return module
+        for name in ("numbers", "lines", "rows"):  # each imports the ones before it
+            spec = importlib.util.find_spec(f"{_PACKAGE}.{name}")
+            assert spec is not None
+            assert spec.loader is not None
+            copies[name] = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(copies[name])
+    return copies
 
 
-def parse(kernels: Any, text: bytes, fix: bool, dtype: str) -> None:
+def parse(kernels: dict[str, ModuleType], text: bytes, fix: bool, dtype: str) -> None:
     """Run the kernels over a text, for the branches they take alone."""
     buffer = bytearray(text + b"\n" + bytes(64))
     end, rows, values = len(text) + 1, len(text) + 1, len(text) + 1
     ints, floats = np.zeros(values, np.int64), np.zeros(values)
-    columns = {name: np.zeros(rows, np.int64) for name in kernels.Parsed._fields}
-    out = kernels.Parsed(**columns | {"indices": ints, "values": floats})
+    lines, compact = kernels["lines"], kernels["rows"].compact
+    columns = {name: np.zeros(rows, np.int64) for name in lines.Parsed._fields}
+    out = lines.Parsed(**columns | {"indices": ints, "values": floats})
     too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
     with np.errstate(all="ignore"), contextlib.suppress(OverflowError):
-        _, _, n_rows, _ = kernels.parse(buffer, 0, end, 0, too_large, fix, out)
-        kernels.repair(out, n_rows, too_large)
+        _, _, n_rows, _ = lines.parse(buffer, 0, end, 0, too_large, fix, out)
+        kernels["rows"].repair(out, n_rows, too_large)
         data, indices, indptr = np.zeros(values), np.zeros(values, np.int64), np.zeros(rows + 1, np.int64)
-        kernels.settle(out, n_rows, 50, data, indices, indptr, np.zeros(rows))
+        compact(out, n_rows, 0, 50, data, indices, indptr, np.zeros(rows))

@@ -1,4 +1,4 @@
-"""Compiled code on disk: what a power cut leaves of it, and where nothing may be written."""
+"""Compiled code on disk: its keys, what a power cut leaves of it, and where nothing can be written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import streamsvm
+from streamsvm.kernels import jit
 
 ROOT = Path(streamsvm.__file__).parents[1]
 CODE = """
@@ -32,12 +33,12 @@ DROP_FROM_BOUNDING_SET, CAP_DAC_OVERRIDE = 24, 1
 
 
 def bound_by_permissions() -> None:
-    """Have permission bits bind root too: in a child, before the program begins."""
+    """Make permission bits apply to root too: in a child process, before the program begins."""
     ctypes.CDLL(None).prctl(DROP_FROM_BOUNDING_SET, CAP_DAC_OVERRIDE)
 
 
 def python(*words: object, cwd: Path, before: Callable[[], None] | None = None, **env: object):
-    """Run Python on a tree of ours, without the environment's own folders for caches."""
+    """Run Python on a copy of our packages, without the cache folders of the environment."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     return subprocess.run(
         [sys.executable, *map(str, words)], cwd=cwd, preexec_fn=before,
@@ -57,6 +58,62 @@ def make_package(folder: Path) -> Path:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     return make_package(tmp_path / "code")
+
+
+# -- free variables --------------------------------------------------------------------------------
+
+FAMILY = """
+from streamsvm.kernels.jit import inlined, kernel
+
+def make(name, step):
+    def run(x):
+        return step(x) + 1
+    return kernel(run, name=name)
+
+@inlined
+def triple(x):
+    return 3 * x
+
+@inlined
+def square(x):
+    return x * x
+
+tripled, squared = make({first!r}, triple), make({second!r}, square)
+"""
+USE_FAMILY = """
+from small import code
+print(code.tripled(5), code.squared(5), *(len(f.stats.cache_hits) for f in (code.tripled, code.squared)))
+"""
+
+
+@pytest.mark.parametrize("second", ["squared", "tripled"])
+def test_kernels_that_differ_in_their_free_variables_have_entries_of_their_own(
+    small: Path, tmp_path: Path, second: str
+) -> None:
+    """Even under one name; and a second process finds them, though Numba's own keys would differ."""
+    (small / "small/code.py").write_text(FAMILY.format(first="tripled", second=second))
+    for hits in "01":
+        done = python("-c", USE_FAMILY, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.split() == ["16", "26", hits, hits]
+
+
+def test_an_edit_of_a_free_variable_is_compiled_again(small: Path, tmp_path: Path) -> None:
+    code = FAMILY.format(first="tripled", second="squared")
+    for text, expected in ((code, "16"), (code.replace("3 * x", "4 * x"), "21")):
+        (small / "small/code.py").write_text(text)
+        done = python("-c", USE_FAMILY, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
+        assert done.stdout.split() == [expected, "26", "0", "0"], done.stderr
+
+
+def test_a_kernel_with_free_variables_needs_a_name() -> None:
+    step = abs
+
+    def run(x):
+        return step(x)
+
+    with pytest.raises(TypeError, match="run has free variables, so it needs a name"):
+        jit.kernel(run)
 
 
 # -- damage ----------------------------------------------------------------------------------------
@@ -103,7 +160,7 @@ def test_a_damaged_entry_is_compiled_again(
 
 
 def test_an_entry_of_other_code_is_not_taken(small: Path, tmp_path: Path) -> None:
-    """As processes leave it that compile two functions, or two versions of one, under one name at a time."""
+    """As left by processes that compile two functions, or two versions of one, under one name at once."""
     (small / "small/code.py").write_text(CODE.replace("3 * x", "5 * x"))
     assert use(small, tmp_path / "five") == ["70", "0"]
     (small / "small/code.py").write_text(CODE)
@@ -118,7 +175,7 @@ def test_an_entry_of_other_code_is_not_taken(small: Path, tmp_path: Path) -> Non
 
 @pytest.fixture
 def sealed(small: Path) -> Iterator[Path]:
-    """All our packages beside the small one, and an empty home, none of which can be written to."""
+    """All our packages beside the small one, and an empty home folder; none of them can be written to."""
     for source, name in (
         ("streamsvm", "streamsvm"),
         ("cli", "streamsvm_cli"),
@@ -159,7 +216,7 @@ def test_without_a_place_of_its_own_compiled_code_goes_to_a_private_temporary_fo
 def test_a_temporary_folder_that_others_can_write_to_is_not_trusted(
     sealed: Path, tmp_path: Path, left: str
 ) -> None:
-    """What is loaded from a cache is run."""
+    """Whatever is loaded from a cache is run."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     place = temporary / f"streamsvm-{os.getuid()}"
@@ -182,7 +239,7 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_trusted(
 def test_a_command_without_a_home_says_so_in_one_line_and_makes_no_folder(
     sealed: Path, tmp_path: Path
 ) -> None:
-    """A home of "~" is what a user has whom the system does not know."""
+    """A user whom the system does not know has the home folder "~"."""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "work").mkdir()
     done = run_sealed(
@@ -220,14 +277,15 @@ def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> 
         "del caching.IndexDataCacheFile._save_data",
         "del caching.IndexDataCacheFile",
         "del caching.CompileResultCacheImpl",
+        "del caching.Cache._index_key",
         "caching.CacheImpl._locator_classes = []",
         "caching.Cache.__init__ = lambda self, function: None",
     ],
 )
-def test_with_a_numba_of_other_private_names_nothing_stale_is_loaded(
+def test_with_other_private_names_of_numba_nothing_stale_is_loaded(
     small: Path, tmp_path: Path, change: str
 ) -> None:
-    """Compiled anew each time, with one warning."""
+    """Each process compiles again, with one warning."""
     program = f"import numba\nfrom numba.core import caching\n{change}\n{USE}"
     for hits in "00":
         done = python("-c", program, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")

@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from streamsvm.data.memory_plan import dual_id_dtype
-from streamsvm.kernels.steps import N_TALLIES, OldDuals, Scratch, Weights, padded_classes
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.crammer_singer import threshold_newton as compiled_threshold_newton
 from streamsvm.losses.crammer_singer import threshold_sorted as compiled_threshold_sorted
@@ -210,9 +214,9 @@ def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
     old = OldDuals(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
     pool = make_pool(k, 1, np.dtype(float), dual_id_dtype(k))
     get_loss(loss).visit(
-        as_rows(X, np.array([row["y"]])), np.zeros(1, np.int64), 0, 1,
-        Weights.create(weights, weights[:0], 1.0), k, row["C"], margin, solver, old, pool,
-        Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES),
+        as_rows(X, np.array([row["y"]])).with_cost(row["C"]), np.zeros(1, np.int64), 0, 1,
+        Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, pool),
+        Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES), None,
     )  # fmt: skip
     b = np.zeros(k)
     b[pool.ids[: pool.used[0]]] = pool.values[: pool.used[0]]
@@ -246,7 +250,7 @@ def test_visits_are_exact_whatever_the_size_of_C(loss: str, margin: float, kind:
         allowed = 16 * eps * (exact.max() + row["old"].max())
         if above_bound < rounding:  # where Σ b = C, only differences of scores count, without the 1
             allowed += rounding
-        for solver in range(len(get_loss(loss).SOLVERS)):
+        for solver in range(len(get_loss(loss).solvers)):
             b = visit(loss, margin, solver, row)
             assert (b >= 0).all()
             assert b[row["y"]] == 0

@@ -38,7 +38,7 @@ def stopped(store: Path, path: Path, blocks: int = 12, **options) -> Path:
         return left == 0
 
     with pytest.raises(Interrupted):
-        fit(store, path, stop=stop, **{**OPTIONS, **options})
+        fit(store, out=path, stop=stop, **{**OPTIONS, **options})
     return path
 
 
@@ -82,7 +82,7 @@ def test_a_log_of_weights_of_another_run_is_refused(store: Path, tmp_path: Path)
         inspect(run, verify=True)
     result = resume(run)
     assert f"{name} is not the log that" in result.warnings[0]
-    fit(store, tmp_path / "whole", **OPTIONS)
+    fit(store, out=tmp_path / "whole", **OPTIONS)
     assert model(run) == model(tmp_path / "whole")
 
 
@@ -151,7 +151,7 @@ def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Pa
         return False
 
     with pytest.raises(StreamsvmError, match=r"validation store .*valid\.h5 has changed since"):
-        fit(store, tmp_path / "run", valid=valid, stop=replace, **OPTIONS)
+        fit(store, out=tmp_path / "run", valid=valid, stop=replace, **OPTIONS)
     with pytest.raises(RunError, match=r"validation store .*valid\.h5 has changed since"):
         resume(tmp_path / "run")
     result = resume(tmp_path / "run", valid=valid)
@@ -264,4 +264,4 @@ def test_a_manifest_too_large_to_be_read_again_is_not_committed(
 ) -> None:
     monkeypatch.setattr("streamsvm.durable.MOST_RECORD", 5000)
     with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that can be read again"):
-        fit(store, tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})
+        fit(store, out=tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

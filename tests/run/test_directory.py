@@ -27,7 +27,7 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
         seen.update(path.name for path in run.path.iterdir())
         return False
 
-    fit(store, run.path, passes=2, memory=2**21, inner_passes=0, checkpoint_every="1", stop=look)
+    fit(store, out=run.path, passes=2, memory=2**21, inner_passes=0, checkpoint_every="1", stop=look)
     look()
     assert {"weights.bin", "weights-marks.bin", "duals-1.bin", "changes-1.bin", "model", "lock"} <= seen
     assert {name for name in seen if not run.owns(name)} == set()
@@ -38,21 +38,21 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
     ["notes.txt", "duals-a.bin", "duals-1xbin", "duals-1.bin.bak", "changes-.bin", "Model", "lock.tmp"],
 )
 def test_other_files_are_never_deleted(store: Path, tmp_path: Path, name: str) -> None:
-    fit(store, tmp_path / "run", passes=1)
+    fit(store, out=tmp_path / "run", passes=1)
     (tmp_path / "run" / name).write_text("a file of the user")
     with pytest.raises(RunError, match=rf"holds other files \({name}\)"):
-        fit(store, tmp_path / "run", passes=1, force=True)
+        fit(store, out=tmp_path / "run", passes=1, force=True)
     assert (tmp_path / "run" / name).read_text() == "a file of the user"
     assert (tmp_path / "run/model").exists()
 
 
 def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
-    fit(store, tmp_path / "run", passes=1)
+    fit(store, out=tmp_path / "run", passes=1)
     for name in ("run.json.tmp", "rare-features.bin.tmp", "duals-7.bin", "changes-31.bin"):
         (tmp_path / "run" / name).write_text("")
     for name in ("model.aside", "model.old"):
         (tmp_path / "run" / name).mkdir()
-    fit(store, tmp_path / "run", passes=1, force=True)
+    fit(store, out=tmp_path / "run", passes=1, force=True)
     assert not (tmp_path / "run/duals-7.bin").exists()
     assert not (tmp_path / "run/model.old").exists()
 

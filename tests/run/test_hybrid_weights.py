@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import in_files, make_problem, make_store, prefer
+from streamsvm.kernels.steps import Weights
 
 from streamsvm import fit, load_model, resume
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.kernels.steps import Weights
 from streamsvm.run import hybrid_weights
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.hybrid_weights import RareFeatures
@@ -49,14 +49,14 @@ def test_lists_give_the_model_of_the_matrix(
         "passes": 3, "dtype": "float64", "loss": loss, "average": average,
         "inner_passes": inner_passes, "block_rows": 70, "C": 0.5,
     }  # fmt: skip
-    expected = fit(store, tmp_path / "matrix", **options)
+    expected = fit(store, out=tmp_path / "matrix", **options)
     request.getfixturevalue("lists")
     sizes: dict[str, int] = {}  # while they are there
 
     def measure(*_: object) -> None:
         sizes.update({path.name: path.stat().st_size for path in (tmp_path / "lists").glob("weights*.bin")})
 
-    found = fit(store, tmp_path / "lists", progress=measure, **options)
+    found = fit(store, out=tmp_path / "lists", progress=measure, **options)
     assert D * K * 2 < sizes["weights.bin"] < D * K * 6
     assert sizes["weights-rare.bin"] > 0
     np.testing.assert_allclose(
@@ -76,10 +76,10 @@ def model_bytes(run: Path) -> dict[str, bytes]:
 def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, stop_at: int) -> None:
     """From a log of changes whose lists grew, moved, and were written in part."""
     options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1"}
-    fit(store, tmp_path / "whole", **options)
+    fit(store, out=tmp_path / "whole", **options)
     left = iter([False] * (COUNTED + stop_at))
     with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", **options, stop=lambda: next(left, True))
+        fit(store, out=tmp_path / "run", **options, stop=lambda: next(left, True))
     shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
     for name in ("weights.bin", "weights-rare.bin", "weights-avg.bin", "weights-marks.bin"):
         (tmp_path / "run" / name).write_bytes(b"noise")
@@ -120,17 +120,17 @@ def min_budget(store: Path, asked: dict[str, Any]) -> int:
 def test_features_are_counted_once_or_if_the_count_is_lost(
     tmp_path: Path, store: Path, lists: None, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    fit(store, tmp_path / "whole", block_rows=70)
+    fit(store, out=tmp_path / "whole", block_rows=70)
     left = iter([False] * (COUNTED + 2))
     with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+        fit(store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
     found = tmp_path / "run/rare-features.bin"
     content = found.read_bytes()
     X, labels = make_problem(N, D, K, seed=1)
     if what == "missing":
         found.unlink()
     elif what == "of another store":
-        fit(make_store(tmp_path / "b.zarr", X, labels), tmp_path / "other", passes=1, block_rows=70)
+        fit(make_store(tmp_path / "b.zarr", X, labels), out=tmp_path / "other", passes=1, block_rows=70)
         shutil.copy(tmp_path / "other/rare-features.bin", found)
         assert len(found.read_bytes()) == len(content)
     elif what != "whole":
@@ -147,10 +147,10 @@ def test_features_are_counted_once_or_if_the_count_is_lost(
 def test_a_run_stopped_while_features_are_counted_begins_anew(
     tmp_path: Path, store: Path, lists: None
 ) -> None:
-    fit(store, tmp_path / "whole", block_rows=70)
+    fit(store, out=tmp_path / "whole", block_rows=70)
     left = iter([False] * (COUNTED - 2))
     with pytest.raises(Interrupted, match="before pass 1"):
-        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+        fit(store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
     assert not (tmp_path / "run/rare-features.bin").exists()
     resume(tmp_path / "run")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
@@ -161,19 +161,19 @@ def test_the_plan_counts_what_finds_lists(
 ) -> None:
     monkeypatch.setattr("streamsvm.run.weight_log._PART_LISTS", 1)  # else commits outgrow the matrix
     with pytest.raises(PlanError, match=r"at least [\d,]+ ") as refused:
-        fit(store, tmp_path / "run", memory=100)
+        fit(store, out=tmp_path / "run", memory=100)
     memory = int(str(refused.value).split("at least ")[1].split(" ")[0].replace(",", ""))
     described = trainer.plan(store, memory=memory)
     assert described["lists"]
     assert RareFeatures.size(D) == described["lists_bytes"] < described["planned_bytes"] <= memory
-    fit(store, tmp_path / "run", memory=memory)
+    fit(store, out=tmp_path / "run", memory=memory)
     assert load_model(tmp_path / "run").coef_.any()
 
 
 def test_a_flipped_byte_of_the_lists_is_noticed(tmp_path: Path, store: Path, lists: None) -> None:
     left = iter([False] * (COUNTED + 2))
     with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+        fit(store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
     (log,) = (tmp_path / "run").glob("changes-*.bin")
     content = bytearray(log.read_bytes())
     content[-3] ^= 0x10  # the last part holds lists

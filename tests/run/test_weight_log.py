@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from streamsvm.kernels.steps import Weights, sum_of_squares
 
 from streamsvm.format import LOG_HEADER
-from streamsvm.kernels.steps import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import Position, commit, prune
 from streamsvm.run.directory import RunDir

@@ -1,4 +1,4 @@
-"""A small problem, and stores made of it in both containers."""
+"""A small problem, and a store of it in each container."""
 
 from __future__ import annotations
 

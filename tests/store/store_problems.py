@@ -1,4 +1,4 @@
-"""Small labelled matrices, to be stored in any way."""
+"""Small labelled matrices, and ways to store them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamsvm.store import StoreWriter, store_kind
 
 @dataclass
 class Problem:
-    """A CSR matrix with labels, written in any way a test asks for."""
+    """A CSR matrix with labels, and how to write it as a store."""
 
     matrix: sp.csr_matrix
     labels: np.ndarray
@@ -26,9 +26,9 @@ class Problem:
 
     def rows(self, start: int, stop: int) -> Rows:
         part = self.matrix[start:stop]
-        nothing = np.empty(0)  # the writer computes the norms itself
+        norms = np.empty(0)  # not used: the writer computes them
         indices = part.indices.astype(self.matrix.indices.dtype)
-        return Rows(part.data, indices, part.indptr.astype(np.int64), self.labels[start:stop], nothing)
+        return Rows(part.data, indices, part.indptr.astype(np.int64), self.labels[start:stop], norms)
 
     def write(self, path: Path, cuts: list[int] | None = None, **options) -> str:
         n = self.matrix.shape[0]
@@ -42,7 +42,7 @@ class Problem:
 
 
 def without_checksums(path: Path) -> Path:
-    """The Zarr store at `path` as it was written before chunks had their checksums put down."""
+    """Turn the Zarr store at `path` into one of an early version, which kept no list of checksums."""
     root = json.loads((path / "zarr.json").read_text())
     record = root["attributes"][format.STORE_ATTR]
     for name in record.pop("chunk_checksums"):
@@ -64,7 +64,7 @@ def make_problem(n: int = 90, d: int = 40, density: float = 0.2, dtype: str = "f
 
 
 def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> None:
-    """`rows` are those of the matrix, which scipy sliced."""
+    """Assert that `rows` are those of a matrix, which scipy sliced."""
     np.testing.assert_array_equal(rows.data, matrix.data)
     np.testing.assert_array_equal(rows.indices, matrix.indices)
     np.testing.assert_array_equal(rows.indptr, matrix.indptr)

@@ -1,4 +1,4 @@
-"""AnnData that anndata itself wrote is read as it is, or refused with what to do."""
+"""AnnData that anndata itself wrote is read, or refused with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_number_categories_become_text(target):
         assert store.classes == ("1", "2", "3")
 
 
-def test_fingerprint_is_the_same_in_every_container_and_sees_changes(tmp_path):
+def test_the_fingerprint_depends_on_the_content_and_not_on_the_container(tmp_path):
     def fingerprint(adata, label="celltype", name="x.v3.zarr"):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}-{name}"
         write(adata, path)
@@ -130,7 +130,7 @@ def test_explicit_zeros_are_kept(target):
         np.testing.assert_array_equal(store.rows(0, 120).data, adata.X.data)
 
 
-def test_integers_that_float32_would_change(target):
+def test_integers_that_float32_would_change_are_refused(target):
     adata = cells("i8")
     adata.X.data[:] = 2**24
     adata.X.data[50] = 2**24 + 1
@@ -143,7 +143,7 @@ def test_integers_that_float32_would_change(target):
             store.rows(0, 120)
 
 
-def test_big_endian_values(tmp_path):
+def test_big_endian_arrays_are_read(tmp_path):
     adata = cells("f8")
     adata.X.data += 0.1
     path = tmp_path / "a.h5ad"
@@ -157,7 +157,7 @@ def test_big_endian_values(tmp_path):
         assert_rows_equal(store.rows(0, 120), adata.X, adata.obs["celltype"].cat.codes.to_numpy())
 
 
-def test_features_have_the_names_of_the_index_of_var(target):
+def test_feature_names_are_the_index_of_var(target):
     adata = cells()
     write(adata, target)
     with open_store(target, label="celltype") as store:
@@ -165,14 +165,14 @@ def test_features_have_the_names_of_the_index_of_var(target):
 
 
 @pytest.mark.parametrize("index", [None, [str(j) for j in range(30)]])
-def test_numbers_that_anndata_gives_features_without_names_are_no_names(target, index):
+def test_the_numbers_that_anndata_gives_to_unnamed_features_are_not_names(target, index):
     adata = cells()
     write(anndata.AnnData(adata.X, obs=adata.obs, var=index and pd.DataFrame(index=index)), target)
     with open_store(target, label="celltype") as store:
         assert store.feature_names() is None
 
 
-def test_the_fingerprint_sees_names_and_their_order(tmp_path):
+def test_the_fingerprint_depends_on_feature_names_and_their_order(tmp_path):
     found = set()
     names = cells().var_names.tolist()
     for number, index in enumerate((names, names[::-1], ["other", *names[1:]], None)):
@@ -184,7 +184,7 @@ def test_the_fingerprint_sees_names_and_their_order(tmp_path):
     assert len(found) == 4
 
 
-def test_no_label_is_needed_where_none_is_read(target):
+def test_unlabelled_data_is_read_if_no_labels_are_needed(target):
     adata = cells()
     del adata.obs["celltype"]
     adata.obs = adata.obs[[]]
@@ -201,7 +201,7 @@ def test_no_label_is_needed_where_none_is_read(target):
 # -- refused ---------------------------------------------------------------------------------------
 
 
-def test_no_label_lists_the_columns(target):
+def test_a_missing_or_unknown_label_column_lists_the_columns(target):
     write(cells(), target)
     with pytest.raises(StoreError, match="obs columns celltype, batch, depth; name its label column"):
         open_store(target)
@@ -209,7 +209,7 @@ def test_no_label_lists_the_columns(target):
         open_store(target, label="cell")
 
 
-def test_label_that_is_not_categorical(target):
+def test_a_label_column_that_is_not_categorical_is_refused(target):
     write(cells(), target)
     with pytest.raises(StoreError, match=r"'depth' is not categorical; .*astype\('category'\)"):
         open_store(target, label="depth")
@@ -224,13 +224,13 @@ def test_label_that_is_not_categorical(target):
         (lambda a: anndata.AnnData(a.X.astype("c8"), obs=a.obs), "does not hold numbers of a supported type"),
     ],
 )
-def test_other_forms_of_x(target, change, reason):
+def test_an_x_that_is_not_csr_with_real_numbers_is_refused(target, change, reason):
     write(change(cells()), target)
     with pytest.raises(StoreError, match=reason):
         open_store(target, label="celltype")
 
 
-def test_missing_label_names_the_row(target):
+def test_the_row_of_a_missing_label_is_named(target):
     adata = cells()
     adata.obs.loc["cell-17", "celltype"] = None
     write(adata, target)
@@ -241,7 +241,7 @@ def test_missing_label_names_the_row(target):
                 read()
 
 
-def test_duplicates_name_the_row(target):
+def test_the_row_of_a_duplicate_index_is_named(target):
     adata = cells()
     row = 33
     at = adata.X.indptr[row]
@@ -253,7 +253,7 @@ def test_duplicates_name_the_row(target):
             store.rows(20, 120)
 
 
-def test_names_that_occur_twice_are_named(target):
+def test_duplicate_feature_names_are_listed(target):
     adata = cells()
     adata.var_names = ["g1", *adata.var_names[1:]]
     with warnings.catch_warnings():
@@ -265,7 +265,7 @@ def test_names_that_occur_twice_are_named(target):
                 read()
 
 
-def test_names_that_cannot_be_read_are_an_error(tmp_path):
+def test_an_unreadable_index_of_var_is_an_error(tmp_path):
     for number, reason in enumerate(("var is not a dataframe", "29 names for 30 features")):
         path = tmp_path / f"{number}.h5ad"
         write(cells(), path)
@@ -280,7 +280,7 @@ def test_names_that_cannot_be_read_are_an_error(tmp_path):
             store.feature_names()
 
 
-def test_values_that_are_not_finite(target):
+def test_values_that_are_not_finite_are_refused(target):
     adata = cells()
     adata.X.data[adata.X.indptr[40]] = np.nan
     write(adata, target)
@@ -289,7 +289,7 @@ def test_values_that_are_not_finite(target):
 
 
 @pytest.mark.parametrize("value", [30, -1])
-def test_indices_out_of_range(target, value):
+def test_indices_out_of_range_are_refused(target, value):
     adata = cells()
     write(adata, target)
     spoil(target, "X/indices", 100, value)
@@ -297,7 +297,7 @@ def test_indices_out_of_range(target, value):
         store.verify()
 
 
-def test_pointers_out_of_order(target):
+def test_row_pointers_out_of_order_are_refused(target):
     write(cells(), target)
     spoil(target, "X/indptr", 60, 10**6)
     with open_store(target, label="celltype") as store, pytest.raises(StoreError, match="X/indptr, chunk 0"):
@@ -315,7 +315,7 @@ def spoil(path: Path, name: str, element: int, value: int) -> None:
             file[name][element] = value
 
 
-def test_lengths_that_do_not_fit(target):
+def test_arrays_of_different_lengths_are_refused(target):
     write(cells(), target)
     if target.suffix == ".zarr":
         zarr.open_group(target, mode="r+", use_consolidated=False)["X/indices"].resize((100,))
@@ -343,7 +343,7 @@ def test_a_hostile_size_allocates_nothing(tmp_path):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_hostile_number_of_strings_allocates_nothing(version, tmp_path):
-    """The first four bytes of a text chunk say for how many strings to make room."""
+    """The first four bytes of a text chunk say how many strings the codec allocates."""
     path = tmp_path / f"a.v{version}.zarr"
     write(cells(), path)
     folder = path / "obs" / "celltype" / "categories"
@@ -360,7 +360,7 @@ def test_a_hostile_number_of_strings_allocates_nothing(version, tmp_path):
 
 
 def test_a_pickle_is_never_loaded(tmp_path):
-    """Zarr 2 lets a store name pickle as its codec; opening a stranger's store must execute nothing."""
+    """Zarr 2 lets a store name pickle as its codec; opening an untrusted store must execute nothing."""
     path = tmp_path / "a.v2.zarr"
     write(cells(), path)
     mark = tmp_path / "executed"
@@ -380,8 +380,8 @@ def test_a_pickle_is_never_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["v2.zarr", "v3.zarr"])
-def test_damage_gives_no_other_error(name, tmp_path):
-    """Without checksums values may change unnoticed, but nothing but a StoreError is raised."""
+def test_damage_raises_only_store_errors(name, tmp_path):
+    """Without checksums a changed value may go unnoticed, but nothing other than StoreError is raised."""
     path = tmp_path / name
     write(cells(), path)
     files = sorted(p for p in path.rglob("*") if p.is_file() and "var" not in p.parts)
@@ -407,8 +407,8 @@ def test_damage_gives_no_other_error(name, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["raw", "virtual", "link"])
-def test_what_lies_in_other_files_is_not_read(how, tmp_path):
-    """A stranger's file could else name any file of this machine."""
+def test_arrays_stored_in_other_files_are_not_read(how, tmp_path):
+    """Otherwise an untrusted file could refer to any file of this machine."""
     path, other = tmp_path / "a.h5ad", tmp_path / "other.h5"
     write(cells(), path)
     with h5py.File(path, "a") as file, h5py.File(other, "w") as source:

@@ -1,4 +1,4 @@
-"""Nothing wrong comes out of a store that is incomplete, damaged or made to mislead."""
+"""A store that is incomplete, damaged or malicious gives errors, and never wrong content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = 200
 
 
 def everything(path: Path) -> list:
-    """All that a caller can learn from a store."""
+    """Return everything that a caller can learn from a store."""
     with open_store(path) as store:
         rows = store.rows(0, store.n_rows)
         found = [array.tobytes() for array in rows] + [store.names(0, store.n_rows).tobytes()]
@@ -39,8 +39,8 @@ def files_of(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("codec", ["fast", "none"])
-def test_flipped_bytes_and_cut_tails(suffix, codec, tmp_path):
-    """Whatever happens to a byte, the content is as it was or there is a StoreError."""
+def test_a_flipped_byte_or_a_truncated_file_is_harmless_or_an_error(suffix, codec, tmp_path):
+    """Whatever happens to a byte, the content is unchanged or there is a StoreError."""
     path = tmp_path / f"a.{suffix}"
     make_problem(n=50, d=30).write(path, codec=codec)
     original = everything(path)
@@ -59,13 +59,13 @@ def test_flipped_bytes_and_cut_tails(suffix, codec, tmp_path):
         except StoreError as error:
             refused.append(str(error))
         target.write_bytes(content)
-    assert len(refused) > CASES // 4  # the rest hit padding, or names that nobody reads
+    assert len(refused) > CASES // 4  # the others hit padding, or names that are not read
     assert all(str(path) in message and "\n" not in message for message in refused)
     assert everything(path) == original
 
 
 @pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/_index"])
-def test_damage_in_a_chunk_is_named(suffix, name, tmp_path):
+def test_a_damaged_chunk_is_named(suffix, name, tmp_path):
     """A flipped byte in chunk 1 of an array is found by reading rows, and by `verify`, with its name."""
     path = tmp_path / f"a.{suffix}"
     make_problem(n=3000, d=50, density=0.1).write(path, chunk_nnz=500, codec="none")
@@ -90,8 +90,8 @@ ARRAYS += ["obs/label/codes", "obs/label/categories", "var/_index"]
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_missing_zarr_chunk(name, problem: Problem, tmp_path):
-    """Zarr gives fill values for a file that is not there: it is missed on opening already."""
+def test_a_missing_zarr_chunk_is_noticed_on_opening(name, problem: Problem, tmp_path):
+    """Zarr itself would return fill values for it."""
     path = tmp_path / "a.zarr"
     problem.write(path)
     (path / name / "c" / "0").unlink()
@@ -100,7 +100,7 @@ def test_missing_zarr_chunk(name, problem: Problem, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes"])
-def test_chunk_lost_after_opening(name, problem: Problem, tmp_path):
+def test_a_chunk_that_is_lost_after_opening_is_named(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
     problem.write(path)
     with open_store(path) as store:
@@ -111,14 +111,14 @@ def test_chunk_lost_after_opening(name, problem: Problem, tmp_path):
             store.verify()
 
 
-def spoiled_size(content: bytes) -> bytes:
+def with_another_size(content: bytes) -> bytes:
     return content[:4] + (1600).to_bytes(4, "little") + content[8:]
 
 
 @pytest.mark.parametrize(
     ("codec", "spoil", "reason"),
     [
-        ("fast", spoiled_size, "the compressed chunk has other sizes"),
+        ("fast", with_another_size, "the compressed chunk has other sizes"),
         ("fast", lambda content: content[:-1], "the compressed chunk has other sizes"),
         ("fast", lambda content: content[:9], "the compressed chunk has other sizes"),
         ("fast", lambda content: content + bytes(1000), "the chunk has .* bytes, and at most 420"),
@@ -127,7 +127,7 @@ def spoiled_size(content: bytes) -> bytes:
     ],
 )
 def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, problem: Problem, tmp_path):
-    """A decoder that left elements unset would hand out what was in memory before."""
+    """A decoder that left elements unset would return uninitialised memory."""
     path = tmp_path / "a.zarr"
     problem.write(path, codec=codec)
     chunk = without_checksums(path) / "X/data/c/1"
@@ -137,7 +137,7 @@ def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, probl
         store.rows(0, 90)
 
 
-def test_missing_hdf5_chunk(problem: Problem, tmp_path):
+def test_a_missing_hdf5_chunk_is_noticed_on_opening(problem: Problem, tmp_path):
     """A dataset of the same metadata, of which one chunk was never written."""
     path = tmp_path / "a.h5"
     problem.write(path, codec="none")
@@ -163,7 +163,7 @@ def test_verify_reports_progress_over_all_arrays(problem: Problem, stored: Path)
 
 
 def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stored: Path):
-    """Someone rewrote a value with the container's own tools, which renewed the checksum."""
+    """A value was rewritten with the container's own library, which updated the checksum."""
     if stored.suffix == ".zarr":
         zarr.open_group(without_checksums(stored), mode="r+")["X/data"][7] = 123.0
     else:
@@ -192,7 +192,7 @@ def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stor
         ("obs/label/codes", 4, -2, "label code -2 is out of range"),
     ],
 )
-def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, element, value, reason):
+def test_invalid_values_with_valid_checksums_are_not_returned(stored: Path, name, element, value, reason):
     def spoil(array):
         array[element] = array[element + 1] if value is None else value
 
@@ -208,7 +208,7 @@ def test_wrong_values_with_valid_checksums_never_leave(stored: Path, name, eleme
 # -- refused on opening ----------------------------------------------------------------------------
 
 
-def test_nothing_there(suffix, tmp_path):
+def test_a_path_where_nothing_is(suffix, tmp_path):
     with pytest.raises(StoreError, match=r"nothing is there; check the path"):
         open_store(tmp_path / f"a.{suffix}")
 
@@ -222,7 +222,7 @@ def test_folder_for_file_and_file_for_folder(problem: Problem, tmp_path):
         open_store(tmp_path / "a.h5")
 
 
-def test_garbage(tmp_path):
+def test_files_with_other_content_are_refused(tmp_path):
     (tmp_path / "a.h5").write_bytes(b"1 2:3\n" * 999)
     with pytest.raises(StoreError, match="not an HDF5 file"):
         open_store(tmp_path / "a.h5")
@@ -238,7 +238,7 @@ def test_garbage(tmp_path):
             open_store(tmp_path / "a.zarr")
 
 
-def test_a_container_that_is_no_store(tmp_path):
+def test_a_container_that_is_not_a_store_is_refused(tmp_path):
     zarr.create_group(tmp_path / "a.zarr")
     h5py.File(tmp_path / "a.h5", "w").close()
     for name in ("a.zarr", "a.h5"):
@@ -246,7 +246,7 @@ def test_a_container_that_is_no_store(tmp_path):
             open_store(tmp_path / name)
 
 
-def test_truncated_hdf5(problem: Problem, tmp_path):
+def test_a_truncated_hdf5_file_is_refused(problem: Problem, tmp_path):
     path = tmp_path / "a.h5"
     problem.write(path)
     path.write_bytes(path.read_bytes()[:-100])
@@ -254,7 +254,7 @@ def test_truncated_hdf5(problem: Problem, tmp_path):
         open_store(path)
 
 
-def test_unfinished(problem: Problem, suffix, tmp_path):
+def test_an_unfinished_store_is_refused(problem: Problem, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     options = {"shape": (90, 40), "nnz": problem.matrix.nnz, "classes": problem.classes}
     with StoreWriter(
@@ -265,7 +265,7 @@ def test_unfinished(problem: Problem, suffix, tmp_path):
         open_store(path)
 
 
-def test_killed_while_writing(suffix, tmp_path):
+def test_the_store_of_a_killed_writer_is_refused(suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     kind = "zarr" if suffix == "zarr" else "hdf5"
     code = (
@@ -282,7 +282,7 @@ def test_killed_while_writing(suffix, tmp_path):
 
 
 def edit_record(path: Path, change) -> None:
-    """Let `change` edit our record in place, whatever the container."""
+    """Replace the record of a store by what `change` returns for it."""
     if path.suffix == ".zarr":
         raw = json.loads((path / "zarr.json").read_text())
         raw["attributes"]["streamsvm"] = change(raw["attributes"]["streamsvm"])
@@ -302,7 +302,7 @@ def edit_record(path: Path, change) -> None:
         ("complete", False, "incomplete: its conversion did not finish"),
     ],
 )
-def test_altered_record(stored: Path, key, value, reason):
+def test_an_altered_record_is_refused(stored: Path, key, value, reason):
     edit_record(stored, lambda record: {**record, key: value})
     with pytest.raises(StoreError, match=reason):
         open_store(stored)
@@ -331,21 +331,21 @@ def test_altered_record(stored: Path, key, value, reason):
         {"index_base": "1"},
     ],
 )
-def test_senseless_record_with_a_valid_seal(stored: Path, change):
+def test_an_invalid_record_with_a_valid_checksum_is_refused(stored: Path, change):
     edit_record(stored, lambda record: format.sealed({**record, **change}))
     with pytest.raises(StoreError, match="small"):
         open_store(stored)
 
 
 @pytest.mark.parametrize("record", [[], 3, "x", {}, {"version": float("nan")}])
-def test_no_record_at_all(stored: Path, record):
+def test_a_record_of_another_kind_is_refused(stored: Path, record):
     edit_record(stored, lambda _: record)
     with pytest.raises(StoreError, match="small"):
         open_store(stored)
 
 
 @pytest.mark.parametrize("name", ["X/data", "X/indptr", "obs/_index", "var/_index"])
-def test_altered_zarr_metadata(name, problem: Problem, tmp_path):
+def test_altered_zarr_metadata_is_refused(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
     problem.write(path)
     target = path / name / "zarr.json"
@@ -364,8 +364,8 @@ def test_altered_zarr_metadata(name, problem: Problem, tmp_path):
             open_store(path)
 
 
-def test_exchanged_arrays(problem: Problem, tmp_path):
-    """Chunks of another store, valid in themselves, are not this store's."""
+def test_an_array_of_another_store_is_refused(problem: Problem, tmp_path):
+    """Its chunks are valid in themselves."""
     problem.write(tmp_path / "a.zarr")
     problem.labels[:] = (problem.labels + 1) % 4
     problem.write(tmp_path / "b.zarr")
@@ -384,7 +384,7 @@ def test_exchanged_arrays(problem: Problem, tmp_path):
     [(2**55, "X/data has chunks of more than"), (100, "X/data claims 36028797018963968 elements")],
 )
 def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_path):
-    """A Zarr store that claims 2**55 non-zeros, with every seal and digest in order."""
+    """A Zarr store that claims 2**55 non-zeros, with valid checksums and digests throughout."""
     path = tmp_path / "a.zarr"
     problem.write(path)
     nnz = 2**55
@@ -412,7 +412,7 @@ def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_p
     tracemalloc.stop()
 
 
-def test_too_little_memory_is_no_damage(stored: Path, monkeypatch):
+def test_too_little_memory_is_not_reported_as_damage(stored: Path, monkeypatch):
     with open_store(stored) as store:
         array = store.arrays["X/data"]
         read = array._read

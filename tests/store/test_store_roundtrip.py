@@ -1,4 +1,4 @@
-"""What is written is read: by us in any ranges, and by anndata, which shares no code with us."""
+"""What is written is read: by streamsvm in any ranges, and by anndata, which shares no code with it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def read_with_anndata(path: Path, **options) -> anndata.AnnData:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         adata = read(path, **options)
-    # Text for every row and feature would cost more than the rows: the index stays numbers, and anndata
-    # says that it makes text of them. It must have nothing else to say.
+    # Text for every row and feature would take more space than the rows: the index consists of numbers, and
+    # anndata warns that it converts them to text. There must be no other warning.
     assert {str(warning.message) for warning in caught} <= {"Transforming to str index."}
     return adata
 
 
 @pytest.mark.parametrize("codec", ["fast", "small", "none"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_reads_back_any_range(suffix, codec, dtype, tmp_path):
+def test_any_range_of_rows_is_read_as_it_was_written(suffix, codec, dtype, tmp_path):
     problem = make_problem(dtype=dtype)
     path = tmp_path / f"a.{suffix}"
     written = problem.write(path, codec=codec)
@@ -63,7 +63,7 @@ def test_reads_back_any_range(suffix, codec, dtype, tmp_path):
                 store.rows(start, stop)
 
 
-def test_anndata_opens_it(problem: Problem, stored: Path):
+def test_anndata_reads_a_store(problem: Problem, stored: Path):
     adata = read_with_anndata(stored)
     assert (problem.matrix != adata.X).nnz == 0
     assert adata.X.dtype == np.float32
@@ -73,7 +73,7 @@ def test_anndata_opens_it(problem: Problem, stored: Path):
     assert adata.var_names.tolist() == [str(j) for j in range(40)]
 
 
-def test_anndata_opens_it_backed(problem: Problem, tmp_path: Path):
+def test_anndata_opens_a_store_backed(problem: Problem, tmp_path: Path):
     path = tmp_path / "a.h5ad"
     problem.write(path)
     adata = read_with_anndata(path, backed="r")
@@ -83,7 +83,7 @@ def test_anndata_opens_it_backed(problem: Problem, tmp_path: Path):
     adata.file.close()
 
 
-def test_anndata_sparse_dataset_opens_it(problem: Problem, stored: Path):
+def test_sparse_dataset_of_anndata_opens_a_store(problem: Problem, stored: Path):
     if stored.suffix == ".zarr":
         assert (sparse_dataset(zarr.open_group(stored, mode="r")["X"]).to_memory() != problem.matrix).nnz == 0
     else:
@@ -91,7 +91,7 @@ def test_anndata_sparse_dataset_opens_it(problem: Problem, stored: Path):
             assert (sparse_dataset(file["X"]).to_memory() != problem.matrix).nnz == 0
 
 
-def test_equals_the_svmlight_loader(suffix, tmp_path):
+def test_a_store_equals_what_the_svmlight_loader_gives(suffix, tmp_path):
     text = b"3 1:0.1 7:-2.5e-3\n-1 2:1e10\n3\n-1 1:1 2:2 3:3 7:0.3333333333\n"
     matrix, labels = load_svmlight_file(BytesIO(text), dtype=np.float32)
     codes = (labels == 3).astype(np.int32)
@@ -101,7 +101,7 @@ def test_equals_the_svmlight_loader(suffix, tmp_path):
     assert [float(label) for label in adata.obs["label"]] == labels.tolist()
 
 
-def test_batch_sizes_leave_no_trace(problem: Problem, tmp_path: Path):
+def test_the_files_do_not_depend_on_batch_sizes(problem: Problem, tmp_path: Path):
     rng = np.random.default_rng(1)
     problem.write(tmp_path / "whole.zarr")
     expected = contents(tmp_path / "whole.zarr")
@@ -116,7 +116,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_fingerprint_is_of_the_content_alone(problem: Problem, tmp_path: Path):
+def test_the_fingerprint_depends_on_the_content_alone(problem: Problem, tmp_path: Path):
     variants = [("zarr", "fast", 100), ("zarr", "none", 7), ("zarr", "small", 10**6)]
     variants += [("h5", "fast", 33), ("hdf5", "none", 100), ("h5ad", "small", 2**18)]
     found = {
@@ -126,7 +126,7 @@ def test_fingerprint_is_of_the_content_alone(problem: Problem, tmp_path: Path):
     assert len(found) == 1
 
 
-def test_fingerprint_changes_with_any_content(problem: Problem, tmp_path: Path):
+def test_the_fingerprint_changes_with_any_content(problem: Problem, tmp_path: Path):
     def variant(change) -> str:
         matrix, labels = problem.matrix.copy(), problem.labels.copy()
         other = Problem(matrix, labels, problem.classes, problem.names.copy())
@@ -143,7 +143,7 @@ def test_fingerprint_changes_with_any_content(problem: Problem, tmp_path: Path):
         p.matrix.indices[last] = 39 if p.matrix.indices[last] < 39 else p.matrix.indices[last] - 1
 
     def boundary(p):
-        p.matrix.indptr[1] = 1  # row 0 was empty; it takes the first value of row 1
+        p.matrix.indptr[1] = 1  # row 0 was empty; it now has the first value of row 1
 
     def label(p):
         p.labels[3] = (p.labels[3] + 1) % 4
@@ -165,7 +165,7 @@ def test_fingerprint_changes_with_any_content(problem: Problem, tmp_path: Path):
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (5, 3)])
-def test_no_rows_or_no_values(shape, suffix, tmp_path):
+def test_stores_without_rows_features_or_values(shape, suffix, tmp_path):
     n, d = shape
     labels = np.arange(n, dtype=np.int32) % 2
     problem = Problem(sp.csr_matrix((n, d), dtype=np.float32), labels, ("a", "b"), np.arange(n))
@@ -179,7 +179,7 @@ def test_no_rows_or_no_values(shape, suffix, tmp_path):
     assert adata.obs["label"].tolist() == [("a", "b")[code] for code in labels]
 
 
-def test_unseen_labels_are_kept(problem: Problem, suffix, tmp_path):
+def test_unknown_labels_are_kept(problem: Problem, suffix, tmp_path):
     problem.labels[[2, 5]] = -1
     path = tmp_path / f"a.{suffix}"
     problem.write(path)
@@ -189,7 +189,7 @@ def test_unseen_labels_are_kept(problem: Problem, suffix, tmp_path):
     assert read_with_anndata(path).obs["label"].isna().sum() == 2
 
 
-def test_wide_matrices_have_int64_indices_and_no_var(suffix, tmp_path):
+def test_very_wide_matrices_have_int64_indices_and_no_var(suffix, tmp_path):
     indices = np.array([5, 2**31, 2**40 - 1], np.int64)
     matrix = sp.csr_matrix((np.ones(3, np.float32), indices, [0, 1, 3]), shape=(2, 2**40))
     problem = Problem(matrix, np.zeros(2, np.int32), ("a",), np.arange(2))
@@ -208,7 +208,7 @@ def test_wide_matrices_have_int64_indices_and_no_var(suffix, tmp_path):
     assert sum(p.stat().st_size for p in [path, *path.rglob("*")] if p.is_file()) < 10**5
 
 
-def test_narrow_limit_of_int32(suffix, tmp_path):
+def test_indices_are_int32_as_long_as_the_width_fits(suffix, tmp_path):
     for d, expected in ((2**31 - 1, np.int32), (2**31, np.int64)):
         matrix = sp.csr_matrix((np.ones(1, np.float32), np.array([d - 1]), [0, 1]), shape=(1, d))
         path = tmp_path / f"{d}.{suffix}"
@@ -219,7 +219,7 @@ def test_narrow_limit_of_int32(suffix, tmp_path):
             assert rows.indices[0] == d - 1
 
 
-def test_meta_comes_back(stored: Path):
+def test_meta_is_read_back(stored: Path):
     with open_store(stored) as store:
         assert store.shuffled
         assert store.meta["sources"] == [{"name": "a.txt", "size": 1, "sha256": "0"}]
@@ -229,7 +229,7 @@ def test_meta_comes_back(stored: Path):
 
 
 @pytest.mark.parametrize("classes", [tuple(f"Klasse {i} é" * 9 for i in range(3000)), ("", "\u3000", "a b")])
-def test_class_texts_come_back(classes, suffix, tmp_path):
+def test_class_names_are_read_back(classes, suffix, tmp_path):
     problem = Problem(sp.csr_matrix((3, 2), dtype=np.float32), np.zeros(3, np.int32), classes, np.arange(3))
     path = tmp_path / f"a.{suffix}"
     problem.write(path)
@@ -255,7 +255,7 @@ OLD_CODECS = [
 
 @pytest.mark.parametrize(("suffix", "backend", "codec"), OLD_CODECS)
 def test_stores_of_earlier_codecs_are_read(suffix, backend, codec, tmp_path, monkeypatch):
-    """What `fast` stood for in version 0.1: the record describes it, and the format is the same."""
+    """What `fast` meant in early versions: the format is the same, and the metadata describes the codec."""
     problem = make_problem(n=300)
     path = tmp_path / f"old.{suffix}"
     monkeypatch.setitem(backend.CODECS, "fast", codec)
@@ -269,7 +269,7 @@ def test_stores_of_earlier_codecs_are_read(suffix, backend, codec, tmp_path, mon
 
 @pytest.mark.parametrize("codec", ["fast", "small", "none"])
 def test_any_range_is_what_the_containers_library_reads(suffix, codec, tmp_path):
-    """Our own reading of chunks, at their edges and inside them, against zarr's and h5py's."""
+    """Ranges that begin and end at chunk boundaries and inside chunks are compared with zarr's and h5py's."""
     problem = make_problem(n=400)
     path = tmp_path / f"a.{suffix}"
     problem.write(path, codec=codec, chunk_nnz=64)
@@ -326,19 +326,19 @@ def test_hdf5_reads_each_chunk_once(tmp_path):
         before, handed = bytes_read(), store.bytes_read
         store.rows(5_000, 15_000)
         handed = store.bytes_read - handed
-        # The ends of the range cut at most two chunks of 40 kB of each large array, and of the four
-        # per-row arrays at most two chunks of 2**13 elements each.
+        # The ends of the range lie within at most two chunks, of 40 kB, of each large array, and within at
+        # most two chunks, of 2**13 elements, of each of the four per-row arrays.
         assert bytes_read() - before < handed + 4 * 40_000 + 2 * 28 * 2**13 + 30_000
 
 
-def test_per_row_chunks_follow_the_values():
+def test_the_chunk_length_of_per_row_arrays_follows_that_of_the_values():
     sizes = {"n": 10**9, "nnz": 10**11, "chunk_nnz": 2**18}
     assert layout.chunk_length(layout.DATA, 10**11, **sizes) == 2**18
     assert layout.chunk_length(layout.INDPTR, 10**9 + 1, **sizes) == 2**15
     assert layout.chunk_length(layout.CODES, 500, n=500, nnz=10**6, chunk_nnz=2**18) == 500
 
 
-def test_kinds_by_suffix():
+def test_the_suffix_decides_the_container():
     assert [store_kind(f"x.{s}") for s in ("zarr", "h5", "hdf5", "h5ad")] == ["zarr", "hdf5", "hdf5", "hdf5"]
     with pytest.raises(
         StoreError, match=r"x\.txt: the name of a store must end in \.zarr, \.h5, \.hdf5, \.h5ad"
@@ -346,7 +346,7 @@ def test_kinds_by_suffix():
         store_kind("x.txt")
 
 
-def test_importing_loads_no_container_library():
+def test_importing_the_store_loads_no_container_library():
     code = (
         "import sys, streamsvm.store;"
         "print([m for m in ('zarr', 'h5py', 'numba', 'scipy', 'anndata') if m in sys.modules])"
@@ -355,10 +355,10 @@ def test_importing_loads_no_container_library():
     assert done.stdout.strip() == "[]"
 
 
-# -- what the writer refuses -----------------------------------------------------------------------
+# -- refused by the writer ----------------------------------------------------------------------------
 
 
-def test_totals_must_be_met(problem: Problem, suffix, tmp_path):
+def test_the_announced_numbers_of_rows_and_values_are_required(problem: Problem, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     with pytest.raises(StoreError, match="more rows or non-zeros than announced"):
         problem.write(path, nnz=problem.matrix.nnz - 1)
@@ -381,26 +381,26 @@ def test_totals_must_be_met(problem: Problem, suffix, tmp_path):
         (lambda p: p.names.__setitem__(3, -1), "row name is negative"),
     ],
 )
-def test_writer_refuses_what_the_reader_would(problem: Problem, spoil, reason, tmp_path):
+def test_the_writer_refuses_rows_that_the_reader_would_refuse(problem: Problem, spoil, reason, tmp_path):
     spoil(problem)
     with pytest.raises(StoreError, match=reason):
         problem.write(tmp_path / "a.h5")
 
 
-def test_writer_refuses_norms_that_overflow(tmp_path):
+def test_the_writer_refuses_norms_that_overflow(tmp_path):
     matrix = sp.csr_matrix(np.array([[1.0], [1e200]]))
     with pytest.raises(StoreError, match="row 1: the squared norm overflows"):
         Problem(matrix, np.zeros(2, np.int32), ("a",), np.arange(2)).write(tmp_path / "a.h5")
 
 
-def test_writer_refuses_an_existing_path(problem: Problem, stored: Path):
+def test_the_writer_refuses_an_existing_path(problem: Problem, stored: Path):
     with pytest.raises(StoreError, match="small"):
         problem.write(stored)
     with open_store(stored) as store:
         store.verify()
 
 
-def test_writer_refuses_contradictions(tmp_path):
+def test_the_writer_refuses_invalid_arguments(tmp_path):
     good = {"shape": (1, 1), "nnz": 1, "classes": ["a"], "dtype": "f4", "index_base": 0}
     for kind, bad in [
         ("parquet", {}),

@@ -1,4 +1,4 @@
-"""Our own reading of chunks: what is announced, who reads, and what remains after an error."""
+"""Chunk files are read ahead, without zarr, and by threads that outlive an error but not the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zarr
 from store_problems import Problem, assert_rows_equal, make_problem
 
 from streamsvm.errors import StoreError
-from streamsvm.store import container, open_store, page_cache, zarr_chunks
+from streamsvm.store import open_store, zarr_chunks
 
 
 @pytest.fixture
@@ -23,15 +23,15 @@ def written(tmp_path: Path) -> tuple[Problem, Path]:
     return problem, path
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
-def test_every_chunk_is_announced_once(written, monkeypatch) -> None:
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no posix_fadvise")
+def test_the_system_is_told_of_every_chunk_once_before_it_is_read(written, monkeypatch) -> None:
     _, path = written
     names = {file.stat().st_ino: file for file in path.rglob("c/*")}
-    announced: list[Path] = []
+    told: list[Path] = []
 
     def counting(descriptor, offset, size, advice):
         assert (offset, size, advice) == (0, 0, os.POSIX_FADV_WILLNEED)
-        announced.append(names[os.fstat(descriptor).st_ino])
+        told.append(names[os.fstat(descriptor).st_ino])
 
     with open_store(path) as store:
         monkeypatch.setattr(os, "posix_fadvise", counting)
@@ -39,18 +39,18 @@ def test_every_chunk_is_announced_once(written, monkeypatch) -> None:
     for name in ("X/data", "X/indices"):
         there = sorted(path.joinpath(name, "c").iterdir())
         assert len(there) > 2 * zarr_chunks.READ_AHEAD
-        assert sorted(file for file in announced if file in there) == there
+        assert sorted(file for file in told if file in there) == there
 
 
-def test_reading_needs_no_advice(written, monkeypatch) -> None:
+def test_chunks_are_read_on_systems_without_fadvise(written, monkeypatch) -> None:
     problem, path = written
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     with open_store(path) as store:
         assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
 
 
-def test_no_chunk_of_ours_goes_through_zarr(written, monkeypatch) -> None:
-    """It would be read all the same, at half the speed, and nobody would notice."""
+def test_no_chunk_of_our_own_stores_is_read_by_zarr(written, monkeypatch) -> None:
+    """It would work all the same, at half the speed."""
     problem, path = written
     with open_store(path) as store:
         monkeypatch.setattr(zarr.Array, "__getitem__", lambda array, key: pytest.fail("read by zarr"))
@@ -61,7 +61,7 @@ def chunk_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-chunk")]
 
 
-def test_after_an_error_reading_goes_on_and_closing_ends_the_threads(written) -> None:
+def test_reading_works_after_an_error_and_closing_ends_the_threads(written) -> None:
     problem, path = written
     before = len(chunk_threads())
     with open_store(path) as store:
@@ -75,7 +75,7 @@ def test_after_an_error_reading_goes_on_and_closing_ends_the_threads(written) ->
     assert len(chunk_threads()) == before
 
 
-def test_a_short_read_is_completed_and_a_shrunken_file_is_an_error(written, monkeypatch) -> None:
+def test_a_short_read_is_completed_and_a_truncated_file_is_an_error(written, monkeypatch) -> None:
     problem, path = written
     read = os.preadv
 
@@ -88,59 +88,3 @@ def test_a_short_read_is_completed_and_a_shrunken_file_is_an_error(written, monk
         monkeypatch.setattr(os, "preadv", reading(0))
         with pytest.raises(StoreError, match="chunk 0: the chunk is truncated"):
             store.rows(0, 1500)
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
-@pytest.mark.parametrize("suffix", ["zarr", "h5"])
-@pytest.mark.parametrize("outgrows", [True, False])
-def test_what_outgrows_memory_is_forgotten_once_read(suffix, outgrows, tmp_path, monkeypatch) -> None:
-    problem = make_problem(n=1500, d=100, density=0.1)
-    path = tmp_path / f"a.{suffix}"
-    problem.write(path, chunk_nnz=500, codec="none")
-    files = [*path.rglob("X/data/c/*"), *path.rglob("X/indices/c/*")] if suffix == "zarr" else [path]
-    size = 4 * problem.matrix.nnz  # of values, and of indices
-    monkeypatch.setattr(container, "memory_limit", lambda: 8 * size - 1 if outgrows else 9 * size)
-    forgotten: list[int] = []
-
-    def counting(descriptor, offset, size, advice):
-        if advice == os.POSIX_FADV_DONTNEED:
-            assert (offset, size) == (0, 0)
-            forgotten.append(os.fstat(descriptor).st_ino)
-
-    monkeypatch.setattr(os, "posix_fadvise", counting)
-    with open_store(path) as store:
-        assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
-    expected = [file.stat().st_ino for file in files] if outgrows else []
-    assert sorted(set(forgotten)) == sorted(expected)
-
-
-@pytest.mark.parametrize(
-    ("membership", "limits", "expected"),
-    [
-        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": "4096"}, 4096),
-        ("0::/a/b\n", {"a/b/memory.max": "max", "memory.max": "max"}, None),
-        ("0::/\n", {"memory.max": "8192"}, 8192),
-        (
-            "5:cpu,cpuacct:/c\n4:memory:/a/b\n0::/\n",
-            {
-                "memory/memory.limit_in_bytes": "9223372036854771712",
-                "memory/a/memory.limit_in_bytes": "4096",
-                "cpu/c/memory.limit_in_bytes": "1",
-            },
-            4096,
-        ),
-        # Inside a container the path may be that of the host, which is not to be seen.
-        ("4:memory:/docker/x\n", {"memory/memory.limit_in_bytes": "4096"}, 4096),
-        (None, {}, None),
-    ],
-)
-def test_the_room_is_the_tightest_limit(membership, limits, expected, tmp_path, monkeypatch) -> None:
-    for name, text in limits.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    if membership is not None:
-        (tmp_path / "self").write_text(membership)
-    monkeypatch.setattr(page_cache, "CGROUPS", tmp_path)
-    monkeypatch.setattr(page_cache, "MEMBERSHIP", tmp_path / "self")
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert page_cache.memory_limit.__wrapped__() == (expected or physical)

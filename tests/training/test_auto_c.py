@@ -18,7 +18,7 @@ def test_c_is_one_over_the_mean_squared_norm_of_rows_with_values(tmp_path, scale
     X, labels = make_problem(90, 14, 4, empty=3)
     X = X * np.float32(scale)
     store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
-    result = fit(store, tmp_path / "run")
+    result = fit(store, out=tmp_path / "run")
     norms = np.square(X.toarray().astype(np.float64)).sum(axis=1)
     assert pytest.approx(1 / norms[norms > 0].mean()) == result.C
     record = load_model(tmp_path / "run").record
@@ -29,7 +29,7 @@ def test_c_is_one_over_the_mean_squared_norm_of_rows_with_values(tmp_path, scale
 
 def test_a_number_is_a_number(tmp_path) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(60, 14, 4))
-    assert fit(store, tmp_path / "run", C=3).C == 3
+    assert fit(store, out=tmp_path / "run", C=3).C == 3
     assert not load_model(tmp_path / "run").record["C_auto"]
 
 
@@ -39,7 +39,7 @@ def test_the_scale_of_the_data_does_not_matter(tmp_path) -> None:
     models = []
     for name, scale in (("a", 1.0), ("b", 1024.0)):
         store = make_store(tmp_path / f"{name}.zarr", X * np.float32(scale), labels)
-        fit(store, tmp_path / name, dtype="float64")
+        fit(store, out=tmp_path / name, dtype="float64")
         models.append(load_model(tmp_path / name).coef_ * scale)
     np.testing.assert_allclose(models[0], models[1], rtol=1e-9)
 

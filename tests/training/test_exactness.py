@@ -23,7 +23,7 @@ def optimum(tmp_path: Path, X, labels, **settings):
     if not store.exists():
         make_store(store, X, labels, chunk_nnz=2**12)
     settings = {"dtype": "float64", "passes": 1000, "tol": 1e-7, "average": False, **settings}
-    return fit(store, tmp_path / "run", force=True, **settings)
+    return fit(store, out=tmp_path / "run", force=True, **settings)
 
 
 @pytest.mark.parametrize("margin", [1.0, 0.5])
@@ -192,13 +192,13 @@ def test_optima_of_real_rows_at_any_C(
     convert([tmp_path / "text"], tmp_path / "a.zarr", dtype="float64")
     asked = {"loss": loss, "margin": margin, "dtype": "float64", "passes": 300, "average": False}
     for C, expected in optima.items():
-        result = fit(tmp_path / "a.zarr", tmp_path / "run", force=True, C=C, tol=1e-9, **asked)
+        result = fit(tmp_path / "a.zarr", out=tmp_path / "run", force=True, C=C, tol=1e-9, **asked)
         assert result.dual == pytest.approx(expected, rel=1e-7)
         if C <= 1:
             assert result.primal == pytest.approx(expected, rel=1e-7)
             assert result.status == "converged"
     for C in (1e-20, 1e-10):
-        result = fit(tmp_path / "a.zarr", tmp_path / "run", force=True, C=C, tol=1e-9, **asked)
+        result = fit(tmp_path / "a.zarr", out=tmp_path / "run", force=True, C=C, tol=1e-9, **asked)
         assert result.status == "converged"
         assert result.relative_gap >= -1e-12
         assert result.primal <= C * 200 * (k_of(text) - 1 if loss == "ww" else 1) * (1 + 1e-12)
@@ -222,7 +222,7 @@ def test_weak_duality_brackets_the_recorded_optima(
     data_folder: Path, tmp_path: Path, name: str, C: float, value: float, passes: int, gap: float
 ) -> None:
     convert([data_folder / f"{name}.bz2"], tmp_path / "a.zarr", dtype="float64")
-    result = fit(tmp_path / "a.zarr", tmp_path / "run", passes=passes, C=C, dtype="float64", gap="end")
+    result = fit(tmp_path / "a.zarr", out=tmp_path / "run", passes=passes, C=C, dtype="float64", gap="end")
     assert result.dual <= value * (1 + 1e-5)
     assert result.primal >= value * (1 - 1e-5)
     assert result.relative_gap <= gap
@@ -243,10 +243,10 @@ def test_accuracy_of_the_record(
     """C = 1, near the optimum: test accuracy as the Walrus authors record it, ± 0.3 points."""
     convert([data_folder / f"{name}.bz2"], tmp_path / "a.zarr")
     convert([data_folder / f"{name}.t.bz2"], tmp_path / "t.zarr", like=tmp_path / "a.zarr")
-    first = fit(tmp_path / "a.zarr", tmp_path / "one", passes=1)
+    first = fit(tmp_path / "a.zarr", out=tmp_path / "one", passes=1)
     # The tolerance is on the relative gap, and the primal falls too: the decay is checked below.
     tol = first.relative_gap / 1000
-    result = fit(tmp_path / "a.zarr", tmp_path / "run", passes=passes, tol=tol)
+    result = fit(tmp_path / "a.zarr", out=tmp_path / "run", passes=passes, tol=tol)
     assert min(record["gap_decay"] for record in result.history) <= decay
     with open_store(tmp_path / "t.zarr") as store:
         model = load_model(tmp_path / "run")

@@ -94,8 +94,8 @@ def test_a_run_resumes_by_its_own_plan_under_another_limit(
 ) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(300, 20, 4), chunk_nnz=64)
     limit_to(monkeypatch, INTERPRETER + 60_000)
-    fit(store, tmp_path / "whole", passes=3)
-    fit(store, tmp_path / "run", passes=2)
+    fit(store, out=tmp_path / "whole", passes=3)
+    fit(store, out=tmp_path / "run", passes=2)
     limit_to(monkeypatch, 2**34)
     resume(tmp_path / "run", passes=3)
     ours, theirs = (load_model(tmp_path / name).coef_ for name in ("run", "whole"))
@@ -110,7 +110,7 @@ def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
         events: list[dict[str, Any]] = []
         try:
             fit(
-                store, tmp_path / "run", passes=1, memory=memory, valid=store, force=True, gap="none",
+                store, out=tmp_path / "run", passes=1, memory=memory, valid=store, force=True, gap="none",
                 report=events.append,
             )  # fmt: skip
             trained += 1
@@ -122,7 +122,7 @@ def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
 @pytest.mark.parametrize("forged", ["x", None, -1, 1.5, True])
 def test_a_plan_that_is_none_is_refused(tmp_path: Path, forged: Any) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(60, 20, 4))
-    fit(store, tmp_path / "run", passes=2)
+    fit(store, out=tmp_path / "run", passes=2)
     path = tmp_path / "run/run.json"
     record = json.loads(path.read_bytes())
     record["plan"]["memory"] = forged

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from streamsvm import fit, load_model, open_store
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import dual_id_dtype
-from streamsvm.kernels.steps import Weights, padded_classes
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.dual_log import DualLog
 from streamsvm.training import trainer
@@ -49,7 +50,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
     decays = []
     for passes in (1, 2, 4):
         run = tmp_path / f"run{passes}"
-        result = fit(store, run, passes=passes, keep_duals=True, **asked)
+        result = fit(store, out=run, passes=passes, keep_duals=True, **asked)
         W, B = load_model(run).coef_, duals_of(run, passes, 40)
         # The weights are those of the duals, and the duals are feasible.
         np.testing.assert_allclose(W, reference.weights(B, dense, labels, margin), rtol=1e-11, atol=1e-12)
@@ -79,7 +80,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
 def test_dual_rises_from_pass_to_pass_and_bounds_every_primal(tmp_path: Path, loss: str) -> None:
     X, labels = make_problem(N, D, K, noise=2.0)
     store = make_store(tmp_path / "a.h5", X, labels)
-    result = fit(store, tmp_path / "run", passes=30, loss=loss, C=C, dtype="float64", gap="pass")
+    result = fit(store, out=tmp_path / "run", passes=30, loss=loss, C=C, dtype="float64", gap="pass")
     duals = [record["dual"] for record in result.history]
     assert duals == sorted(duals)
     assert max(duals) <= min(record["primal"] for record in result.history)
@@ -88,10 +89,14 @@ def test_dual_rises_from_pass_to_pass_and_bounds_every_primal(tmp_path: Path, lo
 def test_without_a_gap_nothing_is_called_exact(tmp_path: Path) -> None:
     store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
     seen = []
-    result = fit(store, tmp_path / "run", passes=2, gap="none", progress=lambda *step: seen.append(step[0]))
+    result = fit(
+        store, out=tmp_path / "run", passes=2, gap="none", progress=lambda *step: seen.append(step[0])
+    )
     assert (result.primal, result.dual, result.gap, result.relative_gap, result.accuracy) == (None,) * 5
     assert set(seen) == {"pass 1", "pass 2"}
-    result = fit(store, tmp_path / "end", passes=2, gap="end", progress=lambda *step: seen.append(step[0]))
+    result = fit(
+        store, out=tmp_path / "end", passes=2, gap="end", progress=lambda *step: seen.append(step[0])
+    )
     assert "gap 1" not in seen
     assert "gap" not in result.history[0]
     assert result.gap == result.history[1]["gap"]
@@ -106,19 +111,19 @@ def test_a_negative_gap_beyond_the_tolerance_is_no_convergence(
     store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
     measured = trainer.gap_record
     monkeypatch.setattr(trainer, "gap_record", lambda *sums: measured(*sums) | {"relative_gap": relative_gap})
-    result = fit(store, tmp_path / "run", passes=2, tol=1e-6, average=average, dtype="float64")
+    result = fit(store, out=tmp_path / "run", passes=2, tol=1e-6, average=average, dtype="float64")
     assert (result.status, result.passes) == (("converged", 1) if met else ("done", 2))
     assert len(result.warnings) == told
     assert not told or "only rounding makes it negative" in result.warnings[0]
 
 
 @settings(deadline=None)
-@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-6, 1e6))
-def test_gap_record(dual_sum: float, loss_sum: float, norm2: float, C: float) -> None:
-    record = gap_record(dual_sum, loss_sum, norm2, C)
-    assert record["primal"] == pytest.approx(norm2 / 2 + C * loss_sum)
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
+def test_gap_record(dual_sum: float, loss_sum: float, norm2: float) -> None:
+    record = gap_record(dual_sum, loss_sum, norm2)
+    assert record["primal"] == pytest.approx(norm2 / 2 + loss_sum)
     assert record["dual"] == pytest.approx(dual_sum - norm2 / 2)
-    assert record["gap"] == pytest.approx(norm2 + C * loss_sum - dual_sum, rel=1e-9, abs=1e-6)
+    assert record["gap"] == pytest.approx(norm2 + loss_sum - dual_sum, rel=1e-9, abs=1e-6)
     expected = record["gap"] / record["primal"] if record["primal"] else 0
     assert record["relative_gap"] == pytest.approx(expected)
 
@@ -144,8 +149,8 @@ def test_scoring_equals_numpy_whatever_the_blocks(tmp_path: Path, loss: str, mar
                 Weights.create(weights, weights[:0], 1.0),
                 None,
                 get_loss(loss),
-                margin,
-                K,
+                Problem(K, margin, 0),
+                1.0,
                 steps.append,
             )
         assert scoring.loss_sum == pytest.approx(expected, rel=1e-12)

@@ -18,7 +18,7 @@ from helpers import as_rows, make_problem, make_store
 from streamsvm import fit, format, load_model, open_store
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.kernels.random import permutation
-from streamsvm.kernels.steps import Weights
+from streamsvm.kernels.weights import Weights
 from streamsvm.run.growing_weights import HORIZON, GrowingWeights
 from streamsvm.run.weight_log import restore
 from streamsvm.training.online import online, resume
@@ -205,7 +205,7 @@ def weights_of(run: Path, shape, dtype) -> list[np.ndarray]:
 def test_the_same_as_a_fit_of_one_pass_in_the_same_order(tmp_path, n, loss) -> None:
     X, labels = make_problem(n, 20, 4, noise=1.5)
     store = make_store(tmp_path / "a.h5", X, labels)
-    fitted = fit(store, tmp_path / "fit", passes=1, inner_passes=0, C=0.1, loss=loss)
+    fitted = fit(store, out=tmp_path / "fit", passes=1, inner_passes=0, C=0.1, loss=loss)
     order = permutation(n, 0, 1, 0, 0)  # of the one block there is
     stream = Listed(X[order], labels[order].astype(str), (50,), classes=list("0123"), n_features=20)
     learned = online(stream, tmp_path / "online", C=0.1, loss=loss)
@@ -260,7 +260,7 @@ def test_weights_keep_their_values_and_take_no_disk_as_they_grow(tmp_path, dtype
         rows = rng.integers(n_features, size=20)
         columns = rng.integers(n_classes, size=20)
         now[rows, columns] = lag[rows, columns] = expected[rows, columns] = rng.normal(size=20)
-        growing.weights.marks[rows, 0] = 2**64 - 1
+        growing.weights.dirty[rows, 0] = 2**64 - 1
     touched = np.flatnonzero(expected[:, :90].any(axis=1))
     for array in growing.weights[:2]:
         np.testing.assert_array_equal(array[touched, :90], expected[touched, :90])
@@ -315,7 +315,7 @@ def test_a_model_that_the_disk_cannot_take_is_refused_before_it_is_learned(tmp_p
         online(Listed(X, ["a", "b"]), tmp_path / "run")
     store = make_store(tmp_path / "s.zarr", X, np.arange(2), dtype="float32")
     with pytest.raises(PlanError, match=r"takes 8\.0 MB, .* of disk left; free some"):
-        fit(store, tmp_path / "fit")
+        fit(store, out=tmp_path / "fit")
 
 
 def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path, problem) -> None:
@@ -512,7 +512,7 @@ def test_a_silent_stream_can_be_stopped(tmp_path, problem) -> None:
 
 def test_whose_run_it_is(tmp_path, problem) -> None:
     X, labels = make_problem(30, 5, 3)
-    fit(make_store(tmp_path / "a.h5", X, labels), tmp_path / "fit", passes=1)
+    fit(make_store(tmp_path / "a.h5", X, labels), out=tmp_path / "fit", passes=1)
     with pytest.raises(RunError, match="trained on a store"):
         resume(tmp_path / "fit", lambda record: Listed(*problem))
     online(Listed(*problem), tmp_path / "run")

@@ -133,10 +133,10 @@ def test_training_equals_a_replay_in_numpy(
     C, passes = 0.3, 3
     asked = {"loss": loss, "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
     asked |= {"inner_passes": inner_passes, "average": average, "valid": store, "gap": "pass"}
-    result = fit(store, tmp_path / "run", passes=passes, block_rows=BLOCK, **asked)
+    result = fit(store, out=tmp_path / "run", passes=passes, block_rows=BLOCK, **asked)
 
     replay = Replay(X, labels, C, loss, margin)
-    row_loss = {"ww": reference.ww_loss, "cs": reference.cs_loss}[loss]
+    row_loss = reference.LOSSES[loss].value
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
         n = 0
@@ -191,9 +191,9 @@ def test_few_entries_for_new_duals_change_nothing(
 ) -> None:
     """A pool that holds one row's duals and no more: parts of one row each in the log."""
     asked = {"passes": 3, "loss": loss, "block_rows": BLOCK, "inner_passes": 0}
-    fit(store, tmp_path / "large", **asked)
+    fit(store, out=tmp_path / "large", **asked)
     monkeypatch.setattr("streamsvm.data.memory_plan._POOL_SHARE", 0.0)
-    fit(store, tmp_path / "tiny", **asked)
+    fit(store, out=tmp_path / "tiny", **asked)
     entries = [
         json.loads((tmp_path / run / "run.json").read_text())["plan"]["pool_entries"]
         for run in ("large", "tiny")
@@ -206,15 +206,15 @@ def test_few_entries_for_new_duals_change_nothing(
 
 def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
     asked = {"dtype": "float64", "C": 0.1, "average": False}
-    free = fit(store, tmp_path / "free", passes=20, gap="pass", **asked)
+    free = fit(store, out=tmp_path / "free", passes=20, gap="pass", **asked)
     gaps = [record["relative_gap"] for record in free.history]
     best = gaps.index(min(gaps[:8]))
     assert best > 3
     below = np.nextafter(gaps[best], 0)  # a hair short of it is not reached yet
     later = next(i for i, gap in enumerate(gaps) if gap <= below) + 1
-    assert fit(store, tmp_path / "below", passes=20, tol=below, **asked).passes == later > best + 1
+    assert fit(store, out=tmp_path / "below", passes=20, tol=below, **asked).passes == later > best + 1
     expected = best + 1
-    result = fit(store, tmp_path / "tol", passes=20, tol=gaps[best], **asked)
+    result = fit(store, out=tmp_path / "tol", passes=20, tol=gaps[best], **asked)
     assert (result.status, result.passes) == ("converged", expected)
     assert result.relative_gap == gaps[best]
     assert (free.status, free.passes) == ("done", 20)
@@ -234,7 +234,7 @@ def test_the_model_is_one_that_meets_the_tolerance(tmp_path: Path, store: Path) 
         rows = opened.rows(0, N)
     X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, D)).toarray().astype(float)
     for tol in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01):
-        result = fit(store, tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
+        result = fit(store, out=tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
         assert result.status == "converged"
         primal = reference.primal(load_model(tmp_path / "run").coef_, X, rows.labels, 0.1, "ww", 1.0)
         said = result.average if result.averaged else vars(result)
@@ -250,7 +250,7 @@ def test_the_model_is_one_that_meets_the_tolerance(tmp_path: Path, store: Path) 
 def test_an_average_that_did_not_begin_is_not_measured(tmp_path: Path, store: Path) -> None:
     """A tolerance that is given in the second half of a pass finds the lag of an earlier pass."""
     run = tmp_path / "run"
-    fit(store, run, passes=1, keep_duals=True, block_rows=BLOCK, dtype="float64", C=0.1)
+    fit(store, out=run, passes=1, keep_duals=True, block_rows=BLOCK, dtype="float64", C=0.1)
     with pytest.raises(Interrupted):
         resume(run, passes=3, stop=stop_after(4))
     result = resume(run, tol=1e-9)
@@ -258,7 +258,7 @@ def test_an_average_that_did_not_begin_is_not_measured(tmp_path: Path, store: Pa
 
 
 def test_resume_takes_the_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
-    fit(store, tmp_path / "run", passes=2)
+    fit(store, out=tmp_path / "run", passes=2)
     assert resume(tmp_path / "run", passes=np.int64(3), tol=np.float32(1e-6)).passes == 3
 
 
@@ -266,9 +266,9 @@ def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
     tmp_path: Path, store: Path
 ) -> None:
     asked = {"dtype": "float64", "C": 0.1, "keep_duals": True}
-    fit(store, tmp_path / "run", passes=2, **asked)
+    fit(store, out=tmp_path / "run", passes=2, **asked)
     later = resume(tmp_path / "run", passes=50, tol=1e-2)
-    expected = fit(store, tmp_path / "tol", passes=50, tol=1e-2, **asked)
+    expected = fit(store, out=tmp_path / "tol", passes=50, tol=1e-2, **asked)
     assert (later.status, later.passes) == ("converged", expected.passes)
     assert model_bytes(tmp_path / "run")["coef.npy"] == model_bytes(tmp_path / "tol")["coef.npy"]
 
@@ -276,7 +276,7 @@ def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
 def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> None:
     X, labels = make_problem(50, D, K, seed=9, density=0.9)
     held_out = make_store(tmp_path / "valid.h5", X, labels)
-    result = fit(store, tmp_path / "run", passes=2, dtype="float64", valid=held_out, average=False)
+    result = fit(store, out=tmp_path / "run", passes=2, dtype="float64", valid=held_out, average=False)
     W = load_model(tmp_path / "run").coef_
     assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
     assert all("valid_accuracy" in record for record in result.history)
@@ -314,7 +314,7 @@ def test_each_row_is_read_once_a_pass_and_chunks_hardly_more(
     X, labels = make_problem(400, 20, 4)
     store = make_store(tmp_path / f"a.{suffix}", X, labels, chunk_nnz=64)
     reading = Reading(monkeypatch)
-    result = fit(store, tmp_path / "run", passes=3, block_rows=50, gap="none")
+    result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, gap="none")
     assert result.history[-1]["rows"] == 400
     blocks = [(begin, begin + 50) for begin in range(0, 400, 50)]
     for this_pass in range(3):
@@ -336,7 +336,7 @@ def test_each_row_is_read_once_a_pass_and_chunks_hardly_more(
 
 def test_the_duals_list_each_row_once(tmp_path: Path, store: Path, problem) -> None:
     """Every row but those without values, which have no duals; in the last pass."""
-    fit(store, tmp_path / "run", passes=2, block_rows=BLOCK)
+    fit(store, out=tmp_path / "run", passes=2, block_rows=BLOCK)
     path = tmp_path / "run/duals-2.bin"
     log = path.read_bytes()
     seen: Counter[int] = Counter()
@@ -351,10 +351,10 @@ def test_the_same_seed_gives_the_same_model_from_zarr_and_hdf5(tmp_path: Path, p
     models = []
     for name, chunk in (("a.zarr", 64), ("b.h5", 64), ("c.zarr", 1000)):
         run = tmp_path / name.replace(".", "-")
-        fit(make_store(tmp_path / name, *problem, chunk_nnz=chunk), run, seed=3, block_rows=BLOCK)
+        fit(make_store(tmp_path / name, *problem, chunk_nnz=chunk), out=run, seed=3, block_rows=BLOCK)
         models.append(model_bytes(run))
     assert models[0] == models[1] == models[2]
-    fit(tmp_path / "a.zarr", tmp_path / "other", seed=4, block_rows=BLOCK)
+    fit(tmp_path / "a.zarr", out=tmp_path / "other", seed=4, block_rows=BLOCK)
     assert model_bytes(tmp_path / "other")["coef.npy"] != models[0]["coef.npy"]
 
 
@@ -364,7 +364,7 @@ def test_memory_decides_the_blocks_and_not_the_optimum(tmp_path: Path, store: Pa
     primals, counts = [], []
     for memory in (20_000, 40_000, 2**30):
         counts.append(plan(store, memory=memory, **asked)["blocks"])
-        result = fit(store, tmp_path / f"run{memory}", memory=memory, **asked)
+        result = fit(store, out=tmp_path / f"run{memory}", memory=memory, **asked)
         assert result.status == "converged"
         primals.append(result.primal)
     assert counts[0] > counts[1] > counts[2] == 1
@@ -373,10 +373,10 @@ def test_memory_decides_the_blocks_and_not_the_optimum(tmp_path: Path, store: Pa
 
 def test_a_budget_too_small_names_one_that_works(tmp_path: Path, store: Path) -> None:
     with pytest.raises(PlanError, match=r"at least [\d,]+ ") as refused:
-        fit(store, tmp_path / "run", memory=100, passes=2)
+        fit(store, out=tmp_path / "run", memory=100, passes=2)
     assert not (tmp_path / "run").exists()
     memory = int(str(refused.value).split("at least ")[1].split(" ")[0].replace(",", ""))
-    fit(store, tmp_path / "run", memory=memory, passes=2)
+    fit(store, out=tmp_path / "run", memory=memory, passes=2)
     assert load_model(tmp_path / "run").coef_.any()
 
 
@@ -386,7 +386,7 @@ def test_a_budget_too_small_names_one_that_works(tmp_path: Path, store: Path) ->
 def test_metrics_hold_what_is_promised(tmp_path: Path, store: Path) -> None:
     events: list[dict[str, Any]] = []
     asked: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "gap": "pass"}
-    result = fit(store, tmp_path / "run", **asked, valid=store, report=events.append)
+    result = fit(store, out=tmp_path / "run", **asked, valid=store, report=events.append)
     lines = lines_of(tmp_path / "run")
     assert [line for line in events if line["event"] in ("rows", "pass")] == lines
     assert [event["event"] for event in events if event["event"] not in ("rows", "pass", "compile")] == [
@@ -414,7 +414,7 @@ def test_metrics_hold_what_is_promised(tmp_path: Path, store: Path) -> None:
 def test_a_plan_says_what_a_fit_does(tmp_path: Path, store: Path) -> None:
     described = plan(store, block_rows=BLOCK, passes=1)
     events: list[dict[str, Any]] = []
-    fit(store, tmp_path / "run", block_rows=BLOCK, passes=1, report=events.append)
+    fit(store, out=tmp_path / "run", block_rows=BLOCK, passes=1, report=events.append)
     assert events[0]["event"] == "plan"
     assert {key: events[0][key] for key in described} == described
     assert (described["rows"], described["features"], described["classes"]) == (N, D, K)
@@ -451,7 +451,7 @@ def test_a_plan_warns_of_weights_without_room(
     assert "float32" not in text
     assert "average" not in text
     events: list[dict[str, Any]] = []
-    fit(store, tmp_path / "run", passes=1, report=events.append)
+    fit(store, out=tmp_path / "run", passes=1, report=events.append)
     assert "tens of times" in events[0]["warning"]
     monkeypatch.setattr("streamsvm.training.fit_plan.MANY_CLASSES", K)  # then the plan in files has lists
     assert warning(1) is None
@@ -462,7 +462,7 @@ def test_weights_in_files_are_those_in_memory(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, average: bool
 ) -> None:
     options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "average": average}
-    fit(store, tmp_path / "memory", **options)
+    fit(store, out=tmp_path / "memory", **options)
     monkeypatch.setattr("streamsvm.training.fit_plan.choices", prefer(in_files))
     assert not plan(store, **options)["weights_in_memory"]
     names: set[str] = set()
@@ -470,7 +470,7 @@ def test_weights_in_files_are_those_in_memory(
     def list_files(*_: object) -> None:
         names.update(path.name for path in (tmp_path / "files").glob("weights*.bin"))
 
-    fit(store, tmp_path / "files", progress=list_files, **options)
+    fit(store, out=tmp_path / "files", progress=list_files, **options)
     assert names == {"weights.bin", "weights-marks.bin"} | ({"weights-avg.bin"} if average else set())
     assert not list((tmp_path / "memory").glob("weights*.bin"))
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
@@ -486,10 +486,10 @@ def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
     """Also when it was killed after the model was saved, before the weights were deleted."""
     monkeypatch.setattr("streamsvm.training.fit_plan.choices", prefer(in_files))
     options: dict[str, Any] = {"block_rows": BLOCK, "average": True}
-    fit(store, tmp_path / "whole", passes=3, **options)
+    fit(store, out=tmp_path / "whole", passes=3, **options)
     assert not list((tmp_path / "whole").glob("weights*"))
     finished, killed = tmp_path / "finished", tmp_path / "killed"
-    fit(store, finished, passes=2, **options)
+    fit(store, out=finished, passes=2, **options)
 
     def die(run: RunDir) -> None:
         raise Killed
@@ -497,7 +497,7 @@ def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "remove_weights", die)
         with pytest.raises(Killed):
-            fit(store, killed, passes=2, **options)
+            fit(store, out=killed, passes=2, **options)
     assert list(killed.glob("weights*"))
     assert model_bytes(killed) == model_bytes(finished)
     assert not list(finished.glob("weights*"))
@@ -525,11 +525,11 @@ def test_stopped_anywhere_and_resumed_is_the_same_model(
 ) -> None:
     """After each block (or each few), of training and of scoring."""
     asked = {"passes": 3, "loss": loss, "dtype": dtype, "block_rows": BLOCK, "valid": store, **options}
-    whole = fit(store, tmp_path / "whole", **asked)
+    whole = fit(store, out=tmp_path / "whole", **asked)
     run = tmp_path / "run"
     for n in itertools.count(1, step):
         try:
-            fit(store, run, stop=stop_after(n), checkpoint_every=every, force=True, **asked)
+            fit(store, out=run, stop=stop_after(n), checkpoint_every=every, force=True, **asked)
         except Interrupted as stopped:
             message = str(stopped)
         else:
@@ -547,10 +547,10 @@ def test_stopped_anywhere_and_resumed_is_the_same_model(
 
 def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> None:
     asked = {"passes": 3, "block_rows": BLOCK, "gap": "pass"}
-    fit(store, tmp_path / "whole", **asked)
+    fit(store, out=tmp_path / "whole", **asked)
     stops = 0
     try:
-        fit(store, tmp_path / "run", stop=stop_after(1), **asked)
+        fit(store, out=tmp_path / "run", stop=stop_after(1), **asked)
     except Interrupted:
         for stops in itertools.count(1):
             # A scoring begins anew, so two blocks of it must be granted for it to end.
@@ -566,8 +566,8 @@ def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> 
 
 @pytest.mark.parametrize("loss", ["ww", "cs"])
 def test_two_passes_extended_to_three_are_three(tmp_path: Path, store: Path, loss: str) -> None:
-    fit(store, tmp_path / "three", passes=3, loss=loss, block_rows=BLOCK, gap="pass")
-    fit(store, tmp_path / "run", passes=1, loss=loss, block_rows=BLOCK, keep_duals=True, gap="pass")
+    fit(store, out=tmp_path / "three", passes=3, loss=loss, block_rows=BLOCK, gap="pass")
+    fit(store, out=tmp_path / "run", passes=1, loss=loss, block_rows=BLOCK, keep_duals=True, gap="pass")
     first = model_bytes(tmp_path / "run")
     for passes in (2, 3):
         result = resume(tmp_path / "run", passes=passes)
@@ -581,10 +581,10 @@ def test_two_passes_extended_to_three_are_three(tmp_path: Path, store: Path, los
 
 def test_without_duals_a_run_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:
     asked = {"passes": 1, "block_rows": BLOCK}
-    fit(store, tmp_path / "whole", **asked)
+    fit(store, out=tmp_path / "whole", **asked)
     assert not list((tmp_path / "whole").glob("duals-*"))
     with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", stop=stop_after(3), **asked)
+        fit(store, out=tmp_path / "run", stop=stop_after(3), **asked)
     with pytest.raises(RunError, match="kept no duals"):
         resume(tmp_path / "run", passes=2)
     resume(tmp_path / "run")
@@ -592,7 +592,7 @@ def test_without_duals_a_run_resumes_but_cannot_be_extended(tmp_path: Path, stor
 
 
 def test_only_the_duals_that_commits_need_are_kept(tmp_path: Path, store: Path) -> None:
-    fit(store, tmp_path / "run", passes=5, block_rows=BLOCK, checkpoint_every="1")
+    fit(store, out=tmp_path / "run", passes=5, block_rows=BLOCK, checkpoint_every="1")
     assert sorted(path.name for path in (tmp_path / "run").glob("duals-*")) == ["duals-4.bin", "duals-5.bin"]
     assert len(list((tmp_path / "run/checkpoint").iterdir())) == 2
 
@@ -605,7 +605,7 @@ def stopped(tmp_path: Path, store: Path) -> Path:
     """A run stopped in its second pass, with two commits."""
     with pytest.raises(Interrupted):
         fit(
-            store, tmp_path / "run", passes=3, block_rows=BLOCK, gap="none",
+            store, out=tmp_path / "run", passes=3, block_rows=BLOCK, gap="none",
             checkpoint_every="1", stop=stop_after(8),
         )  # fmt: skip
     assert len(list((tmp_path / "run/checkpoint").iterdir())) == 2
@@ -615,7 +615,7 @@ def stopped(tmp_path: Path, store: Path) -> Path:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, store: Path) -> dict[str, bytes]:
     run = tmp_path_factory.mktemp("whole") / "run"
-    fit(store, run, passes=3, block_rows=BLOCK, gap="none")
+    fit(store, out=run, passes=3, block_rows=BLOCK, gap="none")
     return model_bytes(run)
 
 
@@ -789,7 +789,7 @@ def test_a_run_in_use_is_refused(tmp_path: Path, store: Path, stopped: Path) -> 
         with pytest.raises(RunError, match="in use by another process"):
             resume(stopped)
         with pytest.raises(RunError, match="in use by another process"):
-            fit(store, stopped, force=True)
+            fit(store, out=stopped, force=True)
         assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
     resume(stopped)
 
@@ -803,20 +803,20 @@ def test_nothing_else_runs_in_a_run_while_it_trains(tmp_path: Path, store: Path)
         met.append(True)
         return False
 
-    fit(store, tmp_path / "run", passes=1, stop=stop)
+    fit(store, out=tmp_path / "run", passes=1, stop=stop)
     assert met
 
 
 def test_a_run_that_is_there_is_replaced_only_by_force(tmp_path: Path, store: Path) -> None:
-    fit(store, tmp_path / "run", passes=1, seed=1)
+    fit(store, out=tmp_path / "run", passes=1, seed=1)
     first = model_bytes(tmp_path / "run")
     with pytest.raises(RunError, match="is a run already"):
-        fit(store, tmp_path / "run", passes=1, seed=2)
+        fit(store, out=tmp_path / "run", passes=1, seed=2)
     assert model_bytes(tmp_path / "run") == first
-    fit(store, tmp_path / "run", passes=1, seed=2, force=True)
+    fit(store, out=tmp_path / "run", passes=1, seed=2, force=True)
     with pytest.raises(PlanError, match="at least"):  # a fit that cannot work replaces nothing
-        fit(store, tmp_path / "run", memory=100, force=True)
-    fit(store, tmp_path / "other", passes=1, seed=2)
+        fit(store, out=tmp_path / "run", memory=100, force=True)
+    fit(store, out=tmp_path / "other", passes=1, seed=2)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "other") != first
     names = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("run", "other")]
     assert names[0] == names[1]
@@ -827,13 +827,13 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
     (tmp_path / "thesis/chapter.tex").write_text("long")
     for force in (False, True):
         with pytest.raises(RunError, match=r"holds other files \(chapter\.tex\)"):
-            fit(store, tmp_path / "thesis", force=force)
+            fit(store, out=tmp_path / "thesis", force=force)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot create"):
-        fit(store, tmp_path / "file/run")
+        fit(store, out=tmp_path / "file/run")
     with pytest.raises(RunError, match=r"the folder .*absent/too does not exist; create it first"):
-        fit(store, tmp_path / "absent/too/run")
+        fit(store, out=tmp_path / "absent/too/run")
     assert not (tmp_path / "absent").exists()
 
 
@@ -875,7 +875,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: P
 )
 def test_settings_that_cannot_work(tmp_path: Path, store: Path, asked: dict, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        fit(store, tmp_path / "run", **asked)
+        fit(store, out=tmp_path / "run", **asked)
     assert not (tmp_path / "run").exists()
 
 
@@ -883,7 +883,7 @@ def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path: Path) -> None:
     X, labels = make_problem(20, 5, 3)
     store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
     with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
-        fit(store, tmp_path / "run", C=1e300)
+        fit(store, out=tmp_path / "run", C=1e300)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()  # no line of it would be true
 
 
@@ -948,7 +948,7 @@ def test_intervals(text: Any, seconds: float | None, blocks: int | None) -> None
 def test_commits_come_as_often_as_asked(tmp_path: Path, store: Path) -> None:
     counts = {
         every: fit(
-            store, tmp_path / f"run{every}", passes=2, block_rows=BLOCK, checkpoint_every=every
+            store, out=tmp_path / f"run{every}", passes=2, block_rows=BLOCK, checkpoint_every=every
         ).checkpoints
         for every in ("1", "2", "5", "1h")
     }
@@ -962,15 +962,15 @@ def test_one_class_is_nothing_to_learn(tmp_path: Path, n_classes: int) -> None:
     labels[:] = n_classes - 1
     store = make_store(tmp_path / "a.zarr", X, labels, n_classes=n_classes)
     with pytest.raises(StoreError, match="training needs two or more"):
-        fit(store, tmp_path / "run")
+        fit(store, out=tmp_path / "run")
     with pytest.raises(StoreError, match="no rows to train on"):
-        fit(make_store(tmp_path / "b.zarr", X[:0], labels[:0], n_classes=2), tmp_path / "run")
+        fit(make_store(tmp_path / "b.zarr", X[:0], labels[:0], n_classes=2), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_rows_without_any_value_give_a_model_of_zeros(tmp_path: Path) -> None:
     X, labels = make_problem(6, 4, 3, empty=6)
-    result = fit(make_store(tmp_path / "a.h5", X, labels), tmp_path / "run", passes=2)
+    result = fit(make_store(tmp_path / "a.h5", X, labels), out=tmp_path / "run", passes=2)
     assert not load_model(tmp_path / "run").coef_.any()
     assert (result.primal, result.dual, result.gap, result.relative_gap) == (0, 0, 0, 0)
     assert result.empty_rows == 6
@@ -981,4 +981,4 @@ def test_a_label_outside_the_classes_is_no_training_data(tmp_path: Path) -> None
     labels[17] = -1
     store = make_store(tmp_path / "a.zarr", X, labels)
     with pytest.raises(StoreError, match="row 17 has a label outside the store's classes"):
-        fit(store, tmp_path / "run")
+        fit(store, out=tmp_path / "run")

@@ -10,9 +10,9 @@ import functools
 import numpy as np
 from fuzz import logs
 from fuzz.workplace import allowed, folder
+from streamsvm.kernels.steps import Weights
 
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import Weights
 from streamsvm.run.append_log import AppendLog, LogEnd, check
 from streamsvm.run.weight_log import MAGICS, append_weights, restore
 

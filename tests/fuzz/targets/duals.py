@@ -10,10 +10,10 @@ import functools
 import numpy as np
 from fuzz import logs
 from fuzz.workplace import allowed, folder
+from streamsvm.kernels.steps import Pool
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.steps import Pool
 from streamsvm.run.append_log import AppendLog, LogEnd, check
 from streamsvm.run.dual_log import MAGICS, DualLog, append_duals
 

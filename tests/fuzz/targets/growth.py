@@ -9,10 +9,10 @@ import functools
 
 import numpy as np
 from fuzz.workplace import folder
+from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
 
 from streamsvm import durable
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import Position, commit
 from streamsvm.run.directory import RunDir

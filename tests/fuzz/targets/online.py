@@ -13,7 +13,7 @@ import numpy as np
 from fuzz import bundle, logs
 from fuzz.targets.run import seal_commits
 from fuzz.workplace import allowed, folder
-from streamsvm_converters import TextStream
+from streamsvm_converters import TextSource
 
 from streamsvm import format, load_model
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StoreError
@@ -41,7 +41,7 @@ def run(data: bytes) -> None:
     if not flags & RESUME:
         return
     with allowed(RunError, PlanError, InputError, Interrupted), np.errstate(all="ignore"):
-        result = resume(path, TextStream.from_record)
+        result = resume(path, TextSource.from_record)
         model = load_model(path)
         assert (model.record["rows"], len(model.classes_)) == (result.rows, result.classes)
         assert model.n_features >= result.features or model.is_hashed
@@ -91,7 +91,7 @@ def seeds() -> list[bytes]:
             return left < 0
 
         with contextlib.suppress(Interrupted):
-            stream = TextStream([made / "text", made / "text-2"], **layout)
+            stream = TextSource([made / "text", made / "text-2"], **layout)
             online(stream, path, checkpoint_every="1", stop=stop, **learning)
         record: dict[str, Any] = json.loads((path / format.RUN_JSON).read_bytes())
         record["input"]["inputs"] = [f"{HERE}text", f"{HERE}text-2"]

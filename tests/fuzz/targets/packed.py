@@ -15,7 +15,7 @@ from typing import Any
 
 import zstandard
 from fuzz.workplace import allowed, folder
-from streamsvm_converters.inputs import Input
+from streamsvm_converters.libsvm.inputs import Input
 
 from streamsvm.errors import InputError
 

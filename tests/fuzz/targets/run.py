@@ -119,7 +119,7 @@ def seeds() -> list[bytes]:
             return left < 0
 
         with contextlib.suppress(Interrupted):
-            fit(small_store(), path, C=0.1, block_rows=4, checkpoint_every="1", stop=stop, **options)
+            fit(small_store(), out=path, C=0.1, block_rows=4, checkpoint_every="1", stop=stop, **options)
         record = json.loads((path / "run.json").read_bytes())
         record["store"]["path"] = "s.h5"
         (path / "run.json").write_text(json.dumps(format.sealed(record)))

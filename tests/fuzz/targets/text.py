@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from fuzz.plain_parser import MAX_INDEX, Kept, Row, parse, settle, split_lines
 from fuzz.workplace import folder
-from streamsvm_converters.libsvm import LibsvmReader
+from streamsvm_converters.libsvm.reader import LibsvmReader
 
 from streamsvm.errors import InputError, PlanError
 
@@ -49,8 +49,8 @@ def run(data: bytes) -> None:
     reader = LibsvmReader(
         paths,
         dtype=dtype,
-        lowest_index=lowest,
-        last_index=last_index,
+        index_base=lowest,
+        n_features=None if last_index is None else last_index - lowest + 1,
         classes=classes,
         unseen_label="keep",
         on_error=on_error,
@@ -69,16 +69,16 @@ def run(data: bytes) -> None:
     found: list[tuple] = []
     refused: InputError | PlanError | None = None
     try:
-        for batch in reader:
-            for row in range(len(batch.labels)):
-                span = slice(batch.indptr[row], batch.indptr[row + 1])
+        for rows, numbers in reader:
+            for row in range(rows.n_rows):
+                span = slice(rows.indptr[row], rows.indptr[row + 1])
                 found.append(
                     (
-                        int(batch.numbers[row]),
-                        int(batch.labels[row]),
-                        batch.indices[span].tolist(),
-                        [float(value).hex() for value in batch.data[span]],
-                        float(batch.norm2[row]).hex(),
+                        int(numbers[row]),
+                        int(rows.labels[row]),
+                        (rows.indices[span] + lowest).tolist(),
+                        [float(value).hex() for value in rows.data[span]],
+                        float(rows.norm2[row]).hex(),
                     )
                 )
     except (InputError, PlanError) as error:

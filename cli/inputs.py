@@ -1,0 +1,71 @@
+"""What `predict` and `evaluate` take as data: a store, or LIBSVM text, which is read as it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamsvm_cli.console import Console
+from streamsvm_cli.wording import count
+
+from streamsvm.errors import InputError
+from streamsvm.text import check_local
+
+if TYPE_CHECKING:
+    from streamsvm import Model, Rows
+
+_STDIN = "-"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def data_to_score(
+    console: Console, model: Model, path: Path, memory: int, *, labelled: bool = True
+) -> Path | Iterator[Rows]:
+    """The path of a store, or the rows of text, in half of `memory`, for a model."""
+    return path if _is_store(path) else _rows_of_text(console, model, path, memory, labelled)
+
+
+def _is_store(path: Path) -> bool:
+    """Return True for a folder and for a file that begins as HDF5 does."""
+    if str(path) == _STDIN:
+        return False
+    check_local(path, InputError)
+    if path.is_dir():
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_HDF5)) == _HDF5
+    except OSError as error:
+        from streamsvm.durable import reason
+
+        raise InputError(f"{path}: {reason(error)}") from None
+
+
+def _rows_of_text(console: Console, model: Model, path: Path, memory: int, labelled: bool) -> Iterator[Rows]:
+    from streamsvm_converters import read_rows
+
+    from streamsvm.errors import ModelError
+
+    if model.record["index_base"] is None:
+        raise ModelError(
+            "the model was trained on AnnData, whose features have no numbers in LIBSVM text; "
+            "predict on AnnData"
+        )
+    text = read_rows(
+        [str(path)],
+        classes=model.record["classes"],
+        n_features=None if model.takes_any_feature else model.n_features,
+        index_base=model.record["index_base"],
+        dtype=model.record["dtype"],
+        memory=memory,
+        share=2,
+    )
+    for rows, _ in text:
+        yield model.transformed(rows)
+    counts = text.counts
+    if counts.unseen_features:
+        console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")
+    if labelled and counts.unseen_labels:
+        rows_of_them = count(counts.unseen_labels, "row")
+        console.warn(f"{rows_of_them} with labels unknown to the model, counted as wrong")

@@ -1,0 +1,121 @@
+"""Options that several commands share, and those that are generated from the settings of the library."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+from streamsvm_cli.wording import wrong_usage
+
+from streamsvm.errors import SettingsError
+from streamsvm.settings import OnlineSettings, Setting, Settings, setting_of
+from streamsvm.text import parse_size
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except SettingsError as error:
+        raise wrong_usage(str(error)) from None
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Memory = Annotated[
+    int, typer.Option("--memory", parser=_size, metavar="SIZE", help="Memory budget, such as 500M or 2G.")
+]
+Every = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint-every", metavar="TIME|BLOCKS", help="Commit every 0.5s, 60s, 5m, or 8 blocks (8)."
+    ),
+]
+Inputs = Annotated[
+    list[str], typer.Argument(help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for standard input.")
+]
+OnError = Annotated[
+    Literal["raise", "skip", "fix"],
+    typer.Option(help="Invalid rows: stop, skip them, or also sort and sum their indices to fix them."),
+]
+UnseenLabel = Annotated[
+    Literal["error", "keep"],
+    typer.Option(help="With known classes: whether another label is an error, or kept and counted as wrong."),
+]
+Label = Annotated[
+    str | None,
+    typer.Option(help="Column of obs with the labels, for AnnData that was not written by convert."),
+]
+
+
+def with_settings(
+    settings: type[Settings] | type[OnlineSettings], **changed: Any
+) -> Callable[[Command], Command]:
+    """Give a command an option for each setting; they arrive in its ``**settings``.
+
+    `changed` gives other defaults, such as None for a setting that the command must know was left out.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        taken = {each.name for each in parameters}
+        generated = [
+            _parameter(field, changed.get(field.name, field.default))
+            for field in dataclasses.fields(settings)
+            if field.name not in taken
+        ]
+        first = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
+        last = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+        ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*first, *generated, *last)]
+        command.__signature__ = own.replace(parameters=ordered)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter:
+    setting = setting_of(field)
+    name = field.name if field.name == "C" else field.name.replace("_", "-")
+    names = [f"--{name}/--no-{name}"] if setting.kind is bool else [f"--{name}"]
+    facts: dict[str, Any] = {"help": setting.help}
+    kind: Any = setting.kind
+    if setting.choices is not None:
+        kind = Literal[tuple(setting.choices())]  # type: ignore[misc]
+    elif setting.size:
+        facts |= {"parser": _size, "metavar": "SIZE"}
+        default = f"{default // 2**30}G"
+    elif setting.words:
+        facts |= {"parser": _number_or_word(setting), "metavar": "|".join(["NUMBER", *setting.words])}
+    elif kind is int:
+        facts |= {"min": setting.least, "max": setting.most if setting.most < 2**63 - 1 else None}
+    elif kind is os.PathLike:
+        kind = Path
+    if default is None:
+        kind = kind | None
+    annotation = Annotated[kind, typer.Option(*names, **facts)]
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _number_or_word(setting: Setting) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        if text in setting.words:
+            return text
+        try:
+            return setting.kind(text)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{text!r} is neither a number nor {' nor '.join(setting.words)}"
+            ) from None
+
+    parse.__name__ = "number"
+    return parse

@@ -1,0 +1,236 @@
+"""External shuffle: rows wait on disk until all are read, and come back in random or original order.
+
+The sort key of a row is a hash of (seed, row number). Rows go to buckets by the top bits of their key; a
+bucket small enough is loaded, sorted and yielded, a larger one is first split by its next bits. The order is
+therefore that of the keys alone, whatever the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.random import draws
+from streamsvm.store.csr_checks import row_pieces
+
+_PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
+_BITS = (
+    6  # bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large
+)
+_MASK = 2**64 - 1
+_NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the values it stores
+
+NumberedRows = tuple[Rows, np.ndarray]
+
+
+class ExternalShuffle:
+    """Rows that are stored on disk and yielded in the order of their keys.
+
+    A context manager around the calls of `append`; `drain` follows. The files take 8 bytes per value (12 in
+    float64; 4 more where indices need int64) and 20 per row; each bucket is deleted once it is drained.
+
+    Parameters
+    ----------
+    folder : Path
+        An existing folder; the files in it belong to the shuffle.
+    dtype : dtype
+        Type of the values.
+    seed : int or None
+        None keeps the order of the row numbers.
+    limit : int
+        Bytes of memory for one bucket.
+    expected : int, optional
+        Bytes of memory that all rows would take, which determines the number of buckets. By default there
+        are as many as possible.
+    name : str
+        Prefix of the file names.
+    used_bits : int
+        Bits of the keys by which the rows have been split already.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: np.dtype,
+        seed: int | None,
+        limit: int,
+        *,
+        expected: int | None = None,
+        name: str = "rows",
+        used_bits: int = 0,
+    ) -> None:
+        self._folder, self._name = folder, name
+        self._dtype, self._seed, self._limit = dtype, seed, limit
+        self._used_bits = used_bits
+        wanted = _BITS if expected is None else (expected // limit).bit_length()
+        self._bits = 0 if seed is None else min(_BITS, wanted)
+        self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
+        self._index_size = 4  # 8 once an index needs it
+        self._rows = np.zeros(1 << self._bits, dtype=np.int64)
+        self._nnz = np.zeros(1 << self._bits, dtype=np.int64)
+
+    def append(self, rows: Rows, numbers: np.ndarray) -> None:
+        """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
+        if self._bits == 0:
+            self._write(0, rows, numbers)
+            return
+        shift = np.uint64(64 - self._used_bits - self._bits)
+        buckets = (self._keys(numbers) >> shift) & np.uint64((1 << self._bits) - 1)
+        order = np.argsort(buckets, kind="stable")
+        rows, numbers = _take(rows, order, 0, rows.indices.dtype), numbers[order]
+        found, starts = np.unique(buckets[order], return_index=True)
+        for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
+            low, high = rows.indptr[start], rows.indptr[stop]
+            part = rows._replace(
+                data=rows.data[low:high],
+                indices=rows.indices[low:high],
+                indptr=rows.indptr[start : stop + 1],
+                labels=rows.labels[start:stop],
+            )
+            self._write(bucket, part, numbers[start:stop])
+
+    def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
+        """Yield all rows in order, without norms, and delete their files.
+
+        Parameters
+        ----------
+        base : int
+            Is subtracted from all indices.
+        index_dtype : dtype
+            Type of the indices afterwards.
+        """
+        for bucket in np.flatnonzero(self._rows).tolist():
+            path, size = self._path(bucket), self._bytes(int(self._rows[bucket]), int(self._nnz[bucket]))
+            if self._seed is not None and size > self._limit and self._rows[bucket] > 1:
+                finer = ExternalShuffle(
+                    self._folder, self._dtype, self._seed, self._limit,
+                    expected=2 * size, name=path.name, used_bits=self._used_bits + self._bits,
+                )  # fmt: skip
+                with finer:
+                    for rows, numbers in self._pieces(bucket):
+                        finer.append(rows, numbers)
+                path.unlink()
+                yield from finer.drain(base, index_dtype)
+                continue
+            for rows, numbers in self._pieces(bucket):  # one piece if they are to be sorted by key
+                order = np.argsort(numbers if self._seed is None else self._keys(numbers))
+                sizes = np.diff(rows.indptr)[order]
+                for start, stop in row_pieces(np.cumsum(sizes) - sizes, len(rows.data), _PIECE):
+                    taken = order[start:stop]
+                    yield _take(rows, taken, base, index_dtype), numbers[taken]
+            path.unlink()
+
+    def __enter__(self) -> ExternalShuffle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            if file is not None:
+                file.close()
+
+    def _keys(self, numbers: np.ndarray) -> np.ndarray:
+        return draws(np.uint64((self._seed or 0) & _MASK), numbers)
+
+    def _path(self, bucket: int) -> Path:
+        return self._folder / f"{self._name}-{bucket:02x}"
+
+    def _bytes(self, n_rows: int, nnz: int) -> int:
+        """Return the bytes of memory that rows take once loaded."""
+        return nnz * (self._index_size + self._dtype.itemsize) + n_rows * 28
+
+    def _write(self, bucket: int, rows: Rows, numbers: np.ndarray) -> None:
+        file = self._files[bucket]
+        if file is None:
+            file = self._files[bucket] = self._path(bucket).open("wb", buffering=2**16)
+        n_rows, nnz, index_size = rows.n_rows, len(rows.data), rows.indices.itemsize
+        head = np.array([n_rows, nnz, index_size], dtype=np.int64)
+        for part in (head, numbers, rows.labels, np.diff(rows.indptr), rows.indices, rows.data):
+            file.write(part.data)
+        self._index_size = max(self._index_size, index_size)
+        self._rows[bucket] += n_rows
+        self._nnz[bucket] += nnz
+
+    def _pieces(self, bucket: int) -> Iterator[NumberedRows]:
+        """Yield the rows of a bucket in the order of `append`, as many at a time as stay within the limit."""
+        with self._path(bucket).open("rb") as file:
+            held: list[_Segment] = []
+            size = 0
+            while head := file.read(24):
+                segment = _Segment(file.tell(), *np.frombuffer(head, dtype=np.int64).tolist())
+                more = self._bytes(segment.n_rows, segment.nnz)
+                if held and size + more > self._limit:
+                    yield self._load(file, held)
+                    held, size = [], 0
+                held.append(segment)
+                size += more
+                bytes_per_value = segment.index_size + self._dtype.itemsize
+                file.seek(segment.at + 20 * segment.n_rows + bytes_per_value * segment.nnz)
+            yield self._load(file, held)
+
+    def _load(self, file: BinaryIO, segments: list[_Segment]) -> NumberedRows:
+        """Return the rows of some segments, one after another."""
+        n_rows = sum(segment.n_rows for segment in segments)
+        nnz = sum(segment.nnz for segment in segments)
+        data = np.empty(nnz, self._dtype)
+        indices = np.empty(nnz, f"i{max(segment.index_size for segment in segments)}")
+        numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
+        indptr = np.zeros(n_rows + 1, np.int64)
+        row = at = 0
+        for segment in segments:
+            file.seek(segment.at)
+            rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
+            _fill(file, numbers[rows])
+            _fill(file, labels[rows])
+            _fill(file, indptr[1:][rows])
+            if segment.index_size == indices.itemsize:
+                _fill(file, indices[values])
+            else:
+                narrow = np.empty(segment.nnz, f"i{segment.index_size}")
+                _fill(file, narrow)
+                indices[values] = narrow
+            _fill(file, data[values])
+            row, at = rows.stop, values.stop
+        np.cumsum(indptr, out=indptr)
+        return Rows(data, indices, indptr, labels, _NO_NORMS), numbers
+
+
+class _Segment(NamedTuple):
+    """The rows of one `append`, from offset `at` of the bucket's file."""
+
+    at: int
+    n_rows: int
+    nnz: int
+    index_size: int
+
+
+def _fill(file: BinaryIO, array: np.ndarray) -> None:
+    if len(array) and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
+        raise OSError(f"{file.name} has been truncated")
+
+
+def _take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype) -> Rows:
+    """Return rows `order` as new arrays without norms, each index less `base`."""
+    nnz = int(np.diff(rows.indptr)[order].sum())
+    data, indices = np.empty(nnz, rows.data.dtype), np.empty(nnz, index_dtype)
+    indptr = np.empty(len(order) + 1, np.int64)
+    _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices, indptr)
+    return Rows(data, indices, indptr, rows.labels[order], _NO_NORMS)
+
+
+@kernel
+def _gather(data, indices, indptr, order, base, out_data, out_indices, out_indptr):
+    """Write rows `order` of a CSR matrix to the `out` arrays, each index less `base`."""
+    size = 0
+    out_indptr[0] = 0
+    for place in range(len(order)):
+        row = order[place]
+        for slot in range(indptr[row], indptr[row + 1]):
+            out_data[size] = data[slot]
+            out_indices[size] = indices[slot] - base
+            size += 1
+        out_indptr[place + 1] = size

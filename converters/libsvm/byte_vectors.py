@@ -1,0 +1,63 @@
+"""Unaligned loads of 8 or 32 bytes of text at once, for compiled code only.
+
+Positions are not checked: the caller makes sure that `MARGIN` bytes of the array follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba.extending
+from llvmlite import ir
+from numba.core import types
+
+intrinsic: Any = (
+    numba.extending.intrinsic
+)  # Any: type checkers would check the calls against Python's signature
+
+SPAN = 32  # bytes that `non_digits` looks at
+MARGIN = SPAN + 8  # bytes of the array that must follow each position
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_BYTES = ir.VectorType(ir.IntType(8), SPAN)
+
+
+def _loaded(context, builder, signature, args, kind):
+    """Load a value of LLVM type `kind` from ``text[at]``, at any alignment."""
+    text = context.make_array(signature.args[0])(context, builder, args[0])
+    at = builder.gep(text.data, [context.cast(builder, args[1], signature.args[1], types.int64)])
+    return builder.load(builder.bitcast(at, kind.as_pointer()), align=1)
+
+
+@intrinsic
+def load_word(typing, text, at):
+    """Return ``text[at:at + 8]`` as a little-endian uint64."""
+
+    def generate(context, builder, signature, args):
+        return _loaded(context, builder, signature, args, _I64)
+
+    return types.uint64(text, at), generate
+
+
+@intrinsic
+def non_digits(typing, text, at):
+    """Return a uint32 whose bit i is set if ``text[at + i]`` is not a digit."""
+
+    def generate(context, builder, signature, args):
+        block = _loaded(context, builder, signature, args, _BYTES)
+        zero, nine = (ir.Constant(_BYTES, [byte] * SPAN) for byte in (48, 9))
+        other = builder.icmp_unsigned(">", builder.sub(block, zero), nine)
+        return builder.bitcast(other, _I32)
+
+    return types.uint32(text, at), generate
+
+
+@intrinsic
+def first_bit(typing, mask):
+    """Return the position of the lowest set bit of a uint32, or 32 if it is zero."""
+
+    def generate(context, builder, signature, args):
+        count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+        return builder.zext(count, _I64)
+
+    return types.int64(types.uint32), generate

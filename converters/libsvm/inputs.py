@@ -1,0 +1,276 @@
+"""Inputs as streams of text: plain or compressed files and standard input, hashed while they are read."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import hashlib
+import lzma
+import os
+import select
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm_converters.libsvm.position import Source
+
+from streamsvm.durable import reason
+from streamsvm.errors import Call, InputError, Option, Remedy
+from streamsvm.text import check_local, format_size
+
+STDIN = "-"
+
+# Compressed text is decoded in bounded pieces: a file of 500 bytes can expand to gigabytes.
+_MOST = 2**20  # bytes of text decoded at a time, where the library has such a limit
+_PIECE = 4096  # bytes of compressed text read at a time
+_WINDOW = 2**27  # bytes of memory that a decoder may take for its window
+
+
+class _Format(NamedTuple):
+    """A compression format: its name, a factory of decoders, and how many bytes to give them at a time."""
+
+    name: str
+    decoder: Callable[[], Any]
+    piece: int = _PIECE
+
+
+def _zstd() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+
+
+# Recognised by the first bytes, not by the name: a download's suffix is often wrong.
+_FORMATS = {
+    b"\x1f\x8b": _Format("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
+    b"BZh": _Format("bzip2", bz2.BZ2Decompressor),
+    b"\xfd7zXZ\x00": _Format("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_WINDOW)),
+    b"\x28\xb5\x2f\xfd": _Format("zstd", _zstd, 512),  # a block has at least 4 bytes, and expands to 128 KB
+}
+_WRITE_TEXT = Remedy("write it as LIBSVM text with sklearn.datasets.dump_svmlight_file(X, y, path)")
+_FIT = Remedy(
+    "{} trains on it directly, with the label column named if it is AnnData",
+    Call("fit", options=(Option("label"),)),
+)
+_OTHER_FORMATS = {
+    b"\x89HDF\r\n": ("HDF5, like stores and AnnData", _FIT),
+    b"\x93NUMPY": ("a NumPy array", _WRITE_TEXT),
+    b"PAR1\x15": ("a Parquet table", _WRITE_TEXT),
+    b"PK\x03\x04": ("a zip archive, as .npz and .xlsx are too", Remedy("unpack it if it contains text")),
+}
+_TAR_AT, _TAR = 257, b"ustar"
+_MAGIC = max(map(len, (*_FORMATS, *_OTHER_FORMATS)))  # at most a short line, after which a pipe may pause
+
+
+class Input:
+    """One input, read once from beginning to end; a context manager.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file, or "-" for standard input, in plain text or compressed by gzip, bzip2, xz or zstd.
+    hashes_text : bool
+        Whether plain text is hashed here, or by the reader: see `record`.
+
+    Attributes
+    ----------
+    name : str
+        The name in messages.
+    size : int
+        Bytes read so far, as stored (compressed bytes if it is compressed).
+    decompress_seconds : float
+        Time spent decompressing.
+
+    Raises
+    ------
+    InputError
+        If it is missing or cannot be read, if compressed data is truncated or damaged, or if the first
+        bytes are those of another format.
+    """
+
+    def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
+        self.name = "standard input" if str(path) == STDIN else str(path)
+        self.size = 0
+        self.decompress_seconds = 0.0
+        self._base = STDIN if str(path) == STDIN else Path(path).name
+        self._sha256: Any = hashlib.sha256()
+        self._held = memoryview(b"")  # text not yet handed out
+        self._decoded: Iterator[bytes | None] | None = None  # of compressed text: see `_decode`
+        self._would_read = False  # whether its next step reads from the file
+        check_local(path, InputError)
+        try:
+            if str(path) == STDIN:
+                # Not ours to close. Unbuffered, so that the data of a pipe is available at once.
+                self._file: Any = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
+            else:
+                self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
+        except ValueError as error:  # standard input is closed
+            raise InputError(f"{self.name} cannot be read: {error}") from None
+        begin = b""
+        try:
+            while len(begin) < _MAGIC and (more := self._read(_MAGIC - len(begin))):
+                begin += more
+            for magic, (format_name, remedy) in _OTHER_FORMATS.items():
+                if begin.startswith(magic):
+                    raise InputError(f"{self.name} is not text but {format_name}", remedy=remedy)
+        except BaseException:
+            self.close()
+            raise
+        format = next((each for magic, each in _FORMATS.items() if begin.startswith(magic)), None)
+        if format is None:
+            self._held = memoryview(begin)
+            if not hashes_text:
+                self._sha256 = None
+        else:
+            self._decoded = self._decode(format, begin)
+
+    def __enter__(self) -> Input:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def readinto(self, space: memoryview) -> int:
+        """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
+        if self._decoded is None and not self._held:
+            return self._readinto(space)
+        while not self._held and self._step():
+            pass
+        count = min(len(self._held), len(space))
+        space[:count] = self._held[:count]
+        self._held = self._held[count:]
+        return count
+
+    def would_wait(self) -> bool:
+        """Return whether `readinto` might wait for the writer of a pipe; files never do."""
+        while not self._held and not self._would_read and self._step():
+            pass
+        return not self._held and not select.select([self._file], [], [], 0)[0]
+
+    def record(self, sha256: Any = None) -> Source:
+        """Return name, size and SHA-256 of the input, once it has been read to its end.
+
+        Parameters
+        ----------
+        sha256 : hash object, optional
+            The hash of plain text that was not hashed here.
+        """
+        return Source(self._base, self.size, (self._sha256 or sha256).hexdigest())
+
+    def _step(self) -> bool:
+        """Make one step of `_decode`; return False at its end, and of plain text."""
+        for text in self._decoded or ():
+            self._would_read = text is None
+            self._held = memoryview(text or b"")
+            return True
+        self._would_read = False
+        return False
+
+    def _decode(self, format: _Format, stored: bytes) -> Iterator[bytes | None]:
+        """Yield the text in bounded pieces, and None before more is read from the file than `stored`."""
+        begun = False
+        while stored:  # compressed streams may follow one another, padded with zero bytes
+            decoder = format.decoder()
+            while not decoder.eof:
+                piece = b""
+                if getattr(decoder, "needs_input", True):
+                    if not stored:
+                        yield None
+                        stored = self._read(_PIECE)
+                        if not stored:
+                            raise InputError(
+                                f"{self.name}: the {format.name} data is truncated; fetch the file again"
+                            )
+                    piece, stored = stored[: format.piece], stored[format.piece :]
+                text = self._decompress(decoder, piece, format.name)
+                if text and not begun:
+                    begun = True
+                    if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+                        raise InputError(
+                            f"{self.name} is a tar archive; unpack it, and give the text files in it"
+                        )
+                yield text
+            stored = (decoder.unused_data + stored).lstrip(b"\0")
+            while not stored:
+                yield None
+                stored = self._read(_PIECE)
+                if not stored:
+                    return
+                stored = stored.lstrip(b"\0")
+
+    def _decompress(self, decoder: Any, piece: bytes, name: str) -> bytes:
+        begin = time.perf_counter()
+        limit = (_MOST,) if hasattr(decoder, "needs_input") else ()
+        try:
+            return decoder.decompress(piece, *limit)
+        except MemoryError:
+            raise
+        except Exception as error:  # each library has its own types, without a common base
+            if "memory" in str(error).lower():
+                raise InputError(
+                    f"{self.name}: decompressing this {name} data needs more than {format_size(_WINDOW)}; "
+                    "decompress it first, or compress it with a smaller window"
+                ) from None
+            raise InputError(
+                f"{self.name}: the {name} data is damaged ({error}); fetch the file again"
+            ) from None
+        finally:
+            self.decompress_seconds += time.perf_counter() - begin
+
+    def _read(self, count: int) -> bytes:
+        piece = bytearray(count)
+        return bytes(piece[: self._readinto(memoryview(piece))])
+
+    def _readinto(self, space: memoryview) -> int:
+        try:
+            count = self._file.readinto(space) or 0
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
+        if self._sha256 is not None:
+            self._sha256.update(space[:count])
+        self.size += count
+        return count
+
+
+def total_size(paths: list[str | Path]) -> int | None:
+    """Return the bytes of all inputs together, or None if one has no known size (standard input, a pipe).
+
+    Raises `InputError` if an input cannot be read, or is a folder.
+    """
+    total = 0
+    for path in paths:
+        if str(path) == STDIN:
+            return None
+        check_local(path, InputError)
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+        if stat.S_ISDIR(status.st_mode):
+            if (Path(path) / "zarr.json").exists() or (Path(path) / ".zgroup").exists():
+                raise InputError(f"{path} is not text but Zarr, like stores and AnnData", remedy=_FIT)
+            raise InputError(f"{path} is a folder; give the files in it")
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        total += status.st_size
+    return total
+
+
+def plain_size(paths: list[str | Path]) -> int | None:
+    """Return the bytes of text of all inputs together, or None if unknown (a pipe, compressed text)."""
+    total = total_size(paths)
+    if total is not None:
+        for path in paths:
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                if file.read(_MAGIC).startswith(tuple(_FORMATS)):
+                    return None
+    return total

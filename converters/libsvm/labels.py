@@ -1,0 +1,182 @@
+"""Class labels of text: numbered by a hash table, without a Python object for each row, and ordered."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+
+import numpy as np
+from streamsvm_converters.libsvm.lines import OK, Parsed
+from streamsvm_converters.libsvm.numbers import compiled
+from streamsvm_converters.libsvm.parse_errors import show
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+# Bytes of memory for each label beside its text: table, offsets, and at the end its str and sort key.
+_BYTES_PER_LABEL = 400
+
+
+def as_number(label: str) -> float | None:
+    """Return the finite number that a label spells, or None."""
+    value = float(label) if _NUMBER.fullmatch(label) else math.inf
+    return value if math.isfinite(value) else None
+
+
+def class_order(labels: Sequence[str]) -> np.ndarray:
+    """Return the permutation that sorts labels: as numbers (ties as text) if all are finite, else as text.
+
+    Parameters
+    ----------
+    labels : sequence of str
+
+    Returns
+    -------
+    ndarray of int64, shape (len(labels),)
+    """
+    numbers = [as_number(label) for label in labels]
+    keys = list(labels) if None in numbers else list(zip(numbers, labels, strict=True))
+    return np.array(sorted(range(len(labels)), key=keys.__getitem__), dtype=np.int64)
+
+
+def duplicate_warnings(labels: Iterable[str]) -> list[str]:
+    """Warn of the first two labels that spell the same number, since they are two classes."""
+    seen: dict[Decimal, str] = {}
+    for label in labels:
+        if (value := as_number(label)) is not None:
+            twin = seen.setdefault(Decimal(label if value else 0), label)  # exact, for row numbers as labels
+            if twin is not label:
+                pair = f"{show(twin.encode())} and {show(label.encode())}"
+                return [f"labels {pair} are the same number but different classes; spell them alike"]
+    return []
+
+
+class LabelTable:
+    """A hash table of label texts, whose codes count them in order of first appearance.
+
+    Parameters
+    ----------
+    known : sequence of str, optional
+        Labels that have the codes 0, 1, ... from the start.
+    learns : bool, optional
+        Whether any other label gets the next code, or -1. By default it learns if `known` is None.
+
+    Attributes
+    ----------
+    count : int
+        Number of labels.
+    """
+
+    def __init__(self, known: Sequence[str] | None = None, learns: bool | None = None) -> None:
+        self.learns = known is None if learns is None else learns
+        self.count = 0
+        self._slots = np.full(16, -1, dtype=np.int32)
+        self._ends = np.zeros(16, dtype=np.int64)
+        self._letters = np.zeros(256, dtype=np.uint8)
+        if known is not None:
+            texts = [text.encode("utf-8") for text in known]
+            self.count = len(texts)
+            self._letters = np.frombuffer(b"".join(texts) or b"\0", dtype=np.uint8).copy()
+            n_slots = max(16, 1 << (2 * self.count + 1).bit_length())
+            self._ends = np.zeros(n_slots, dtype=np.int64)
+            np.cumsum([len(text) for text in texts], out=self._ends[1 : self.count + 1])
+            self._rebuild(n_slots)
+
+    def _rebuild(self, n_slots: int) -> None:
+        self._slots = np.full(n_slots, -1, dtype=np.int32)
+        rehash(self._slots, self._ends, self._letters, self.count)
+
+    def encode(self, text: np.ndarray, parsed: Parsed, n_rows: int) -> np.ndarray:
+        """Return the code of each row's label, int32 of shape (n_rows,); -1 for rows with a fault."""
+        codes = np.full(n_rows, -1, dtype=np.int32)
+        row = 0
+        while True:
+            row, self.count = encode_labels(
+                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self.count,
+                self.learns, codes,
+            )  # fmt: skip
+            if row == n_rows:
+                return codes
+            longest = int(parsed.label_end[row] - parsed.label_at[row])
+            self._letters = np.concatenate(
+                (self._letters, np.zeros(len(self._letters) + longest, dtype=np.uint8))
+            )
+            self._ends = np.concatenate((self._ends, np.zeros(len(self._ends), dtype=np.int64)))
+            self._rebuild(2 * len(self._slots))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the labels take, including their sorting at the end."""
+        return self.count * _BYTES_PER_LABEL + int(self._ends[self.count])
+
+    def texts(self) -> list[str]:
+        """Return the labels in the order of their codes."""
+        letters, ends = self._letters.tobytes(), self._ends[: self.count + 1].tolist()
+        return [letters[a:b].decode("utf-8") for a, b in itertools.pairwise(ends)]
+
+
+# -- compiled hash table ---------------------------------------------------------------------------
+
+FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+
+@compiled
+def first_slot(text, at, end, n_slots):
+    """Return where to start looking for text[at:end] among `n_slots`, a power of two (FNV-1a, folded)."""
+    value = FNV_OFFSET
+    for place in range(at, end):
+        value = (value ^ np.uint64(text[place])) * FNV_PRIME
+    return np.int64((value ^ (value >> np.uint64(32))) & np.uint64(n_slots - 1))
+
+
+@compiled
+def find_label(text, at, end, slots, ends, letters):
+    """Return the slot that holds the code of text[at:end], or the empty slot (-1) where it belongs."""
+    slot = first_slot(text, at, end, len(slots))
+    while slots[slot] >= 0:
+        code = slots[slot]
+        begin = ends[code]
+        if ends[code + 1] - begin == end - at:
+            same = True
+            for place in range(end - at):
+                if letters[begin + place] != text[at + place]:
+                    same = False
+                    break
+            if same:
+                break
+        slot = (slot + 1) & (len(slots) - 1)
+    return slot
+
+
+@compiled
+def rehash(slots, ends, letters, count):
+    """Insert labels 0..count-1 into an empty table."""
+    for code in range(count):
+        slots[find_label(letters, ends[code], ends[code + 1], slots, ends, letters)] = code
+
+
+@compiled
+def encode_labels(text, parsed, row, n_rows, slots, ends, letters, count, learn, codes):
+    """Write the code of the label of each row without a fault to `codes`, starting at `row`.
+
+    Label c is letters[ends[c]:ends[c + 1]]. A new label gets the next code with `learn`, else -1.
+    Returns (row, count), where `row` is less than `n_rows` if the table must grow first.
+    """
+    while row < n_rows:
+        if parsed.fault[row] == OK:
+            at, end = parsed.label_at[row], parsed.label_end[row]
+            slot = find_label(text, at, end, slots, ends, letters)
+            if slots[slot] < 0 and learn:
+                stop = ends[count] + end - at
+                if 2 * (count + 1) > len(slots) or stop > len(letters):
+                    return row, count
+                for place in range(end - at):
+                    letters[ends[count] + place] = text[at + place]
+                count += 1
+                ends[count] = stop
+                slots[slot] = count - 1
+            codes[row] = slots[slot]
+        row += 1
+    return row, count

@@ -1,0 +1,234 @@
+"""Compiled reading of decimal numbers from text, correctly rounded to float64.
+
+Text is a uint8 array whose last byte in use is a newline: every loop stops at a newline, so no scan needs
+a bounds check.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from streamsvm_converters.libsvm.byte_vectors import SPAN, first_bit, load_word, non_digits
+
+from streamsvm.kernels import jit
+
+# Without fastmath, which would let the compiler change the last bit of a number.
+compiled = functools.partial(jit.kernel, fastmath=False)
+inlined = functools.partial(jit.inlined, fastmath=False)
+
+NEWLINE, SPACE, COLON = 10, 32, 58
+PLUS, MINUS, POINT, ZERO, NINE = 43, 45, 46, 48, 57
+
+# -- numbers of any form ---------------------------------------------------------------------------
+
+BAD_NUMBER, NUMBER, UNDECIDED = range(3)
+
+EXACT_POWERS = 10.0 ** np.arange(23)  # the powers of ten that float64 holds exactly
+MIN_POWER, MAX_POWER = -342, 308  # decimal exponents beyond which 19 digits are 0 or infinite
+
+
+def _powers_of_five() -> np.ndarray:
+    """The leading 128 bits of 5**q, as (high, low) words, for q from MIN_POWER to MAX_POWER."""
+    table = np.empty((MAX_POWER - MIN_POWER + 1, 2), dtype=np.uint64)
+    for row, q in enumerate(range(MIN_POWER, MAX_POWER + 1)):
+        if q >= 0:
+            bits = (5**q << 128) >> (5**q).bit_length()
+        else:  # reciprocals are rounded up, as the algorithm's proof requires, then truncated
+            width = (5**-q - 1).bit_length()
+            bits = (1 << (width + 127 if q >= -27 else 2 * width + 128)) // 5**-q + 1
+            bits >>= bits.bit_length() - 128
+        table[row] = bits >> 64, bits & (2**64 - 1)
+    return table
+
+
+POWERS_OF_FIVE = _powers_of_five()
+
+U0, U1, U3, U9, U10, U32, U52, U63 = (np.uint64(n) for n in (0, 1, 3, 9, 10, 32, 52, 63))
+LOW_HALF = np.uint64(2**32 - 1)
+LOW_9_BITS = np.uint64(2**9 - 1)
+ALL_ONES = np.uint64(2**64 - 1)
+TOP_BIT = np.uint64(2**63)
+BIT_52, BIT_53 = np.uint64(2**52), np.uint64(2**53)
+
+
+@compiled
+def multiply_high(a, b):
+    """The upper 64 bits of the 128-bit product of two uint64."""
+    a_high, a_low, b_high, b_low = a >> U32, a & LOW_HALF, b >> U32, b & LOW_HALF
+    middle = a_high * b_low + ((a_low * b_low) >> U32)
+    return a_high * b_high + (middle >> U32) + ((a_low * b_high + (middle & LOW_HALF)) >> U32)
+
+
+@compiled
+def nearest_float(digits, power):
+    """Return the bits of the float64 nearest to digits * 10**power, and whether they are certain.
+
+    The algorithm is that of Eisel and Lemire (Lemire 2021, "Number parsing at a gigabyte per second");
+    `digits` is a nonzero uint64. Subnormal and infinite results count as uncertain.
+    """
+    if power < MIN_POWER or power > MAX_POWER:
+        return U0, False
+    zeros = 0
+    while digits < TOP_BIT:
+        digits <<= U1
+        zeros += 1
+    high_five, low_five = POWERS_OF_FIVE[power - MIN_POWER, 0], POWERS_OF_FIVE[power - MIN_POWER, 1]
+    lower, upper = digits * high_five, multiply_high(digits, high_five)
+    if upper & LOW_9_BITS == LOW_9_BITS:  # 64 bits of the power do not decide: use all 128
+        carry = multiply_high(digits, low_five)
+        lower += carry
+        if lower < carry:
+            upper += U1
+    if lower == ALL_ONES and (power < -27 or power > 55):
+        return U0, False
+    top = upper >> U63
+    shift = top + U9
+    mantissa = upper >> shift
+    exponent = ((217706 * power) >> 16) + 63 + np.int64(top) - zeros + 1023
+    if exponent <= 0:
+        return U0, False
+    if lower <= U1 and -4 <= power <= 23 and mantissa & U3 == U1 and mantissa << shift == upper:
+        mantissa -= U1  # exactly between two floats: towards the even one
+    mantissa = (mantissa + (mantissa & U1)) >> U1
+    if mantissa >= BIT_53:
+        mantissa = BIT_52
+        exponent += 1
+    if exponent >= 2047:
+        return U0, False
+    return (mantissa - BIT_52) | (np.uint64(exponent) << U52), True
+
+
+@compiled
+def read_number(text, at):
+    """Read [+-]digits[.digits][e[+-]digits] at text[at:].
+
+    Returns (BAD_NUMBER | NUMBER | UNDECIDED, value, end). For an undecided number, whose nearest float64
+    is not certain here, the caller falls back to Python's float().
+    """
+    negative = text[at] == MINUS
+    if negative or text[at] == PLUS:
+        at += 1
+    digits, used, power, lost, seen = U0, 0, 0, False, False
+    while ZERO <= text[at] <= NINE:
+        seen = True
+        if used < 19:
+            digits = digits * U10 + np.uint64(text[at] - ZERO)
+            used += digits != U0
+        else:
+            lost |= text[at] != ZERO
+            power += 1
+        at += 1
+    if text[at] == POINT:
+        at += 1
+        while ZERO <= text[at] <= NINE:
+            seen = True
+            if used < 19:
+                digits = digits * U10 + np.uint64(text[at] - ZERO)
+                used += digits != U0
+                power -= 1
+            else:
+                lost |= text[at] != ZERO
+            at += 1
+    if not seen:
+        return BAD_NUMBER, 0.0, at
+    if text[at] == 101 or text[at] == 69:  # e, E
+        at += 1
+        sign = 1
+        if text[at] == MINUS or text[at] == PLUS:
+            sign = -1 if text[at] == MINUS else 1
+            at += 1
+        if not ZERO <= text[at] <= NINE:
+            return BAD_NUMBER, 0.0, at
+        exponent = 0
+        while ZERO <= text[at] <= NINE:
+            if exponent < 10**15:  # larger than any mantissa could compensate
+                exponent = exponent * 10 + (text[at] - ZERO)
+            at += 1
+        power += sign * exponent
+    if digits == U0:
+        value = 0.0
+    elif not lost and digits <= BIT_53 and -22 <= power <= 22:
+        # Both operands are exact, so the one rounding of * or / is the right one (Clinger 1990).
+        value = np.float64(np.int64(digits))
+        value = value * EXACT_POWERS[power] if power >= 0 else value / EXACT_POWERS[-power]
+    else:
+        bits, certain = nearest_float(digits, power)
+        if certain and lost:  # what was cut off lies between digits and digits + 1
+            above, certain = nearest_float(digits + U1, power)
+            certain = certain and above == bits
+        if not certain:
+            return UNDECIDED, 0.0, at
+        value = np.uint64(bits).view(np.float64)
+    return NUMBER, -value if negative else value, at
+
+
+# -- the fast path: pairs in the usual form ---------------------------------------------------------
+
+POWERS = np.array([10**power for power in range(17)], dtype=np.uint64)
+ASCII_ZEROS = np.uint64(0x3030303030303030)
+BYTE_PAIRS = np.uint64(0x000000FF000000FF)
+# Multiplying by them combines digits 1, 3, 5, 7 and digits 2, 4, 6, 8 of a number (Lemire 2018).
+ODD_PLACES, EVEN_PLACES = np.uint64(0x000F424000000064), np.uint64(0x0000271000000001)
+U8, U16 = np.uint64(8), np.uint64(16)
+ONE = np.uint32(1)
+
+
+@inlined
+def read_digits(text, at, count):
+    """The integer written at text[at:at + count], 1 to 8 digits, without a loop."""
+    word = (load_word(text, at) ^ ASCII_ZEROS) << np.uint64(64 - 8 * count)
+    word = word * U10 + (word >> U8)
+    return ((word & BYTE_PAIRS) * ODD_PLACES + ((word >> U16) & BYTE_PAIRS) * EVEN_PLACES) >> U32
+
+
+@inlined
+def read_pair(text, at):
+    """Read index:value, followed by a space or newline, if the pair has the usual form.
+
+    In the usual form index and whole part have 1 to 8 digits each, there are at most 16 digits after the
+    point and no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable. One
+    comparison finds all separators, so that no branch depends on the lengths of the numbers.
+
+    Returns
+    -------
+    usual : whether the pair has the usual form; if not, it has not been read
+    index, value
+    end : the offset of the end of the pair, or `at`
+    """
+    others = non_digits(text, at)
+    colon = first_bit(others)
+    others &= others - ONE
+    begin = colon + 1
+    negative = text[at + begin] == MINUS
+    if negative:
+        begin += 1
+        others &= others - ONE
+    end = first_bit(others)
+    whole, places = end - begin, 0
+    if text[at + end] == POINT:
+        end = first_bit(others & (others - ONE))
+        places = end - begin - whole - 1
+        if places < 1 or places > 16:
+            return False, np.int64(0), 0.0, at
+    if (
+        colon < 1 or colon > 8 or text[at + colon] != COLON or whole < 1 or whole > 8
+        or end >= SPAN or (text[at + end] != SPACE and text[at + end] != NEWLINE)
+    ):  # fmt: skip
+        return False, np.int64(0), 0.0, at
+    digits = read_digits(text, at + begin, whole)
+    if places > 8:
+        if whole > 3:  # more than 19 digits
+            return False, np.int64(0), 0.0, at
+        digits = digits * POWERS[8] + read_digits(text, at + begin + whole + 1, 8)
+        digits = digits * POWERS[places - 8] + read_digits(text, at + begin + whole + 9, places - 8)
+    elif places > 0:
+        digits = digits * POWERS[places] + read_digits(text, at + begin + whole + 1, places)
+    if digits <= BIT_53:
+        value = np.float64(np.int64(digits)) / EXACT_POWERS[places]  # one rounding of exact operands
+    else:
+        bits, certain = nearest_float(digits, -places)
+        if not certain:
+            return False, np.int64(0), 0.0, at
+        value = np.uint64(bits).view(np.float64)
+    return True, np.int64(read_digits(text, at, colon)), -value if negative else value, at + end

@@ -1,0 +1,141 @@
+"""Messages about malformed lines, made from a fault code of the kernels and the text itself."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from streamsvm_converters.libsvm import lines
+
+from streamsvm.errors import Message, Option, Remedy
+from streamsvm.text import CONTROL
+
+_SHOWN = 40  # characters of an offending token that a message repeats
+_PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)
+_REMEDIES = {
+    lines.INDEX_LOW: Remedy("check {}", Option("index_base")),
+    lines.UNSORTED: Remedy("{} sorts such rows", Option("on_error", "fix")),
+    lines.DUPLICATE: Remedy("{} sums duplicates", Option("on_error", "fix")),
+    lines.VALUE_LARGE: Remedy("try {}", Option("dtype", "float64")),
+}
+_SKIP = Remedy("{} skips such rows", Option("on_error", "skip"))
+_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
+_WIDE_CONTROL = re.compile(f"[{CONTROL}]")
+_VOWPAL_WABBIT = re.compile(rb"(^|[ \t])\|")
+_TABLE = re.compile(rb"[^:]*[,;\t][^:]*")
+_LAYOUT = "a line should be `label index:value index:value ...`, with integer indices"
+
+
+def token_at(line: bytes, at: int) -> bytes:
+    """Return the token of `line` that starts at `at`, without the carriage return of a CRLF."""
+    return re.split(rb"[ \t\n#]|\r\n|\r\Z", line[at:], maxsplit=1)[0]
+
+
+def show(token: bytes) -> str:
+    """Return `token` quoted, on one line, and cut if it is long."""
+    text = repr(token.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def explain(fault: int, line: bytes, at: int, dtype: str, on_error: str) -> Message:
+    """Say what is wrong with the token at offset `at` of `line`, and which options help.
+
+    Parameters
+    ----------
+    fault : int
+        One of the codes in `lines`, other than OK.
+    line : bytes
+    at : int
+    dtype, on_error : str
+        The options of the reader.
+
+    Returns
+    -------
+    Message
+        Its remedy is None if no option helps, as with text in another format.
+    """
+    token = token_at(line, at)
+    if fault in (lines.LABEL, lines.MALFORMED) and (other := _other_format(line)):
+        return Message(f"{show(token)} is not LIBSVM text: {other}; {_LAYOUT}")
+    hopeless = fault == lines.VALUE_LARGE and dtype == "float64"
+    remedies = [_REMEDIES[fault]] if fault in _REMEDIES and not hopeless else []
+    remedies += [_SKIP] if on_error == "raise" else []
+    problem = f"{show(token)} {_problem(fault, token, line, at, dtype)}"
+    return Message(problem, Remedy.join(remedies) if remedies else None)
+
+
+def _other_format(line: bytes) -> str:
+    """Name another format that a malformed line looks like, or return the empty string."""
+    line = line.split(b"#")[0]
+    if _VOWPAL_WABBIT.search(line):
+        return "the line looks like Vowpal Wabbit's format"
+    if _TABLE.fullmatch(line) and not _CONTROL.search(line.rstrip(b"\r")):
+        return "the line looks like a table, such as CSV"
+    return ""
+
+
+def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
+    match fault:
+        case lines.LABEL:
+            return _label(token)
+        case lines.INDEX_LOW:
+            return "has index 0, but indices start at 1 here"
+        case lines.UNSORTED:
+            return "has a lower index than the one before it"
+        case lines.DUPLICATE:
+            return "repeats the index before it"
+        case lines.VALUE_LARGE:
+            return f"is too large for {dtype}"
+        case lines.SUM_LARGE:
+            return f"is the label of a row whose duplicates sum to more than {dtype} can hold; scale the data"
+        case lines.NORM_LARGE:
+            return "is the label of a row whose squared norm overflows; scale the data"
+        case _:
+            return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
+
+
+def _label(token: bytes) -> str:
+    if control := _CONTROL.search(token):
+        return _control(control)
+    if b":" in token:
+        return "is where the label should be; a line starts with its label"
+    if b"," in token:
+        return "is a label with a comma; several labels per row are not supported"
+    with contextlib.suppress(UnicodeDecodeError):
+        if found := _WIDE_CONTROL.search(token.decode()):
+            return f"is a label with the control character U+{ord(found.group()):04X}; remove it"
+    return "is a label that is not UTF-8; convert the file to UTF-8"
+
+
+def _malformed(token: bytes, colon_follows: bool) -> str:
+    if control := _CONTROL.search(token):
+        return _control(control)
+    pair = _PAIR.fullmatch(token)
+    if pair is None:
+        if colon_follows:
+            return "is followed by a space before its colon; write index:value without spaces"
+        return "has no colon; index:value pairs follow the label"
+    index, value = pair.groups()
+    if index == b"qid":
+        return "is a qid that is not an integer"
+    if not index:
+        return "has no index before its colon"
+    if re.fullmatch(rb"-\d+", index):
+        return "has a negative index"
+    if not re.fullmatch(rb"\d+", index):
+        return "has an index that is not an integer"
+    if len(index.lstrip(b"0")) > 19 or int(index[-19:]) > lines.MAX_INDEX:
+        return f"has an index above {lines.MAX_INDEX}, the largest that a store can hold"
+    if not value:
+        return "has no value after its colon; write index:value without spaces"
+    if value.lstrip(b"+-").lower() in (b"nan", b"inf", b"infinity"):
+        return "has a value that is not finite; a linear model cannot use it"
+    if b"," in value:
+        return "has a value with a comma; write decimal points, and spaces between pairs"
+    return "has a value that is not a decimal number"
+
+
+def _control(found: re.Match[bytes]) -> str:
+    byte = found.group()[0]
+    hint = "end lines in newlines" if byte == 13 else "is this a text file, in UTF-8?"
+    return f"contains the control byte 0x{byte:02x}; {hint}"

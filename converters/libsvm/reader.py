@@ -1,0 +1,366 @@
+"""LIBSVM text from any number of inputs as batches of CSR rows, with a policy for malformed rows."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong
+from streamsvm_converters.libsvm.inputs import total_size
+from streamsvm_converters.libsvm.labels import LabelTable, as_number
+from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse
+from streamsvm_converters.libsvm.parse_errors import explain, show
+from streamsvm_converters.libsvm.position import Place, Position, Source
+from streamsvm_converters.libsvm.rows import compact, repair
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
+from streamsvm.format import index_dtype
+
+Progress = Callable[[int, int | None, int], None]
+
+CHOICES = {
+    "dtype": ("float32", "float64"),
+    "on_error": ("raise", "skip", "fix"),
+    "unseen_label": ("error", "keep"),
+}
+
+# Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
+# enough for the values parsed from them to stay in the processor's cache.
+_BLOCK = 2**20
+# Bytes of memory for each byte of text: in blocks of many short lines (mostly for arrays with an entry for
+# each row), and in one long line.
+_BLOCK_FACTOR = 32
+_LINE_FACTOR = 24
+_FIRST_ERRORS = 5
+_TOKEN = re.compile(rb"[^ \t\r\n#]+")
+
+
+class _Round(NamedTuple):
+    """The rows of a block up to offset `at`, which may be all (see the kernels `parse` and `compact`)."""
+
+    at: int
+    lines: int
+    n_rows: int
+    repaired: int
+    qids: int
+    zeros: int
+    unseen: int
+    smallest: int
+    largest: int
+    largest_row: int
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    norm2: np.ndarray
+
+
+def check_choices(**values: str) -> None:
+    """Raise `ValueError` unless each option has one of its `CHOICES`."""
+    for name, value in values.items():
+        if value not in CHOICES[name]:
+            raise ValueError(f"{name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
+
+
+class LibsvmReader:
+    """Iterate once over the rows of LIBSVM text.
+
+    Yields ``(rows, numbers)``. Of the `Rows`, indices are int32 where they fit, else int64, and labels are
+    codes of `labels`. The numbers, int64 of shape (n_rows,), count the rows of all inputs from 0, including
+    skipped ones, so that a row has the same number whatever `on_error` is.
+
+    Parameters
+    ----------
+    inputs : sequence of path or "-"
+    dtype : {"float32", "float64"}
+    index_base : {0, 1}
+        Index of the first feature: it is subtracted from all indices, and lower ones are errors.
+    n_features : int, optional
+        Values of further features are dropped and counted. By default all are kept.
+    classes : sequence of str, optional
+        The known labels; by default every label is added to `labels`.
+    unseen_label : {"error", "keep"}
+        With `classes`: whether an unknown label is an error, whatever `on_error` says, or gets code -1.
+    on_error : {"raise", "skip", "fix"}
+        Whether a malformed row raises, or is dropped and counted. "fix" also sorts unsorted rows and sums
+        duplicate indices.
+    memory : int
+        Bytes that reading may take, including labels.
+    threads : int
+        Number of blocks parsed in parallel, beside the thread that reads them and takes the rows.
+    progress : callable, optional
+        Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
+    start : Position, optional
+        Where to begin, with one thread; the text of the input before it must be unchanged. With a `start`,
+        even ``Position()``, `position` is kept up to date, and rows in a pipe do not wait for further ones.
+
+    Attributes
+    ----------
+    counts : Counts
+    labels : LabelTable
+    smallest, largest : int
+        Extreme indices as written of the rows kept, explicit zeros included; `largest` is -1 if there are
+        none.
+    largest_at : str
+        Input and line of the largest index.
+    sources : list of Source
+        Name, size and SHA-256 of each input read to its end.
+    decompress_seconds : float
+        Time spent decompressing these inputs.
+    position : Position
+        The end of the last batch, if a `start` was given.
+
+    Raises
+    ------
+    InputError
+        For malformed text, with input, line, column and token; and for inputs that cannot be read.
+    PlanError
+        If a line, or the set of labels, does not fit in `memory`.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str | Path],
+        *,
+        dtype: str,
+        index_base: int,
+        n_features: int | None = None,
+        classes: Sequence[str] | None = None,
+        unseen_label: str = "error",
+        on_error: str,
+        memory: int,
+        threads: int = 1,
+        progress: Progress | None = None,
+        start: Position | None = None,
+    ) -> None:
+        check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
+        if start is not None and threads > 1:
+            raise ValueError("a start needs threads=1")
+        if not inputs:
+            raise InputError("no input; give files of LIBSVM text, or - for standard input")
+        if sum(str(path) == "-" for path in inputs) > 1:
+            raise InputError("standard input (-) is given twice; it can be read only once")
+        self._keeps_position = start is not None
+        start = start or Position()
+        self.counts = replace(start.counts, first_errors=list(start.counts.first_errors))
+        self.labels = LabelTable(classes)
+        self.smallest, self.largest, self.largest_at = MAX_INDEX, -1, ""
+        self._dtype = np.dtype(dtype)
+        self._base = index_base
+        self._last_index = MAX_INDEX if n_features is None else n_features - 1 + index_base
+        self._classes = classes
+        self._unseen_label = unseen_label
+        self._on_error = on_error
+        self._memory = memory
+        self._threads = threads
+        self._progress = progress
+        self._total = total_size(list(inputs))
+        # The midpoint between the largest number and the next power of two already rounds to infinity.
+        self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
+        in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
+        block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
+        longest = max(block, memory // _LINE_FACTOR)
+        self._blocks = BlockReader(inputs, block, longest, start, interactive=self._keeps_position)
+        self._place = start.place
+        self._number = start.place.row  # of the next row
+        self._input, self._line = start.place.source, start.place.line  # the position of that row
+
+    @property
+    def position(self) -> Position:
+        counts = replace(
+            self.counts,
+            bytes_read=sum(source.size for source in self.sources),
+            first_errors=[getattr(error, "problem", error) for error in self.counts.first_errors],
+        )
+        return Position(self._place, counts, list(self.sources))
+
+    @property
+    def sources(self) -> list[Source]:
+        return self._blocks.sources
+
+    @property
+    def decompress_seconds(self) -> float:
+        return self._blocks.decompress_seconds
+
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(self._threads)) if self._threads > 1 else None
+            waiting: deque[tuple[Block, Future[_Round]]] = deque()
+            blocks = iter(self._blocks)
+            failure: InputError | LineTooLong | None = None
+            while True:
+                try:
+                    block = next(blocks, None)
+                except (InputError, LineTooLong) as error:  # raised after the rows before it
+                    block, failure = None, error
+                if block and pool and not self._blocks.is_long(block):
+                    waiting.append((block, pool.submit(self._parse, block)))
+                    if len(waiting) > self._threads:
+                        yield from self._batches(*waiting.popleft())
+                    continue
+                while waiting:  # a long line is parsed alone, for it takes the memory of all blocks
+                    yield from self._batches(*waiting.popleft())
+                if block is None:
+                    break
+                yield from self._batches(block)
+            if isinstance(failure, LineTooLong):
+                number, name, length = failure.args
+                before = self._line if number == self._input else 0
+                raise PlanError(
+                    f"{name}, line {before + 1} has {length} bytes, too many for the memory limit",
+                    needed_memory=_LINE_FACTOR * (length + 1),
+                )
+            if failure:
+                raise failure
+
+    def _parse(self, block: Block) -> _Round:
+        """Parse as many rows of the block as its scratch has room for. Runs in the thread pool."""
+        parsed, buffer = block.scratch.parsed, block.scratch.buffer
+        fix = self._on_error == "fix"
+        at, lines, n_rows, undecided = parse(
+            block.scratch.text, block.at, block.cut, self._base, self._too_large, fix, parsed
+        )
+        self._read_undecided(parsed, buffer, undecided, n_rows)
+        repaired = 0
+        if fix and parsed.needs_repair[:n_rows].any():
+            repaired = repair(parsed, n_rows, self._too_large)
+        size = int(parsed.end[n_rows - 1]) if n_rows else 0
+        data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
+        indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
+        while True:
+            counts = compact(parsed, n_rows, self._base, self._last_index, data, indices, indptr, norm2)
+            dtype = index_dtype(min(counts[4], self._last_index) - self._base + 1)
+            if dtype.itemsize <= indices.itemsize:
+                return _Round(at, lines, n_rows, repaired, *counts, data, indices, indptr, norm2)  # type: ignore[call-arg]
+            indices = np.empty(size, dtype)
+
+    def _read_undecided(self, parsed: Parsed, buffer: bytearray, undecided: int, n_rows: int) -> None:
+        """Let Python's float() read the numbers of which the kernel was not certain."""
+        slots, offsets = parsed.undecided_slot[:undecided].tolist(), parsed.undecided_at[:undecided].tolist()
+        for slot, at in zip(slots, offsets, strict=True):
+            found = _TOKEN.match(buffer, at)
+            value = float(found.group())  # type: ignore[union-attr]  # the kernel saw a token there
+            parsed.values[slot] = value
+            row = int(np.searchsorted(parsed.end[:n_rows], slot, "right"))
+            if abs(value) >= self._too_large and parsed.fault[row] == OK:
+                while buffer[at - 1] not in b" \t":  # back to the start of its pair
+                    at -= 1
+                parsed.fault[row], parsed.fault_at[row] = VALUE_LARGE, at
+
+    def _batches(
+        self, block: Block, future: Future[_Round] | None = None
+    ) -> Iterator[tuple[Rows, np.ndarray]]:
+        """Yield the rows of a block, in several rounds if they are many; the first may be in the pool."""
+        if block.input != self._input:
+            self._input, self._line = block.input, 0
+        hashed = 0
+        while block.at < block.cut:
+            done = self._parse(block) if future is None else future.result()
+            future = None
+            batch = self._batch(block, done) if done.n_rows else None
+            self._line += done.lines
+            if self._keeps_position:
+                end = min(done.at, block.real)
+                block.sha256.update(block.scratch.text[hashed:end].data)
+                hashed = end
+                digest = block.sha256.hexdigest()
+                self._place = Place(block.input, block.offset + end, self._line, self._number, digest)
+            if batch is not None:
+                yield batch
+            block = block._replace(at=done.at)
+        self._blocks.release(block.scratch)
+        self.counts.bytes_read = block.bytes_read
+        if self._progress:
+            self._progress(self.counts.bytes_read, self._total, self.counts.rows)
+
+    def _batch(self, block: Block, done: _Round) -> tuple[Rows, np.ndarray] | None:
+        """Count and label the rows of a round that have no fault; None if there are none."""
+        counts, n_rows = self.counts, done.n_rows
+        counts.qids += done.qids
+        counts.repaired += done.repaired
+        counts.explicit_zeros += done.zeros
+        counts.unseen_features += done.unseen
+        self.smallest = min(self.smallest, done.smallest)
+        if done.largest > self.largest:
+            self.largest = done.largest
+            self.largest_at = self._line_name(block, done.largest_row)
+        kept = self._faultless(block, n_rows)
+        labels = self._label_codes(block, n_rows)[kept]
+        n_kept = len(kept)
+        numbers = self._number + kept
+        self._number += n_rows
+        if n_kept == 0:
+            return None
+        indptr = done.indptr[: n_kept + 1]
+        size = int(indptr[-1])
+        counts.rows += n_kept
+        counts.nnz += size
+        counts.empty_rows += int(np.count_nonzero(np.diff(indptr) == 0))
+        return Rows(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept]), numbers
+
+    def _faultless(self, block: Block, n_rows: int) -> np.ndarray:
+        """Return the rows without a fault, after raising or counting the others."""
+        counts, parsed = self.counts, block.scratch.parsed
+        kept = np.flatnonzero(parsed.fault[:n_rows] == OK)
+        faulty = np.flatnonzero(parsed.fault[:n_rows])[: _FIRST_ERRORS - len(counts.first_errors)]
+        for row in faulty.tolist():
+            line, at = self._line_and_offset(block, row, parsed.fault_at)
+            message = explain(int(parsed.fault[row]), line, at, self._dtype.name, self._on_error)
+            message = Message(
+                f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy
+            )
+            if self._on_error == "raise":
+                raise InputError(message)
+            counts.first_errors.append(message)
+        counts.skipped += n_rows - len(kept)
+        return kept
+
+    def _line_name(self, block: Block, row: int) -> str:
+        return f"{block.name}, line {self._line + block.scratch.parsed.line[row] + 1}"
+
+    @staticmethod
+    def _line_and_offset(block: Block, row: int, offsets: np.ndarray) -> tuple[bytes, int]:
+        """Return the text of a row's line, and one of its `offsets` within the line."""
+        buffer, start = block.scratch.buffer, int(block.scratch.parsed.line_at[row])
+        return bytes(buffer[start : buffer.find(b"\n", start)]), int(offsets[row]) - start
+
+    def _label_codes(self, block: Block, n_rows: int) -> np.ndarray:
+        """Return the label codes of the rows; raise if one is unseen, or if there are too many."""
+        parsed = block.scratch.parsed
+        codes = self.labels.encode(block.scratch.text, parsed, n_rows)
+        if self.labels.learns:
+            if 2 * self.labels.nbytes > self._memory:
+                raise PlanError(
+                    f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
+                    "too many for the memory limit",
+                    remedy=Remedy(
+                        "check that the first column is the class; if it is, raise {}", Option("memory")
+                    ),
+                )
+            return codes
+        unseen = (codes < 0) & (parsed.fault[:n_rows] == OK)
+        if self._unseen_label == "error" and unseen.any():
+            raise self._unseen_error(block, int(np.argmax(unseen)))
+        self.counts.unseen_labels += int(np.count_nonzero(unseen))
+        return codes
+
+    def _unseen_error(self, block: Block, row: int) -> InputError:
+        line, at = self._line_and_offset(block, row, block.scratch.parsed.label_at)
+        label = line[at : at + int(block.scratch.parsed.label_end[row] - block.scratch.parsed.label_at[row])]
+        value, classes = as_number(label.decode("utf-8")), self._classes or ()
+        twin = None if value is None else next((each for each in classes if as_number(each) == value), None)
+        message = (
+            f"{self._line_name(block, row)}, column {at + 1}: label {show(label)} is not among the "
+            f"{len(classes)} known classes"
+        )
+        if twin is not None:
+            return InputError(f"{message}; it is written {show(twin.encode())} there; spell labels alike")
+        remedy = Remedy("correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep"))
+        return InputError(message, remedy=remedy)

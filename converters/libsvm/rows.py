@@ -1,0 +1,114 @@
+"""Compiled loops over parsed rows: sort their indices, sum duplicates, and make them compact CSR rows."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from streamsvm_converters.libsvm.lines import MAX_INDEX, NORM_LARGE, OK, SUM_LARGE
+from streamsvm_converters.libsvm.numbers import compiled
+
+from streamsvm.kernels import jit
+
+allocating = functools.partial(jit.allocating, fastmath=False)
+
+
+@compiled
+def merge_sort(indices, values, spare_indices, spare_values):
+    """Sort by index, in place and stably, so that duplicates can be summed in the order of the text."""
+    size, width = len(indices), 1
+    while width < size:
+        for low in range(0, size, 2 * width):
+            middle, high = min(low + width, size), min(low + 2 * width, size)
+            left, right = low, middle
+            for slot in range(low, high):
+                if left < middle and (right >= high or indices[left] <= indices[right]):
+                    source = left
+                    left += 1
+                else:
+                    source = right
+                    right += 1
+                spare_indices[slot], spare_values[slot] = indices[source], values[source]
+        for slot in range(size):
+            indices[slot], values[slot] = spare_indices[slot], spare_values[slot]
+        width *= 2
+
+
+@allocating
+def repair(parsed, n_rows, too_large):
+    """Sort the rows marked `needs_repair` and sum their duplicates; return how many were repaired."""
+    repaired = 0
+    for row in range(n_rows):
+        if parsed.fault[row] != OK or not parsed.needs_repair[row]:
+            continue
+        begin, end = parsed.begin[row], parsed.end[row]
+        indices, values = parsed.indices[begin:end], parsed.values[begin:end]
+        merge_sort(indices, values, np.empty_like(indices), np.empty_like(values))
+        last = 0
+        for slot in range(1, end - begin):
+            if indices[slot] == indices[last]:
+                values[last] += values[slot]
+            else:
+                last += 1
+                indices[last], values[last] = indices[slot], values[slot]
+        parsed.end[row] = begin + last + 1
+        for slot in range(last + 1):
+            if abs(values[slot]) >= too_large:
+                parsed.fault[row], parsed.fault_at[row] = SUM_LARGE, parsed.label_at[row]
+        repaired += parsed.fault[row] == OK
+    return repaired
+
+
+@compiled
+def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
+    """Write the rows without a fault as CSR arrays in their dtypes, indices less `base`.
+
+    Features beyond `last_index` and values that round to zero are dropped. A row whose squared norm
+    overflows gets the fault NORM_LARGE. `norm2` gets one entry for each row kept, `indptr` one more.
+
+    If the dtype of `indices` is too narrow for the largest index kept, call again with a wider one.
+
+    Returns
+    -------
+    qids : number of qid fields in the rows kept
+    zeros, unseen : numbers of values dropped for either reason
+    smallest, largest : extreme indices of the rows kept (MAX_INDEX, -1 if none), dropped values included
+    largest_row : the row with the largest index
+    """
+    size, kept, qids, zeros, unseen = 0, 0, 0, 0, 0
+    smallest, largest, largest_row = np.int64(MAX_INDEX), np.int64(-1), 0
+    indptr[0] = 0
+    for row in range(n_rows):
+        if parsed.fault[row] != OK:
+            continue
+        begin, end = parsed.begin[row], parsed.end[row]
+        first, last = np.int64(MAX_INDEX), np.int64(-1)
+        if begin < end:
+            first, last = parsed.indices[begin], parsed.indices[end - 1]
+        row_size, row_zeros, row_unseen, total = size, 0, 0, 0.0
+        for slot in range(begin, end):
+            if parsed.indices[slot] > last_index:
+                row_unseen += 1
+                continue
+            data[row_size] = parsed.values[slot]
+            value = np.float64(data[row_size])
+            if value == 0.0:
+                row_zeros += 1
+                continue
+            indices[row_size] = parsed.indices[slot] - base
+            total += value * value
+            row_size += 1
+        if not np.isfinite(total):
+            parsed.fault[row], parsed.fault_at[row] = NORM_LARGE, parsed.label_at[row]
+            continue
+        smallest = min(smallest, first)
+        if last > largest:
+            largest, largest_row = last, row
+        size = row_size
+        qids += parsed.qids[row]
+        zeros += row_zeros
+        unseen += row_unseen
+        norm2[kept] = total
+        kept += 1
+        indptr[kept] = size
+    return qids, zeros, unseen, smallest, largest, largest_row

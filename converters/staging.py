@@ -1,0 +1,97 @@
+"""Staging of an output: it is made in a hidden folder beside its place, and renamed when complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamsvm.durable import locked, remove, sync_dir
+from streamsvm.errors import Option, Remedy, StoreError
+from streamsvm.format import LOCK
+from streamsvm.text import check_local
+
+_PREVIOUS = "previous"
+
+
+def staging_path(out: Path) -> Path:
+    """Return the hidden folder in which `out` is made, on the same file system."""
+    return out.with_name(f".{out.name}.partial")
+
+
+@contextlib.contextmanager
+def staging_folder(out: Path, force: bool) -> Iterator[Path]:
+    """Yield an empty folder in which to make `out`, locked by this process and deleted afterwards.
+
+    The remains of a killed process are deleted first, and an older output that it had set aside but not
+    replaced is put back.
+
+    Parameters
+    ----------
+    out : Path
+    force : bool
+        Whether an existing store may be replaced.
+
+    Raises
+    ------
+    StoreError
+        If `out` exists and may not be replaced, if another process is making it, or if its parent folder
+        does not exist.
+    """
+    check_local(out, StoreError)
+    if not out.parent.is_dir():
+        raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
+    work = staging_path(out)
+    if work.is_symlink():  # its contents would be deleted
+        raise StoreError(f"{work} is a symbolic link, which is not followed here; remove it")
+    work.mkdir(exist_ok=True)
+    lock = work / LOCK
+    lock.touch()
+    inode = lock.stat().st_ino
+    with locked(lock, StoreError, f"{out}"):
+        # The process that held the lock deletes the folder when it ends: ours may be the deleted one.
+        if not lock.exists() or lock.stat().st_ino != inode:
+            raise StoreError(f"{out} was in use by another process until just now; try again")
+        try:
+            previous = work / _PREVIOUS
+            if os.path.lexists(previous) and not os.path.lexists(out):
+                os.rename(previous, out)
+            for left in work.iterdir():
+                if left != lock:
+                    remove(left)
+            _check_replaceable(out, force)
+            yield work
+        finally:
+            # After an interrupt, threads of the container may still be writing. Their files are not a store,
+            # and the next conversion deletes them.
+            with contextlib.suppress(OSError):
+                remove(work)
+
+
+def publish(made: Path, out: Path) -> None:
+    """Move the complete and durable `made` from the staging folder of `out` to its place."""
+    previous = staging_path(out) / _PREVIOUS
+    if out.is_dir() and not out.is_symlink():  # a folder cannot be replaced in one step
+        sync_dir(out.parent)  # the name of the staging folder, before the older output moves into it
+        os.rename(out, previous)
+        try:
+            os.rename(made, out)
+        except OSError:
+            os.rename(previous, out)
+            raise
+    else:
+        os.replace(made, out)
+    sync_dir(out.parent)
+
+
+def _check_replaceable(out: Path, force: bool) -> None:
+    if not os.path.lexists(out):
+        return
+    if not force:
+        raise StoreError(
+            f"{out} exists already",
+            remedy=Remedy("choose another name, or replace it with {}", Option("force", True)),
+        )
+    if out.is_dir() and not (out / "zarr.json").exists():
+        raise StoreError(f"{out} is a folder but not a Zarr store, and is not replaced; choose another name")

@@ -1,0 +1,268 @@
+"""LIBSVM text straight to batches of rows, without a store: for online training and for prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from streamsvm_converters.libsvm.inputs import STDIN, total_size
+from streamsvm_converters.libsvm.position import Position
+
+from streamsvm.data.rows import Rows
+from streamsvm.durable import reason
+from streamsvm.errors import InputError, StreamsvmError, part_of_memory
+from streamsvm.format import are_labels
+from streamsvm.schema import Check, Count, SchemaError, decode, encode
+from streamsvm.text import check_classes, check_local, parse_size
+
+if TYPE_CHECKING:
+    from streamsvm_converters.libsvm.reader import LibsvmReader
+
+
+if TYPE_CHECKING:
+    _Paths = Sequence[str | Path]
+else:
+    _Paths = list[str]  # as JSON has them
+
+
+def _are_paths(paths: list[str]) -> bool:
+    try:
+        return bool(paths) and not any(b"\0" in os.fsencode(path) for path in paths)
+    except UnicodeEncodeError:
+        return False
+
+
+@dataclasses.dataclass
+class TextSource:
+    """Rows of LIBSVM text in the order of the inputs, from any position in them.
+
+    Parameters
+    ----------
+    inputs : sequence of path or "-"
+        Plain text or compressed by gzip, bzip2, xz or zstd; read one after another.
+    classes : sequence of str, optional
+        The known labels. By default every label is a class from its first row on.
+    n_features : int, optional
+        Values of further features are dropped and counted. By default all are kept.
+    index_base : {0, 1}
+        Index of the first feature in the text.
+    resumable : bool, optional
+        Whether all inputs can be read again. By default this is true of files.
+    dtype : {"float32", "float64"}
+        Type of the values.
+    unseen_label : {"error", "keep"}
+        With `classes`: whether another label is an error, or gets code -1.
+    on_error : {"raise", "skip", "fix"}
+        As for `convert`.
+    memory : int or str
+        Bytes ("500M", "2G") of memory, half of which is left to whoever uses the batches.
+
+    Raises
+    ------
+    InputError
+        If an input cannot be read, or a class contains a control character.
+    ValueError
+        If an option is not among its choices.
+    """
+
+    inputs: Annotated[_Paths, Check(_are_paths, "a list of paths")]
+    _: dataclasses.KW_ONLY
+    classes: Annotated[list[str], Check(are_labels, "a list of labels")] | None = None
+    n_features: Count | None = None
+    index_base: int = 0
+    resumable: bool | None = None
+    dtype: str = "float32"
+    unseen_label: str = "error"
+    on_error: str = "raise"
+    memory: int | str = 2**28
+
+    def __post_init__(self) -> None:
+        from streamsvm_converters.libsvm.reader import check_choices
+
+        check_choices(dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label)
+        check_classes(self.classes or (), "the classes given", InputError)
+        if self.index_base not in (0, 1):
+            raise ValueError(f"index_base must be 0 or 1, not {self.index_base!r}")
+        for path in self.inputs:
+            check_local(path, InputError)
+        self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
+        self.classes = None if self.classes is None else list(self.classes)
+        if self.resumable is None:
+            self.resumable = total_size(self.inputs) is not None
+        if self.resumable and STDIN in self.inputs:
+            raise InputError("standard input cannot be read again, so it is not resumable")
+        self.memory = parse_size(self.memory)
+
+    def record(self) -> dict[str, Any]:
+        """Return the parameters as JSON, for `from_record`."""
+        return encode(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> TextSource:
+        """Return the source that `record` describes; raise `InputError` if it is invalid."""
+        try:
+            return decode(cls, record)
+        except (SchemaError, StreamsvmError) as error:
+            raise InputError(f"the input recorded in the run is invalid: {error}; start a new run") from None
+
+    def batches(
+        self, place: dict[str, Any] | None, classes: Sequence[str]
+    ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
+        """Yield the batches from `place` on.
+
+        Parameters
+        ----------
+        place : dict or None
+            A place that was yielded before, or None for the beginning.
+        classes : sequence of str
+            The classes known there.
+
+        Yields
+        ------
+        rows : Rows
+            Features count from 0, in int32 where they fit. Labels are codes in the order of
+            `classes`, then of first appearance.
+        new_classes : list of str
+            The classes that appear first in these rows.
+        place : dict
+            The end of the batch, as JSON. The last batch has no rows: its place is the end of the text.
+
+        Raises
+        ------
+        InputError
+            If the text is malformed, or has changed before `place`.
+        PlanError
+            If a line, or the set of labels, does not fit in memory.
+        """
+        from streamsvm_converters.libsvm.labels import LabelTable
+        from streamsvm_converters.libsvm.reader import LibsvmReader
+
+        start = self._position(place)
+        start.sources = start.sources[: start.place.source]  # an input that had ended may be longer now
+        self._check_sources(start)
+        reader = LibsvmReader(
+            self.inputs, index_base=self.index_base, n_features=self.n_features, classes=self.classes,
+            start=start, dtype=self.dtype, unseen_label=self.unseen_label, on_error=self.on_error,
+            memory=parse_size(self.memory) // 2,
+        )  # fmt: skip
+        if self.classes is None:
+            reader.labels = LabelTable(classes, learns=True)
+        known = len(classes)
+        with part_of_memory(2):
+            for rows, _ in reader:
+                new = reader.labels.texts()[known:] if reader.labels.count > known else []
+                known += len(new)
+                yield rows, new, encode(reader.position)
+        none = np.zeros(0, np.int32)
+        rows = Rows(np.zeros(0, self.dtype), none, np.zeros(1, np.int64), none, np.zeros(0))
+        yield rows, [], encode(reader.position)
+
+    def _check_sources(self, start: Position) -> None:
+        """Raise `InputError` unless the inputs that end before `start` are unchanged."""
+        for path, source in zip(self.inputs, start.sources, strict=False):
+            try:
+                with open(path, "rb") as file:
+                    same = hashlib.file_digest(file, "sha256").hexdigest() == source.sha256
+            except OSError as error:
+                raise InputError(f"{path} cannot be read: {reason(error)}") from None
+            if not same:
+                raise InputError(
+                    f"{path} has changed since the run learned from it; restore the file, or start a new run"
+                )
+
+    def _position(self, place: dict[str, Any] | None) -> Position:
+        """Return a place from JSON, or the beginning; raise `InputError` if it is invalid."""
+        try:
+            position = Position() if place is None else decode(Position, place)
+            if not position.place.source <= len(position.sources) <= len(self.inputs) > position.place.source:
+                raise SchemaError("it does not fit the inputs")
+        except SchemaError as error:
+            raise InputError(
+                f"the position recorded in the run is invalid: {error}; start a new run"
+            ) from None
+        return position
+
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the parse statistics up to `place`; `bytes_read` are those of `sources`."""
+        counts = self._position(place).counts
+        names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
+        return {name: getattr(counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
+
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Return name, size and SHA-256 of each input that ends before `place`."""
+        return encode(self._position(place).sources)
+
+    @staticmethod
+    def in_order(classes: Sequence[str]) -> np.ndarray:
+        """Return the permutation that puts `classes` in the order of a store."""
+        from streamsvm_converters.libsvm.labels import class_order
+
+        return class_order(classes)
+
+    @staticmethod
+    def warnings(classes: Sequence[str]) -> list[str]:
+        """Return warnings about `classes` that look like duplicates."""
+        from streamsvm_converters.libsvm.labels import duplicate_warnings
+
+        return duplicate_warnings(classes)
+
+
+def read_rows(
+    inputs: Sequence[str | Path],
+    *,
+    classes: Sequence[str],
+    n_features: int | None,
+    index_base: int,
+    dtype: str = "float32",
+    unseen_label: str = "keep",
+    memory: int | str = 2**28,
+    on_error: str = "raise",
+) -> LibsvmReader:
+    """Stream LIBSVM text as batches of rows that fit a model.
+
+    Parameters
+    ----------
+    inputs : sequence of path or "-"
+        Plain text or compressed by gzip, bzip2, xz or zstd; read one after another.
+    classes : sequence of str
+        Label texts by class code.
+    n_features : int or None
+        Values of further features are dropped and counted; None keeps them all.
+    index_base : {0, 1}
+        Index of the first feature in the text.
+    dtype : {"float32", "float64"}
+        Type of the values.
+    unseen_label : {"keep", "error"}
+        Whether labels that are not among `classes` get code -1, or are errors.
+    memory : int or str
+        Bytes of memory ("500M", "2G").
+    on_error : {"raise", "skip", "fix"}
+        As for `convert`.
+
+    Returns
+    -------
+    LibsvmReader
+        Iterate over it once for pairs of `Rows` and row numbers (int64), which count skipped rows too. Its
+        `counts` are the statistics of the text read so far.
+
+    Raises
+    ------
+    InputError
+        Also while iterating: for malformed text, with input, line, column and token.
+    PlanError
+        While iterating, if a line does not fit in memory; `needed_memory` says what would be enough.
+    """
+    from streamsvm_converters.libsvm.reader import LibsvmReader
+
+    if index_base not in (0, 1):
+        raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
+    return LibsvmReader(
+        [inputs] if isinstance(inputs, str | Path) else inputs,
+        dtype=dtype, index_base=index_base, n_features=n_features, classes=classes,
+        unseen_label=unseen_label, on_error=on_error, memory=parse_size(memory),
+    )  # fmt: skip

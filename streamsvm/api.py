@@ -1,0 +1,337 @@
+"""Training in Python: each function with all of its options, which `Settings` defines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streamsvm.data.arrays import labelled_rows
+from streamsvm.errors import SettingsError
+from streamsvm.settings import Interval, OnlineSettings, Settings
+from streamsvm.training import runs
+from streamsvm.training.results import FitResult, OnlineResult
+from streamsvm.training.sources import Stream
+from streamsvm.training.trainer import Callbacks, Progress, Report
+
+__all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
+
+
+def fit(
+    data: str | Path,
+    y: Any = None,
+    *,
+    out: str | Path | None = None,
+    passes: int = 3,
+    C: float | Literal["auto"] = "auto",
+    loss: str = "ww",
+    margin: float | None = None,
+    solver: str | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    seed: int = 0,
+    memory: int | str = 2**31,
+    tol: float | None = None,
+    inner_passes: int | Literal["auto"] = "auto",
+    average: bool = True,
+    gap: Literal["pass", "end", "none"] | None = None,
+    valid: str | Path | None = None,
+    label: str | None = None,
+    keep_duals: bool | None = None,
+    block_rows: int | None = None,
+    checkpoint_every: str | float = "60s",
+    force: bool = False,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> FitResult:
+    """Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
+
+    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
+    every row exactly. The state is kept in the run directory `out`, from which `resume` continues after any
+    interruption to the same bits.
+
+    Parameters
+    ----------
+    data : path
+        A store made by convert, or an AnnData file with CSR ``X``.
+    y : array_like, shape (n,), optional
+        Labels of a matrix; a store has its own.
+    out : path
+        Run directory to create.
+    passes : int
+        Maximum number of passes over the data.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
+        rows.
+    loss : {"ww", "cs"}
+        Loss: Weston-Watkins (ww) or Crammer-Singer (cs).
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : {"newton", "sorted"}, optional
+        Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    seed : int
+        Seed of the order of blocks and rows.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    tol : float, optional
+        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap,
+        which rounding can give, counts by its size; the gap of the average is measured in passes
+        that may reach the tolerance, and the model is the last iterate or the average, whichever
+        reaches it.
+    inner_passes : int or "auto"
+        How often to revisit the rows of a block while they are in memory: a number, or auto,
+        chosen by a cost model.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of
+        the last iterate. The t-th iterate has weight t.
+    gap : {"pass", "end", "none"}, optional
+        When to measure the exact gap, which reads the data once more: after each pass (default
+        with a tolerance), at the end (default without), or never (none).
+    valid : path, optional
+        Store to measure the accuracy on after each pass.
+    label : str, optional
+        Column of obs with the labels, for AnnData that was not written by convert.
+    keep_duals : bool, optional
+        Keep the duals so that passes can be added later; the default unless passes is 1.
+    block_rows : int, optional
+        Maximum number of rows in a block; by default memory decides.
+    checkpoint_every : str or float
+        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
+        text ("8 blocks").
+    force : bool
+        Replace an existing run.
+    report : callable, optional
+        Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, with
+        ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded.
+    progress : callable, optional
+        Called with a stage ("pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows.
+    stop : callable, optional
+        Called after each block; if it returns True, the run commits and raises `Interrupted`.
+
+    Returns
+    -------
+    FitResult
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid.
+    PlanError
+        If the memory budget is too small; `PlanError.needed_memory` is enough.
+    StoreError
+        If the store cannot be read, is damaged, or is not fit to train on.
+    RunError
+        If `out` exists, cannot be written, or is in use by another process.
+    Interrupted
+        If `stop` returned True.
+    """
+    settings = Settings.from_arguments(locals())
+    callbacks = Callbacks.of(report, progress, stop)
+    if not isinstance(data, str | Path):
+        for name in ("out", "valid", "label", "block_rows"):
+            if locals()[name] is not None:
+                raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
+        rows, classes, matrix = labelled_rows(data, y, np.dtype(settings.dtype))
+        model, model.result = runs.fit_rows(
+            rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
+        )
+        return model
+    if y is not None:
+        raise SettingsError("y is for the labels of a matrix; a store has its own", setting="y")
+    if out is None:
+        raise SettingsError("out is missing: name the run directory to create", setting="out")
+    every = Interval(checkpoint_every)
+    return runs.fit_store(data, out, settings, every=every, force=force, callbacks=callbacks)
+
+
+def plan(
+    data: str | Path,
+    *,
+    passes: int = 3,
+    C: float | Literal["auto"] = "auto",
+    loss: str = "ww",
+    margin: float | None = None,
+    solver: str | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    seed: int = 0,
+    memory: int | str = 2**31,
+    tol: float | None = None,
+    inner_passes: int | Literal["auto"] = "auto",
+    average: bool = True,
+    gap: Literal["pass", "end", "none"] | None = None,
+    valid: str | Path | None = None,
+    label: str | None = None,
+    keep_duals: bool | None = None,
+    block_rows: int | None = None,
+) -> dict[str, Any]:
+    """What `fit` would hold in memory and on disk, without training.
+
+    The parameters are those of `fit`.
+
+    Returns
+    -------
+    dict
+        ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
+        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average),
+        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``lists``, whether weights of rare
+        features are stored sparsely, and ``lists_bytes``, what that takes of ``planned_bytes``;
+        ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
+        about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
+        whether C was chosen from the data; and the settings.
+
+    Raises
+    ------
+    SettingsError, PlanError, StoreError
+        As in `fit`.
+    """
+    return runs.plan_store(data, Settings.from_arguments(locals()))
+
+
+def online(
+    stream: Stream,
+    *,
+    out: str | Path,
+    C: float | Literal["auto"] = "auto",
+    loss: str = "ww",
+    margin: float | None = None,
+    solver: str | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    hash_bits: int | None = None,
+    seed: int = 0,
+    checkpoint_every: str | float = "60s",
+    force: bool = False,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> OnlineResult:
+    """Train on a stream in one pass: each row is predicted, then learned from, in the order of the stream.
+
+    Nothing is kept of a row, so memory does not depend on the length of the stream. The model is the
+    average of the iterates, the t-th of them with weight t.
+
+    Parameters
+    ----------
+    stream : Stream
+        Such as ``streamsvm_converters.TextSource``, with values in `dtype`.
+    out : path
+        Run directory to create.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
+        first 1,000 rows.
+    loss : {"ww", "cs"}
+        Loss: Weston-Watkins (ww) or Crammer-Singer (cs).
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : {"newton", "sorted"}, optional
+        Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    hash_bits : int, optional
+        Hash the features to 2**hash_bits columns.
+    seed : int
+        Seed of the feature hash.
+    checkpoint_every : str or float
+        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
+        text ("8 blocks").
+    force : bool
+        Replace an existing run.
+    report, progress, stop : callable, optional
+        As in `fit`; the number of all rows is None.
+
+    Returns
+    -------
+    OnlineResult
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid.
+    PlanError
+        If the weights would be larger than a file can be.
+    InputError
+        If the stream has no rows, or only one class, or raises it; rows before it are committed.
+    RunError
+        If `out` exists, cannot be written, or is in use by another process.
+    Interrupted
+        If `stop` returned True.
+    """
+    settings = OnlineSettings.from_arguments(locals())
+    return runs.learn_stream(
+        stream,
+        out,
+        settings,
+        every=Interval(checkpoint_every),
+        force=force,
+        callbacks=Callbacks.of(report, progress, stop),
+    )
+
+
+def resume(
+    run: str | Path,
+    *,
+    passes: int | None = None,
+    tol: float | None = None,
+    store: str | Path | None = None,
+    valid: str | Path | None = None,
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    checkpoint_every: str | float = "60s",
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> FitResult | OnlineResult:
+    """Continue an interrupted run from its last commit, or extend a finished one.
+
+    The result is byte for byte that of a run never interrupted, on the same machine and versions. A run
+    that has made all its passes, or has reached its tolerance, returns the result it has. A finished run
+    of `online` learns from the rows that were added since; one whose stream cannot be read again, such as
+    a pipe, ends at the last commit.
+
+    Parameters
+    ----------
+    run : path
+        Run directory made by `fit` or `online`.
+    passes : int, optional
+        New total number of passes of a fit.
+    tol : float, optional
+        New tolerance of a fit, such as a smaller one. The exact gap is then measured after each pass.
+    store : path, optional
+        Where the store of a fit is now, if it was moved.
+    valid : path, optional
+        Where the validation store of a fit is now, or another one.
+    open_stream : callable, optional
+        Makes the stream of an online run from its record, such as
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
+    checkpoint_every, report, progress, stop
+        As in `fit`.
+
+    Returns
+    -------
+    FitResult or OnlineResult
+        Depending on what made the run.
+
+    Raises
+    ------
+    RunError
+        If there is no run, its format is another, its store has changed, all commits are damaged, or
+        passes cannot be added because no duals were kept.
+    InputError
+        If the text that an online run has learned from has changed.
+    SettingsError
+        If a setting is not valid, or does not apply to the kind of the run.
+    Interrupted
+        If `stop` returned True.
+    """
+    return runs.resume_run(
+        run,
+        open_stream,
+        passes=passes,
+        tol=tol,
+        store=store,
+        valid=valid,
+        every=Interval(checkpoint_every),
+        callbacks=Callbacks.of(report, progress, stop),
+    )

@@ -1,0 +1,127 @@
+"""Matrices in memory as rows: NumPy arrays, SciPy sparse matrices, DataFrames and AnnData."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.data.feature_names import feature_names
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, Remedy, StreamsvmError
+from streamsvm.format import LABEL_DTYPE, index_dtype
+from streamsvm.text import check_classes
+
+
+class Matrix(NamedTuple):
+    """A CSR matrix without duplicates, with sorted indices; the arrays may be those of the caller."""
+
+    data: np.ndarray  # (nnz,) float32 or float64, finite
+    indices: np.ndarray  # (nnz,) as SciPy has them
+    indptr: np.ndarray  # (n_rows + 1,) int64
+    n_features: int
+    names: list[str] | None  # of the features
+
+
+def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError) -> Matrix:
+    """`X` as a CSR matrix of values in `dtype`.
+
+    Parameters
+    ----------
+    X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
+    dtype : dtype
+    error : type
+        What to raise if `X` is not a matrix of numbers, or a value is not finite in `dtype`; says which.
+    """
+    import scipy.sparse
+
+    matrix, names = _without_names(X)
+    if not scipy.sparse.issparse(matrix):
+        matrix = np.asarray(matrix)
+    if matrix.dtype == np.float16:  # which SciPy does not take
+        matrix = matrix.astype(np.float32)
+    if matrix.dtype.kind in "fiub":
+        matrix = scipy.sparse.csr_array(matrix)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+        raise error(
+            f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
+            remedy=Remedy("give a matrix of numbers, rows by features"),
+        )
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()  # the caller's arrays stay as they are
+        matrix.sum_duplicates()
+    with np.errstate(over="ignore"):
+        data = np.ascontiguousarray(matrix.data, dtype)
+    finite = np.isfinite(data)
+    if not finite.all():
+        at = int(np.argmin(finite))
+        row, column = int(np.searchsorted(matrix.indptr, at, "right")) - 1, matrix.indices[at]
+        raise error(
+            f"X, row {row}, column {column}: {matrix.data[at]} is not finite as {data.dtype}",
+            remedy=Remedy("drop or replace such values"),
+        )
+    return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names)
+
+
+def _without_names(X: Any) -> tuple[Any, list[str] | None]:
+    if hasattr(X, "var_names") and hasattr(X, "X"):
+        return X.X, feature_names(X.var_names, "X")
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        return X.to_numpy(), feature_names(X.columns, "X")
+    return X, None
+
+
+def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Matrix]:
+    """Rows to train on, the classes in the order of their codes, and the matrix that the rows are from.
+
+    Parameters
+    ----------
+    X : as for `as_matrix`
+    y : array_like, shape (n,)
+        Labels. Classes are their texts, in the order of the labels.
+    dtype : dtype
+        Of the values.
+
+    Raises
+    ------
+    InputError
+        If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, or there are
+        fewer than two classes.
+    """
+    matrix = as_matrix(X, dtype)
+    codes, classes = _encode(y, len(matrix.indptr) - 1)
+    n_rows = len(codes)
+    row_of = np.repeat(np.arange(n_rows), np.diff(matrix.indptr))
+    norm2 = np.bincount(row_of, matrix.data.astype(np.float64) ** 2, n_rows)
+    if not np.isfinite(norm2).all():
+        raise InputError(
+            f"X, row {int(np.argmin(np.isfinite(norm2)))}: its squared norm is not finite",
+            remedy=Remedy("scale the values to about 1"),
+        )
+    indices = np.ascontiguousarray(matrix.indices, index_dtype(matrix.n_features))
+    return Rows(matrix.data, indices, matrix.indptr, codes, norm2), classes, matrix
+
+
+def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
+    labels = np.asarray(y)
+    if labels.shape != (n_rows,):
+        raise InputError(
+            f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
+        )
+    missing = [i for i, label in enumerate(labels.tolist()) if label is None or label != label]
+    if missing:
+        raise InputError(f"y[{missing[0]}] is missing; drop rows without a label")
+    try:
+        values, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise InputError(
+            "y has labels of types that cannot be ordered; give texts or numbers alone"
+        ) from None
+    classes: Sequence[str] = [str(value) for value in values.tolist()]
+    check_classes(classes, "y", InputError)
+    if len(set(classes)) < len(classes):
+        raise InputError("y has different labels with the same text; give texts or numbers alone")
+    if len(classes) < 2:
+        raise InputError(f"y has {len(classes)} class; training needs two or more")
+    return codes.astype(LABEL_DTYPE), list(classes)

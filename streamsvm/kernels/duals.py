@@ -1,0 +1,107 @@
+"""The duals of a block: as the last pass left them, and as they are being collected for the next one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels.candidates import add_candidate
+from streamsvm.kernels.jit import inlined, kernel
+
+
+class OldDuals(NamedTuple):
+    """A block's duals as the last pass left them: row i has ``counts[i]`` of them.
+
+    Their classes begin at ``ids[ids_at[i]]``, their values at ``values[values_at[i]]``. Both arrays usually
+    are views of one memory-mapped log, so each has offsets of its own.
+    """
+
+    ids: np.ndarray  # (any,) uint8, uint16 or uint32
+    values: np.ndarray  # (any,) dtype of the weights
+    ids_at: np.ndarray  # (n_rows,) int64
+    values_at: np.ndarray  # (n_rows,) int64
+    counts: np.ndarray  # (n_rows,) int32
+
+
+class DualBuffer(NamedTuple):
+    """The new duals, in the order in which the rows are visited; empty when duals are not kept."""
+
+    ids: np.ndarray  # (capacity,) uint8, uint16 or uint32
+    values: np.ndarray  # (capacity,) dtype of the weights
+    rows: np.ndarray  # (n_rows,) int32: the rows visited so far
+    counts: np.ndarray  # (n_rows,) int32: the number of duals of each of them
+    used: np.ndarray  # (2,) int64: entries and rows filled
+
+
+class Duals(NamedTuple):
+    """What a visit reads of the last pass, and where it writes what the next one reads."""
+
+    old: OldDuals
+    new: DualBuffer
+
+
+@inlined
+def has_room(dual_buffer, n_classes):
+    """Whether a dual of every class still fits the buffer, or the buffer is empty: duals are not kept."""
+    return len(dual_buffer.ids) == 0 or dual_buffer.used[0] + n_classes <= len(dual_buffer.ids)
+
+
+@inlined
+def load_duals(ids, ids_at, values, values_at, m, scratch, n_vectors):
+    """Make candidates of the classes of `m` duals; return the duals' sum and the number of vectors."""
+    total = 0.0
+    for r in range(m):
+        value = np.float64(values[values_at + r])
+        total += value
+        n_vectors = add_candidate(np.int64(ids[ids_at + r]), value, scratch, r, n_vectors)
+    return total, n_vectors
+
+
+@inlined
+def clip_duals(v, m, threshold, upper):
+    """Replace ``v[:m]`` by clip(v - threshold, 0, upper); NaN stays NaN, so that damage stays visible."""
+    for r in range(m):
+        v[r] = min(max(v[r] - threshold, 0.0), upper)
+
+
+@kernel
+def repeats_class(old, seen):
+    """Whether a row has two duals of one class, for which kernels have no room.
+
+    `seen`, shape (n_classes,), int64, begins as zeros and is overwritten.
+    """
+    for i in range(len(old.counts)):
+        for p in range(old.ids_at[i], old.ids_at[i] + old.counts[i]):
+            c = np.int64(old.ids[p])
+            if seen[c] == i + 1:
+                return True
+            seen[c] = i + 1
+    return False
+
+
+@inlined
+def close_row(i, n, dual_buffer):
+    """Record that the next `n` duals in the buffer are those of row `i`."""
+    if len(dual_buffer.ids) > 0:
+        row = dual_buffer.used[1]
+        dual_buffer.rows[row] = i
+        dual_buffer.counts[row] = n
+        dual_buffer.used[0] += n
+        dual_buffer.used[1] = row + 1
+
+
+@kernel
+def drop_zeros(dual_buffer):
+    """Remove the duals that became zero from the buffer."""
+    kept, at = 0, 0
+    for row in range(dual_buffer.used[1]):
+        begin = kept
+        for t in range(at, at + dual_buffer.counts[row]):
+            if dual_buffer.values[t] != 0:
+                dual_buffer.ids[kept] = dual_buffer.ids[t]
+                dual_buffer.values[kept] = dual_buffer.values[t]
+                kept += 1
+        at += dual_buffer.counts[row]
+        dual_buffer.counts[row] = kept - begin
+    dual_buffer.used[0] = kept

@@ -1,0 +1,292 @@
+"""The frame of a visit, of a revisit and of scoring: all that does not depend on the loss, written once.
+
+`make_kernels` closes these loops over the functions in which a loss states its mathematics. The functions
+become free variables of the kernels: arguments would do as well, but Numba would not cache the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels.candidates import clear_candidates, mark_class
+from streamsvm.kernels.duals import close_row, has_room, load_duals
+from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.score import score_row, score_vectors, subtract_scores
+from streamsvm.kernels.simd import lanes, prefetch
+from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, add_sparse_scores, has_sparse_room
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, VISITED
+from streamsvm.kernels.update import update_weights
+from streamsvm.kernels.weights import AVERAGE_POWER, sum_of_squares
+
+
+class Problem(NamedTuple):
+    """What a block step needs to know of the training problem, beside the rows and their costs."""
+
+    n_classes: int
+    margin: float  # M
+    solver: int  # position in the loss's solvers
+
+
+class Kernels(NamedTuple):
+    """The kernels of a loss; see `make_kernels` for their arguments."""
+
+    visit: Any
+    revisit: Any | None
+    loss_rows: Any
+    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows) -> ‖W‖²
+
+
+@inlined
+def opposite_of_sum(y, margin, sum_of_steps, delta):
+    """What the own class's weights move by, if w_y = M Σ_i x_i Σ_j b_ij: the other classes' opposite."""
+    return margin * sum_of_steps
+
+
+@inlined
+def linear_term(b, C):
+    """The term of a dual b in the dual objective of a loss without curvature."""
+    return b
+
+
+def make_kernels(
+    name: str,
+    *,
+    solve: Any,
+    solve_restricted: Any,
+    add_losses: Any,
+    own_step: Any = opposite_of_sum,
+    dual_term: Any = linear_term,
+) -> Kernels:
+    """The kernels of one loss, from the functions in which it states its mathematics.
+
+    Parameters
+    ----------
+    name : str
+        Of the loss: part of the kernels' names, by which they are cached.
+    solve : inlined function
+        ``solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch)`` solves the block problem of a row
+        of class `y`. ``scratch.scores`` are its scores; its `n_old` old duals, whose sum is `old_sum`, are
+        candidates. The function adds other candidates, and leaves the new duals of all `m` candidates in
+        ``scratch.v[:m]``. It returns ``m, n_vectors, loss, is_wrong``: the number of candidates, the number
+        of their vectors, the loss before the step without C, and whether another class was predicted.
+    solve_restricted : inlined function or None
+        ``solve_restricted(y, norm2, C, problem, m, old_sum, scratch)`` does the same over the `m` candidates
+        alone, and returns nothing. Without it there is no `revisit`, and there are no inner passes.
+    add_losses : inlined function
+        ``add_losses(y, problem, n_vectors, scratch)`` returns ``n_vectors, loss, is_wrong`` of scores.
+    own_step : inlined function
+        ``own_step(y, margin, sum_of_steps, delta)`` returns the multiple of the row by which the weights of
+        its own class move. ``delta`` already has -M times the change of each candidate's dual.
+    dual_term : inlined function
+        ``dual_term(b, C)`` is what a dual b adds to the dual objective, beside -½‖W‖².
+
+    Returns
+    -------
+    Kernels
+        ``visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows)`` makes a
+        block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch, tally
+        and sparse rows, and returns the position reached, which is less than `end` if the buffer of duals or
+        the sparse rows have no room for another row.
+
+        ``revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows)`` makes a
+        block step for each of the buffer's rows ``order``, over the classes of their duals alone. The duals
+        of the buffer's row r begin at ``starts[r]`` and are replaced there.
+
+        ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows)`` adds the rows'
+        losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current weights, and
+        by ``current - average_scale * average_delta``.
+    """
+
+    def set_duals(y, C, margin, scratch, m, dual_buffer, at, in_place):
+        """Round the new duals, write them to the buffer from `at`, and set ``delta``.
+
+        All `m` of them are written if `in_place`, else those that are not zero. Returns the number of duals
+        written, the change of the dual terms, and whether any dual changed.
+        """
+        delta = scratch.delta
+        sum_of_steps, term_change, changed, kept = 0.0, 0.0, False, 0
+        for r in range(m):
+            value = delta.dtype.type(scratch.v[r])
+            step = value - scratch.before[r]
+            delta[scratch.ids[r]] = -margin * step
+            sum_of_steps += step
+            term_change += dual_term(np.float64(value), C) - dual_term(scratch.before[r], C)
+            changed |= step != 0
+            if len(dual_buffer.ids) > 0:
+                dual_buffer.ids[at + kept] = scratch.ids[r]
+                dual_buffer.values[at + kept] = value
+                kept += in_place | (value != 0)
+        if changed:
+            delta[y] = own_step(y, margin, sum_of_steps, delta)
+        return kept, term_change, changed
+
+    set_duals = inlined(set_duals, name=f"{name}_set_duals")
+
+    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows):
+        old, new = duals.old, duals.new
+        for t in range(begin, end):
+            i = order[t]
+            if not has_room(new, problem.n_classes):
+                return t
+            if sparse_rows is not None and not has_sparse_room(sparse_rows, i, problem.n_classes):
+                return t
+            fetch_ahead(rows, old, order, t, end)
+            if is_idle(rows, i, tally):
+                continue
+            y = np.int64(rows.labels[i])
+            n_old = np.int64(old.counts[i])
+            C = rows.cost[i]
+            n_vectors = mark_class(y, scratch, 0)
+            old_sum, n_vectors = load_duals(
+                old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_vectors
+            )
+            score_row(scratch.scores, rows, i, weights.current)
+            if sparse_rows is not None:
+                add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+            m, n_vectors, loss, is_wrong = solve(
+                y, rows.norm2[i], C, problem, n_old, old_sum, n_vectors, scratch
+            )
+            tally[LOSS_SUM] += C * loss
+            tally[CORRECT] += not is_wrong
+            tally[CLOCK] += 1
+            old_terms = 0.0
+            for r in range(n_old):
+                old_terms += dual_term(scratch.before[r], C)
+            n_duals, term_change, changed = set_duals(
+                y, C, problem.margin, scratch, m, new, new.used[0], False
+            )
+            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+            if changed:
+                update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)
+            clear_candidates(scratch, n_vectors)
+            tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
+            tally[DUAL_DELTA] += time_factor * term_change
+            close_row(i, n_duals, new)
+        return end
+
+    def revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows):
+        for t in range(len(order)):
+            fetch_ahead_of_revisit(rows, dual_buffer, starts, order, t)
+            i = np.int64(dual_buffer.rows[order[t]])
+            y = np.int64(rows.labels[i])
+            m = np.int64(dual_buffer.counts[order[t]])
+            C, at = rows.cost[i], starts[order[t]]
+            n_vectors = mark_class(y, scratch, 0)
+            old_sum, n_vectors = load_duals(
+                dual_buffer.ids, at, dual_buffer.values, at, m, scratch, n_vectors
+            )
+            score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n_vectors)
+            if sparse_rows is not None:
+                add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+            solve_restricted(y, rows.norm2[i], C, problem, m, old_sum, scratch)
+            tally[CLOCK] += 1
+            _, term_change, changed = set_duals(y, C, problem.margin, scratch, m, dual_buffer, at, True)
+            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+            if changed:
+                update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)
+            clear_candidates(scratch, n_vectors)
+            tally[DUAL_SUM] += term_change
+            tally[DUAL_DELTA] += time_factor * term_change
+
+    def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows):
+        for i in range(len(rows.labels)):
+            y = np.int64(rows.labels[i])
+            for kind in range(len(tallies)):
+                tally = tallies[kind]
+                if is_idle(rows, i, tally):
+                    continue
+                if kind == 0:
+                    score_row(scratch.scores, rows, i, weights.current)
+                    if sparse_rows is not None:
+                        add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+                else:
+                    score_row(scratch.delta, rows, i, weights.average_delta)
+                    if sparse_rows is not None:
+                        add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
+                    subtract_scores(scratch.scores, scratch.delta, average_scale)
+                n_vectors = mark_class(y, scratch, 0)
+                n_vectors, loss, is_wrong = add_losses(y, problem, n_vectors, scratch)
+                tally[LOSS_SUM] += rows.cost[i] * loss
+                tally[CORRECT] += not is_wrong
+                clear_candidates(scratch, n_vectors)
+
+    return Kernels(
+        kernel(visit, name=f"{name}_visit"),
+        None if solve_restricted is None else kernel(revisit, name=f"{name}_revisit"),
+        kernel(loss_rows, name=f"{name}_loss_rows"),
+    )
+
+
+@inlined
+def is_idle(rows, i, tally):
+    """Count row `i`; return True if it does not enter the objective: unknown label or zero norm.
+
+    All scores of a row of norm zero are equal, so the first class is predicted whatever the weights are.
+    """
+    y = rows.labels[i]
+    tally[VISITED] += 1
+    if rows.norm2[i] == 0 or y < 0:
+        tally[EMPTY] += 1
+        tally[CORRECT] += y == 0
+        return True
+    return False
+
+
+# -- prefetching -----------------------------------------------------------------------------------
+#
+# Rows are visited in random order, which no hardware predicts: without prefetching, reading the row takes
+# longer than scoring it if there are few classes.
+
+_AHEAD = 2  # rows fetched before their visit: one row is too late, more rows crowd the cache
+
+
+@inlined
+def _fetch_facts(rows, i):
+    """Begin to load the numbers of row `i`, where its values begin among them."""
+    prefetch(rows.indptr, i)
+    prefetch(rows.labels, i)
+    prefetch(rows.norm2, i)
+    prefetch(rows.cost, i)
+
+
+@inlined
+def _fetch_values(rows, i):
+    """Begin to load the values and indices of row `i`, whose offsets are loaded."""
+    p = rows.indptr[i]
+    while p < rows.indptr[i + 1]:
+        prefetch(rows.indices, p)
+        prefetch(rows.data, p)
+        p += lanes(rows.data)
+
+
+@inlined
+def fetch_ahead(rows, old, order, t, end):
+    """Begin to load the row that is visited soon after ``order[t]``, and its duals."""
+    if t + 2 * _AHEAD < end:
+        i = order[t + 2 * _AHEAD]
+        _fetch_facts(rows, i)
+        prefetch(old.counts, i)
+        prefetch(old.ids_at, i)
+        prefetch(old.values_at, i)
+    if t + _AHEAD < end:
+        i = order[t + _AHEAD]
+        _fetch_values(rows, i)
+        prefetch(old.ids, old.ids_at[i])
+        prefetch(old.values, old.values_at[i])
+
+
+@inlined
+def fetch_ahead_of_revisit(rows, dual_buffer, starts, order, t):
+    """As `fetch_ahead`, for the buffer's rows ``order``."""
+    if t + 3 * _AHEAD < len(order):
+        prefetch(dual_buffer.rows, order[t + 3 * _AHEAD])
+        prefetch(dual_buffer.counts, order[t + 3 * _AHEAD])
+        prefetch(starts, order[t + 3 * _AHEAD])
+    if t + 2 * _AHEAD < len(order):
+        _fetch_facts(rows, dual_buffer.rows[order[t + 2 * _AHEAD]])
+        prefetch(dual_buffer.ids, starts[order[t + 2 * _AHEAD]])
+        prefetch(dual_buffer.values, starts[order[t + 2 * _AHEAD]])
+    if t + _AHEAD < len(order):
+        _fetch_values(rows, dual_buffer.rows[order[t + _AHEAD]])

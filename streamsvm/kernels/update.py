@@ -1,0 +1,69 @@
+"""Update the weights by the step of one row's duals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.simd import load, load2, multiply, multiply_add, splat, store, store2
+from streamsvm.kernels.sparse_rows import update_sparse_rows
+
+
+@inlined
+def add_vector(weights, rows, i, c, step):
+    """Add row `i` times the vector `step` to the weights, in the vector of columns that begins at `c`."""
+    indices, data = rows.indices, rows.data
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        f = indices[p]
+        store2(weights, f, c, multiply_add(splat(data[p]), step, load2(weights, f, c)))
+
+
+@inlined
+def add_vectors(weights, rows, i, delta, vectors, n_vectors):
+    """Add x_i deltaᵀ to the weights, in the vectors of `delta` that begin at ``vectors[:n_vectors]``."""
+    indices, data = rows.indices, rows.data
+    begin, end = rows.indptr[i], rows.indptr[i + 1]
+    q = 0
+    while q + 2 <= n_vectors:
+        c0, c1 = vectors[q], vectors[q + 1]
+        step0, step1 = load(delta, c0), load(delta, c1)
+        for p in range(begin, end):
+            f, x = indices[p], splat(data[p])
+            store2(weights, f, c0, multiply_add(x, step0, load2(weights, f, c0)))
+            store2(weights, f, c1, multiply_add(x, step1, load2(weights, f, c1)))
+        q += 2
+    if q < n_vectors:
+        add_vector(weights, rows, i, vectors[q], load(delta, vectors[q]))
+
+
+@inlined
+def mark_dirty(rows, i, weights, vectors, n_vectors):
+    """Record that the weights of row `i`'s features change in the vectors at ``vectors[:n_vectors]``."""
+    groups, dirty = np.uint64(0), weights.dirty
+    if len(dirty) == 0:
+        return
+    for q in range(n_vectors):
+        groups |= np.uint64(1) << np.uint64(vectors[q] >> weights.group_bits)
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        dirty[rows.indices[p], 0] |= groups
+
+
+@inlined
+def update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows):
+    """Add row `i` times ``delta`` to the weights, in the vectors with candidates; set ``delta`` to zero.
+
+    ``average_delta`` moves by `time_factor`, which is (t / time_unit)^p, times as much.
+    """
+    delta, vectors = scratch.delta, scratch.vectors
+    mark_dirty(rows, i, weights, vectors, n_vectors)
+    if sparse_rows is not None:
+        update_sparse_rows(sparse_rows, i, scratch, n_vectors, delta.dtype.type(time_factor))
+    add_vectors(weights.current, rows, i, delta, vectors, n_vectors)
+    if len(weights.average_delta) > 0:
+        rate = splat(delta.dtype.type(time_factor))
+        for q in range(n_vectors):
+            store(delta, vectors[q], multiply(rate, load(delta, vectors[q])))
+        add_vectors(weights.average_delta, rows, i, delta, vectors, n_vectors)
+    zero = splat(delta.dtype.type(0))
+    for q in range(n_vectors):
+        store(delta, vectors[q], zero)

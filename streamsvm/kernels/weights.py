@@ -1,0 +1,85 @@
+"""The weights as the kernels take them: a dense matrix, its average, and what changed in it.
+
+Weights are stored feature by feature, shape (n_features, K): K is the number of classes padded to
+whole vectors, so that scoring a row is one contiguous axpy for each of its non-zeros.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.simd import VECTOR_BYTES
+from streamsvm.kernels.sparse_rows import sparse_sum_of_squares
+
+AVERAGE_POWER = 2  # p: iterate t has the weight 2t + 1, because rare features are learned late
+
+_MOST_GROUPS = 64  # of columns: a bit of a uint64 each
+
+
+class Weights(NamedTuple):
+    """The current weights and, if iterates are averaged, the offset of their running average.
+
+    The average of the iterates w_0..w_{T-1}, in which w_s has the weight (s + 1)^p - s^p, is
+    w_T - Σ_t (t/T)^p Δw_t. With time counted in units of `time_unit`, ``average_delta`` is that sum,
+    and the average is ``current - average_scale * average_delta`` with
+    ``average_scale = (time_unit / T)^p``. Block steps are counted from where the average begins.
+    """
+
+    current: np.ndarray  # (n_features, K)
+    average_delta: np.ndarray  # the same shape, or (0, K) if nothing is averaged
+    time_unit: float  # block steps; infinite if nothing is averaged
+    # (n_features, 2) uint64: groups of columns that changed, one bit each: since the last commit, and
+    # before it. Column c belongs to group c >> group_bits. Or (0, 2), if changes are not recorded.
+    dirty: np.ndarray
+    group_bits: int
+
+    @classmethod
+    def create(
+        cls,
+        current: np.ndarray,
+        average_delta: np.ndarray,
+        time_unit: float,
+        dirty: np.ndarray | None = None,
+    ) -> Weights:
+        """Divide the columns into at most 64 groups of whole vectors; `dirty` is in memory by default."""
+        columns, group_bits = current.shape[1], (VECTOR_BYTES // current.itemsize).bit_length() - 1
+        while columns > _MOST_GROUPS << group_bits:
+            group_bits += 1
+        if dirty is None:
+            dirty = np.zeros((len(current), 2), np.uint64)
+        return cls(current, average_delta, time_unit, dirty, group_bits)
+
+
+def padded_classes(n_classes: int, dtype: np.dtype) -> int:
+    """Columns of the weights: whole vectors, which are cache lines too."""
+    lanes = VECTOR_BYTES // dtype.itemsize
+    return -(-n_classes // lanes) * lanes
+
+
+@kernel
+def sum_of_squares(weights, average_scale, sparse_rows):
+    """‖current - average_scale * average_delta‖² in float64, row after row.
+
+    ``average_delta`` is not read if `average_scale` is 0. A row that never changed is not read either:
+    if the weights are larger than memory, most rows are holes of a file.
+    """
+    current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
+    total = 0.0
+    for f in range(current.shape[0]):
+        if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
+            continue
+        part = 0.0
+        if average_scale == 0:
+            for c in range(current.shape[1]):
+                part += np.float64(current[f, c]) * np.float64(current[f, c])
+        else:
+            for c in range(current.shape[1]):
+                w = np.float64(current[f, c]) - average_scale * np.float64(average_delta[f, c])
+                part += w * w
+        total += part
+    if sparse_rows is not None:
+        total += sparse_sum_of_squares(sparse_rows, average_scale)
+    return total

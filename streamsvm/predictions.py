@@ -1,0 +1,190 @@
+"""Predictions for data of any size: stores are read in blocks, and labels may go to a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError, part_of_memory
+from streamsvm.model import Model, load_model
+from streamsvm.store import Store, open_store
+from streamsvm.text import parse_size
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """The best classes of each row, best first; of equal scores the first class wins.
+
+    Attributes
+    ----------
+    n : int
+        Number of rows.
+    labels : ndarray of str, shape (n, top_k), or None
+        None if they were written to a file.
+    scores : ndarray, shape (n, top_k), or None
+        Of these labels, in the model's dtype; None if they were written to a file.
+    out : Path or None
+        The file.
+    """
+
+    n: int
+    labels: np.ndarray | None = None
+    scores: np.ndarray | None = None
+    out: Path | None = None
+
+
+def predict(
+    model: Model | str | Path,
+    data: Any,
+    out: str | Path | TextIO | None = None,
+    *,
+    top_k: int = 1,
+    scores: bool = False,
+    memory: int | str = 2**28,
+    label: str | None = None,
+) -> Predictions:
+    """Predict the best classes of each row, in the order of the data.
+
+    Parameters
+    ----------
+    model : Model or path
+        A model, or the run directory or model folder to load it from.
+    data : path, Store, iterable of Rows, or matrix
+        What to score: a store or AnnData file, which is read in blocks; blocks of rows with the model's
+        features; or anything that `Model.predict` takes. Labels in it are not used.
+    out : path or text file, optional
+        Where to write the labels, one line a row, separated by tabs. A path is replaced when all is written.
+    top_k : int
+        How many of the best classes, at most.
+    scores : bool
+        Whether each label in `out` is followed by its score.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    label : str, optional
+        Column of ``obs`` with the labels of AnnData; it is not needed.
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    ModelError, FeatureError, StoreError
+        If the model cannot be read, or the data cannot be read or does not fit it.
+    PlanError
+        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+    """
+    model, memory = _loaded(model), parse_size(memory)
+    count, labels, best = 0, [], []
+    with ExitStack() as stack:
+        file = None
+        if isinstance(out, str | os.PathLike):
+            file = stack.enter_context(_replacing(Path(out)))
+        elif out is not None:
+            file = out
+        for rows in rows_to_score(model, data, memory=memory, label=label, labelled=False):
+            for _, piece in model.scores(rows, memory // 16):  # half is for the rows
+                columns = _best(piece, top_k)
+                of_columns = np.take_along_axis(piece, columns, axis=1)
+                count += len(piece)
+                if file is None:
+                    labels.append(model.classes_[columns])
+                    best.append(of_columns)
+                else:
+                    file.writelines(_lines(model.classes_[columns], of_columns if scores else None))
+    if file is not None:
+        return Predictions(count, out=None if file is out else Path(cast(str, out)))
+    none = np.zeros((0, min(top_k, len(model.classes_))))
+    return Predictions(
+        count,
+        np.concatenate([none.astype(model.classes_.dtype), *labels]),
+        np.concatenate([none.astype(model.dtype), *best]),
+    )
+
+
+def rows_to_score(
+    model: Model,
+    data: Any,
+    y: Any = None,
+    *,
+    memory: int,
+    label: str | None = None,
+    labelled: bool = True,
+) -> Iterator[Rows]:
+    """The rows of `data`, in its order, with the model's features; they take half of `memory` (bytes).
+
+    `data` is as for `predict`; with a matrix, `y` are its labels. If `labelled`, a store must have labels
+    that the model knows.
+    """
+    if isinstance(data, str | os.PathLike):
+        with open_store(data, label=label, labelled=labelled) as store:
+            yield from rows_to_score(model, store, memory=memory, labelled=labelled)
+    elif isinstance(data, Store):
+        with part_of_memory(2):
+            yield from model.batches(data, memory // 2, labelled=labelled)
+    elif isinstance(data, Rows):
+        yield _fitting(model, data)
+    elif isinstance(data, Iterator) or (isinstance(data, list) and all(isinstance(x, Rows) for x in data)):
+        for rows in cast(Iterable[Rows], data):
+            yield _fitting(model, rows)
+    else:
+        if y is None and label is not None and hasattr(data, "obs"):
+            y = data.obs[label]
+        yield model.rows(data, y)
+
+
+def _loaded(model: Model | str | Path) -> Model:
+    return model if isinstance(model, Model) else load_model(model)
+
+
+def _fitting(model: Model, rows: Rows) -> Rows:
+    """Rows that a caller made; an index beyond the model would read memory that is not its own."""
+    if len(rows.indices) and not 0 <= int(rows.indices.min()) <= int(rows.indices.max()) < model.n_features:
+        raise ModelError(f"a row has a feature outside the model's {model.n_features:,}")
+    return rows
+
+
+def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
+    """Columns of the highest scores of each row, best first, shape (n, top_k)."""
+    if top_k == 1:
+        return scores.argmax(axis=1).reshape(-1, 1)
+    return np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+
+
+def _lines(labels: np.ndarray, scores: np.ndarray | None) -> Iterator[str]:
+    if scores is None:
+        yield from ("\t".join(row) + "\n" for row in labels.tolist())
+        return
+    for row, values in zip(labels.tolist(), scores.tolist(), strict=True):
+        yield "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, values, strict=True)) + "\n"
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[TextIO]:
+    """A text file that takes the place of `out` when all is written; a device is written to as it is."""
+    if out.exists() and not out.is_file():
+        with out.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    out = out.resolve()  # a link goes on pointing to what is replaced
+    aside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            yield file
+        durable.sync_tree(aside)
+        os.replace(aside, out)
+        durable.sync_dir(out.parent)
+    except OSError as error:
+        if error.filename in (None, str(aside)):
+            error.filename = str(out)
+        raise
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,221 @@
+"""What a training keeps between its blocks: duals, commits, metrics and the model; on disk, or in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.coefficients import Source
+from streamsvm.kernels.duals import DualBuffer, OldDuals
+from streamsvm.model import Model, save_model
+from streamsvm.run.append_log import LogEnd
+from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
+from streamsvm.run.directory import RunDir
+from streamsvm.run.dual_log import DualLog, DualWriter
+from streamsvm.run.weight_log import restore
+from streamsvm.run.weights import WeightStorage
+from streamsvm.settings import Interval
+
+
+class OldDualsOfPass(Protocol):
+    """The duals of the pass before."""
+
+    def segment(self, block: int, n_rows: int) -> OldDuals: ...
+
+
+class NewDuals(Protocol):
+    """The duals of the pass in progress.
+
+    Attributes
+    ----------
+    end : LogEnd
+        How much of them is kept.
+    """
+
+    end: LogEnd
+
+    def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
+    def close(self) -> None: ...
+
+
+class RunFiles:
+    """The files of a run directory that is locked by this process.
+
+    Parameters
+    ----------
+    run : RunDir
+    values_dtype, ids_dtype : dtype
+        Of the duals and of their class ids.
+    n_classes, max_duals : int
+        Classes, and the most duals that a row can have.
+    every : Interval
+        When to commit.
+
+    Attributes
+    ----------
+    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
+        Commits made, the time that they took, and the bytes of weights that they wrote.
+    warnings : list of str
+        What was repaired when the run was recovered.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        values_dtype: np.dtype,
+        ids_dtype: np.dtype,
+        n_classes: int,
+        max_duals: int,
+        every: Interval,
+    ) -> None:
+        self.run = run
+        self.every = every
+        self.checkpoints = 0
+        self.checkpoint_seconds = 0.0
+        self.checkpoint_bytes = 0
+        self.warnings: list[str] = []
+        self._dtypes = values_dtype, ids_dtype
+        self._sizes = n_classes, max_duals
+
+    def recover(self, shape: tuple[int, int] | None) -> Position | None:
+        """The position of the last commit, to which the files are cut back; None before the first one."""
+        position, self.warnings = recover(self.run, shape)
+        if position is None:
+            if self.run.model.exists():  # of a run that ended, so it had commits
+                self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
+            durable.remove(self.run.metrics)
+        return position
+
+    def restore(self, position: Position, storage: Any) -> None:
+        """Write the committed weights into those of `storage`, which are zero."""
+        if position.weights_number:
+            restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
+
+    def old_duals(self, position: Position, pass_number: int) -> DualLog:
+        """The duals that `position` says are committed of a pass."""
+        end = position.duals.get(pass_number, LogEnd())
+        return DualLog(self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes)
+
+    def new_duals(self, position: Position, pass_number: int) -> DualWriter:
+        """The log of the duals of a pass, to append to what `position` says is committed of it."""
+        return DualWriter(self.run.duals(pass_number), position.duals.get(pass_number, LogEnd()))
+
+    def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
+        """Make `position` the state that a crash falls back to; `new` is the log that is being written."""
+        begin = time.perf_counter()
+        if new is not None:
+            new.flush()
+        for pass_number in position.duals:
+            durable.sync_tree(self.run.duals(pass_number))
+        if self.run.metrics.exists():
+            durable.sync_tree(self.run.metrics)
+        position, written = commit(self.run, position, storage)
+        self.checkpoint_bytes += written
+        self.checkpoints += 1
+        self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
+        self.every.restart()
+        return position
+
+    def prune(self, position: Position) -> None:
+        """Delete the logs that neither a commit nor `position` needs."""
+        prune(self.run, position.duals)
+
+    def check_finite(self, numbers: Any) -> None:
+        """Raise `RunError` unless all numbers are finite."""
+        check_finite(self.run.path, numbers)
+
+    def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
+        """Append a line to the metrics; the position that includes it."""
+        self.check_finite(record)
+        with durable.open_file(self.run.metrics, "ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            return dataclasses.replace(position, metrics_length=file.tell())
+
+    def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
+        """Write the model, and delete the files of weights, which no later process reads."""
+        save_model(self.run.model, coefficients, record, names=names)
+        self.run.remove_weights()
+        return str(self.run.model)
+
+
+class MemoryDuals:
+    """The duals of a pass, in memory: `OldDualsOfPass` and `NewDuals` in one."""
+
+    end = LogEnd()
+
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+        self._dtypes = values_dtype, ids_dtype
+        self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
+
+    def append_duals(self, block: int, buffer: DualBuffer) -> None:
+        n_entries, n_rows = (int(n) for n in buffer.used)
+        arrays = (
+            buffer.rows[:n_rows],
+            buffer.counts[:n_rows],
+            buffer.values[:n_entries],
+            buffer.ids[:n_entries],
+        )
+        self._parts.setdefault(block, []).append(tuple(array.copy() for array in arrays))
+
+    def segment(self, block: int, n_rows: int) -> OldDuals:
+        parts = self._parts.get(block, [])
+        kinds = (np.dtype(np.int32), np.dtype(np.int32), *self._dtypes)
+        rows, part_counts, values, ids = (
+            np.concatenate([np.zeros(0, kind), *(part[k] for part in parts)]).astype(kind)
+            for k, kind in enumerate(kinds)
+        )
+        starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
+        counts[rows] = part_counts
+        starts[rows] = np.cumsum(part_counts, dtype=np.int64) - part_counts
+        return OldDuals(ids, values, starts, starts, counts)
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryRun:
+    """What `RunFiles` keeps, for a training of arrays in memory: no file is written."""
+
+    checkpoints = 0
+    checkpoint_seconds = 0.0
+    checkpoint_bytes = 0
+    every = Interval(10**9)
+
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+        self.warnings: list[str] = []
+        self.model: Model | None = None
+        self._dtypes = values_dtype, ids_dtype
+        self._duals: dict[int, MemoryDuals] = {}
+
+    def recover(self, shape: tuple[int, int] | None) -> Position | None:
+        return None
+
+    def old_duals(self, position: Position, pass_number: int) -> MemoryDuals:
+        """The duals of a pass; those of earlier ones are dropped."""
+        self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
+        return self.new_duals(position, pass_number)
+
+    def new_duals(self, position: Position, pass_number: int) -> MemoryDuals:
+        return self._duals.setdefault(pass_number, MemoryDuals(*self._dtypes))
+
+    def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
+        return position
+
+    def prune(self, position: Position) -> None:
+        pass
+
+    def check_finite(self, numbers: Any) -> None:
+        check_finite(None, numbers)
+
+    def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
+        self.check_finite(record)
+        return position
+
+    def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
+        self.model = Model(np.concatenate([piece.copy() for piece in coefficients.pieces()]), record, names)
+        return ""

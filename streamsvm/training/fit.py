@@ -1,0 +1,317 @@
+"""Several passes over blocks that can be read again, measured after each pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamsvm.errors import Call, Interrupted, Remedy, RunError
+from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM
+from streamsvm.run.checkpoint import Position
+from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.settings import Settings
+from streamsvm.training.learner import Learner
+from streamsvm.training.objective import Scoring, gap_record, is_within, score_blocks, warn_of_rounding
+from streamsvm.training.results import FitResult
+from streamsvm.training.sources import Block, BlocksSource
+from streamsvm.training.trainer import Callbacks, Trainer
+
+# A pass has an average if its relative gap is expected to come within this factor of the tolerance.
+_NEAR = 1.1
+_OF_AVERAGE = "average_"  # begins the names of what is measured of the average
+
+
+class Fit(Trainer):
+    """Passes over the blocks of a source until a tolerance is met, or all are made.
+
+    Parameters
+    ----------
+    source : BlocksSource
+    settings : Settings
+    files : RunFiles or MemoryRun
+    learner : Learner
+    callbacks : Callbacks
+    record : dict
+        What the model's record says beside what training adds.
+    names : sequence of str, optional
+        Names of the features.
+    valid_blocks : callable, optional
+        Opens the validation rows: a context manager whose value is the blocks to score.
+    order_warning : str, optional
+        What is wrong with the order of the labels.
+    bytes_read : callable
+        Bytes read from the source so far.
+    """
+
+    source: BlocksSource
+
+    def __init__(
+        self,
+        source: BlocksSource,
+        settings: Settings,
+        files: RunFiles | MemoryRun,
+        learner: Learner,
+        callbacks: Callbacks,
+        *,
+        record: dict[str, Any],
+        names: Any = None,
+        valid_blocks: Callable[[], Any] | None = None,
+        order_warning: str | None = None,
+        bytes_read: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(source, settings, files, callbacks)
+        self.learner = learner
+        self.n_rows = int(source.cut.starts[-1])
+        self._record = record
+        self._names = names
+        self._valid_blocks = valid_blocks
+        self._order_warning = order_warning
+        self._bytes_read = bytes_read
+        self._bytes_before = bytes_read()
+        self.position = Position()
+
+    def run(self) -> FitResult:
+        """Make the passes that are left, and save the model."""
+        self.train()
+        columns = np.arange(self.learner.n_classes)
+        scale = self.learner.average_scale if self._is_average() else None
+        model = self.files.save_model(
+            self.learner.storage.coefficients(scale, columns), self._model_record(), self._names
+        )
+        return self._result(model)
+
+    def check(self, position: Position) -> None:
+        """Raise `RunError` unless a position is one of this training, with the duals that it needs."""
+        done, blocks = position.passes_done, position.blocks_done
+        needed = {done} if done else set()
+        needed |= {done + 1} if blocks else set()
+        if (
+            done > self.settings.passes
+            or blocks > len(self.source.cut)
+            or (self.settings.keep_duals and set(position.duals) != needed)
+        ):
+            raise RunError(
+                f"the newest commit of {self._path} is not one of this run", remedy=Remedy("fit again")
+            )
+
+    # -- the passes --------------------------------------------------------------------------------
+
+    def remaining_passes(self) -> Iterator[int]:
+        while self.position.passes_done < self.settings.passes and not self._has_converged():
+            yield self.position.passes_done + 1
+
+    def begin(self) -> int:
+        return self.position.blocks_done
+
+    def position_after(self, block: Block) -> Position:
+        return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
+
+    def next_pause(self, this_pass: int) -> Callable[[int], int]:
+        """Where the average begins, and in the first pass where the number of rows doubles, to report."""
+        half = self.n_rows // 2
+
+        def after(visited: int) -> int:
+            pauses = [half] if visited < half else []
+            if this_pass == 1:
+                pauses.append(1 << visited.bit_length())
+            return min(pauses, default=self.n_rows + 1)
+
+        return after
+
+    def at_pause(self, block: Block, at: int) -> None:
+        if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
+            self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
+
+    def average_begins(self, this_pass: int) -> int | None:
+        """At half of the pass, if its average is wanted: as the model, or to be measured.
+
+        The average is of the second half of its pass alone, so a later one does not depend on it.
+        """
+        settings, history = self.settings, self.position.history
+        if not settings.average:
+            return None
+        wanted = this_pass == settings.passes or settings.valid is not None
+        if settings.tol is None:
+            wanted |= settings.gap == "pass"
+        elif not wanted:
+            gaps = [record.get("relative_gap") or np.inf for record in history[: this_pass - 1][-2:]]
+            if len(gaps) == 2:  # the next one is expected to fall by the same factor
+                wanted = gaps[1] * min(gaps[1] / gaps[0], 1.0) <= _NEAR * settings.tol
+        return self.n_rows // 2 if wanted else None
+
+    def end_pass(self, this_pass: int) -> None:
+        self.learner.storage.release()
+        settings, position = self.settings, self.position
+        is_last = this_pass == settings.passes
+        record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
+        seconds = position.pass_seconds
+        bytes_read = self._bytes_read()
+        record |= {
+            "rows_per_second": self.n_rows / max(seconds, 1e-9),
+            "seconds": seconds,
+            "waited_seconds": self.waited,
+            "waited_fraction": self.waited / max(seconds, 1e-9),
+            "bytes_read": bytes_read - self._bytes_before,
+            "peak_memory_bytes": self.peak,
+        }
+        self._bytes_before = bytes_read
+        self.log(record)
+        self.learner.end_pass()
+        self.position = dataclasses.replace(
+            self.position,
+            history=(*position.history, record),
+            passes_done=this_pass,
+            blocks_done=0,
+            tally=tuple(self.learner.tally.tolist()),
+            seconds=position.seconds + seconds,
+            pass_seconds=0.0,
+            duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
+        )
+        if is_last or self._has_converged() or self.files.every.due(0):
+            self.commit()
+        else:
+            self.files.prune(self.position)
+
+    def stopped(self) -> NoReturn:
+        position = self.position
+        raise Interrupted(
+            f"stopped in pass {position.passes_done + 1} after {position.blocks_done} of "
+            f"{len(self.source.cut)} blocks",
+            remedy=self._continue(),
+        )
+
+    def _continue(self) -> Remedy | None:
+        return None if self._path is None else Remedy("{} continues", Call("resume", self._path))
+
+    @property
+    def _path(self) -> Any:
+        return self.files.run.path if isinstance(self.files, RunFiles) else None
+
+    # -- measuring ---------------------------------------------------------------------------------
+
+    def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
+        """What is known of a pass: estimates, the exact gap, and accuracies as far as they are wanted."""
+        settings, tally = self.settings, self.learner.tally
+        norm2 = self.learner.norm2()
+        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]), norm2)
+        record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
+        record |= {
+            "rows": self.n_rows,
+            "dual": estimate["dual"],
+            "primal_estimate": estimate["primal"],
+            "relative_gap_estimate": estimate["relative_gap"],
+        }
+        if settings.gap == "pass" or (settings.gap == "end" and is_last):
+            scoring, *average = self._score(self.source.cut, f"gap {this_pass}")
+            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2)
+            record["accuracy"] = scoring.accuracy
+            history = self.position.history
+            first = history[0].get("gap") if history else record["gap"]
+            record["gap_decay"] = record["gap"] / first if first else None
+            if average:
+                record |= self._measure_average(average[0])
+        if self._valid_blocks is not None:
+            with self._valid_blocks() as blocks:
+                scoring, *average = self._score(blocks, f"valid {this_pass}")
+            record["valid_accuracy"] = scoring.accuracy
+            if average:
+                record[f"{_OF_AVERAGE}valid_accuracy"] = average[0].accuracy
+        return record
+
+    def _measure_average(self, scoring: Scoring) -> dict[str, float]:
+        learner = self.learner
+        scale = learner.average_scale
+        dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
+        record = gap_record(dual_sum, scoring.loss_sum, learner.norm2(scale))
+        record["accuracy"] = scoring.accuracy
+        return {f"{_OF_AVERAGE}{name}": value for name, value in record.items()}
+
+    def _score(self, blocks: Any, stage: str) -> list[Scoring]:
+        """Score blocks by the last iterate and, if the pass has one, by the average."""
+        total = int(blocks.starts[-1])
+
+        def step(block: int) -> None:
+            self.progress(stage, int(blocks.starts[block + 1]), total)
+            self.note_memory()
+            if self.stop():
+                self.commit()
+                self.stopped()
+
+        scale = self.learner.average_scale if self.learner.averaging else None
+        return score_blocks(blocks, self.learner, scale, step)
+
+    def _has_converged(self) -> bool:
+        tol, history = self.settings.tol, self.position.history
+        if tol is None or not history:
+            return False
+        gaps = (history[-1].get(name) for name in ("relative_gap", f"{_OF_AVERAGE}relative_gap"))
+        return any(gap is not None and is_within(gap, tol) for gap in gaps)
+
+    def _is_average(self) -> bool:
+        """Return True if the model is the average: the pass has one, and `tol` does not speak against it."""
+        tol, last = self.settings.tol, self.position.history[-1]
+        if tol is None or "relative_gap" not in last:
+            return self.position.average_pass == self.position.passes_done
+        average = last.get(f"{_OF_AVERAGE}relative_gap")
+        return average is not None and (is_within(average, tol) or not is_within(last["relative_gap"], tol))
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _progressive(self) -> dict[str, Any]:
+        visited, tally = self.learner.visited, self.learner.tally
+        return {
+            "rows": visited,
+            "progressive_accuracy": None if self._order_warning else float(tally[CORRECT]) / max(visited, 1),
+            "empty_rows": int(tally[EMPTY]),
+        }
+
+    def _model_record(self) -> dict[str, Any]:
+        """What the model's record says: nothing that differs between equal trainings."""
+        names = ("loss", "C", "margin", "solver", "inner_passes", "seed", "dtype", "memory", "block_rows")
+        return {
+            **{name: getattr(self.settings, name) for name in names},
+            **self._record,
+            "average": self._is_average(),
+            "passes": self.position.passes_done,
+        }
+
+    def _result(self, model: str) -> FitResult:
+        history = self.position.history
+        last, first = history[-1], history[0]
+        seconds = self.position.seconds
+        exact = {name: last.get(name) for name in ("dual", "primal", "gap", "relative_gap")}
+        if "gap" not in last:
+            exact["dual"] = None
+        average = {
+            name.removeprefix(_OF_AVERAGE): value
+            for name, value in last.items()
+            if name.startswith(_OF_AVERAGE)
+        }
+        warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
+        return FitResult(
+            status="converged" if self._has_converged() else "done",
+            passes=self.position.passes_done,
+            C=self.settings.C,
+            **exact,
+            gap_decay=last.get("gap_decay"),
+            accuracy=last.get("accuracy"),
+            valid_accuracy=last.get("valid_accuracy"),
+            average=average or None,
+            averaged=self._is_average(),
+            progressive_accuracy=first.get("progressive_accuracy"),
+            rows_per_second=self.n_rows * len(history) / max(seconds, 1e-9),
+            waited_fraction=sum(r["waited_seconds"] for r in history) / max(seconds, 1e-9),
+            seconds=seconds,
+            peak_memory_bytes=max(self.peak, *(r["peak_memory_bytes"] for r in history)),
+            checkpoints=self.files.checkpoints,
+            checkpoint_seconds=self.files.checkpoint_seconds,
+            checkpoint_bytes=self.files.checkpoint_bytes,
+            empty_rows=first.get("empty_rows", 0),
+            model=model,
+            settings=dataclasses.asdict(self.settings),
+            history=list(history),
+            warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
+        )

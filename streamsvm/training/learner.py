@@ -1,0 +1,219 @@
+"""The learner: weights, duals and scratch; learns a block of rows, and scores rows.
+
+It opens no files, looks at no clock and reports nothing. Whoever drives it brings blocks, keeps the duals,
+commits and reports (see `streamsvm.training.trainer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.jit import is_compiled
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
+from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.run.files import NewDuals
+from streamsvm.run.weights import WeightStorage
+from streamsvm.settings import Settings
+from streamsvm.training.inner_passes import InnerPasses
+from streamsvm.training.sources import Block
+
+
+class Learner:
+    """Weights and the state of their training.
+
+    Parameters
+    ----------
+    settings : Settings
+        Loss, margin, solver, dtype, seed and inner passes.
+    storage : WeightStorage
+    dual_buffer : DualBuffer
+        New duals on their way to where they are kept; of size 0 if nobody needs them.
+    n_classes : int
+        Classes known so far; `learn` adds those that appear in a block.
+
+    Attributes
+    ----------
+    tally : ndarray of float64, shape (N_TALLIES,)
+        Sums over the rows of the pass in progress.
+    averaging : bool
+        Whether visits move the average too.
+    """
+
+    def __init__(
+        self, settings: Settings, storage: WeightStorage, dual_buffer: DualBuffer, n_classes: int
+    ) -> None:
+        self.loss = get_loss(settings.loss)
+        self.storage = storage
+        self.dual_buffer = dual_buffer
+        self.dtype = np.dtype(settings.dtype)
+        self.tally = np.zeros(N_TALLIES)
+        self.averaging = False
+        self._margin = settings.margin
+        self._solver = self.loss.solvers.index(settings.solver)
+        self._inner = InnerPasses(self.loss, settings)
+        self.n_classes = n_classes
+        self.scratch = Scratch.create(0, self.dtype)
+        self._fit_classes()
+
+    @property
+    def visited(self) -> int:
+        """Rows visited in the pass in progress."""
+        return int(self.tally[VISITED])
+
+    @property
+    def average_scale(self) -> float:
+        """The average is ``current - average_scale * average_delta``."""
+        return (self.storage.weights.time_unit / max(float(self.tally[CLOCK]), 1.0)) ** AVERAGE_POWER
+
+    def begin_average(self) -> None:
+        """Let the average of the iterates begin here."""
+        self.tally[CLOCK] = self.tally[DUAL_DELTA] = 0.0
+        self.storage.begin_average()
+        self.averaging = True
+
+    def end_pass(self) -> None:
+        """Begin the sums of the next pass; the average's clock goes on."""
+        self.tally[:CLOCK] = 0.0
+
+    def compile(self, rows: Rows) -> None:
+        """Compile or load the kernels on no rows, so that neither counts as training."""
+        rows = self.storage.bind(self.storage.prepare(rows))
+        nothing = np.zeros(0, np.int64)
+        tally = self.tally
+        self.tally = np.zeros(N_TALLIES)
+        self._visit(rows, nothing, 0, 0, no_duals(0, self.dual_buffer))
+        self.score(rows, None, np.zeros((1, N_TALLIES)))
+        self._inner.compile(self, rows)
+        self.tally = tally
+
+    @property
+    def is_compiled(self) -> bool:
+        return is_compiled(self.loss.visit)
+
+    def learn(
+        self,
+        block: Block,
+        rows: Rows,
+        old: OldDuals,
+        keep: NewDuals | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:
+        """Visit the rows of a block in its order, each with one exact block step.
+
+        Parameters
+        ----------
+        block : Block
+        rows : Rows
+            Its rows, bound to the storage.
+        old : OldDuals
+            The rows' duals as the last pass left them.
+        keep : NewDuals, optional
+            Where new duals are appended as the buffer fills.
+        next_pause : callable
+            The number of visited rows, larger than the one given, at which to pause.
+
+        Yields
+        ------
+        int
+            The position in the block at each pause.
+        """
+        first_rows = self._first_rows(block)
+        at = 0
+        while at < rows.n_rows:
+            pause = at + next_pause(self.visited) - self.visited
+            end = min(rows.n_rows, pause)
+            correct = self.tally[CORRECT]
+            is_first = bool(first_rows) and first_rows[0] == at
+            if is_first:
+                end = at + 1
+                self.n_classes += 1
+                self._fit_classes()
+                del first_rows[0]
+            elif first_rows:
+                end = min(end, first_rows[0])
+            reached = self._visit(rows, block.order, at, end, old)
+            if is_first:
+                self.tally[CORRECT] = correct  # a class that nobody knew was not predicted
+            is_full = reached < end and self._buffer_is_full()
+            self.storage.make_room()  # a visit also ends where rare features have no room
+            if is_full or reached == rows.n_rows:
+                self._inner(self, rows, (block.pass_number, block.number))
+                if keep is not None:
+                    keep.append_duals(block.number, self.dual_buffer)
+                self.dual_buffer.used[:] = 0
+            at = reached
+            if at == pause:
+                yield at
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        """Add loss and correct predictions of bound rows to `tallies`, with the weights fixed.
+
+        Parameters
+        ----------
+        tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
+            By the last iterate and, with a second row, by the average of this scale.
+        """
+        self.loss.loss_rows(
+            rows, self.problem, self.storage.weights, average_scale or 0.0, self.scratch, tallies,
+            self.storage.sparse_rows,
+        )  # fmt: skip
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        """‖w‖² of the last iterate, or of the average of this scale."""
+        return float(self.loss.norm2(self.storage.weights, average_scale, self.storage.sparse_rows))
+
+    def moved_weights(self) -> Weights:
+        """The weights as visits move them: with their average, or alone."""
+        weights = self.storage.weights
+        if self.averaging:
+            return weights
+        return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
+
+    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> int:
+        return self.loss.visit(
+            rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
+            self.scratch, self.tally, self.storage.sparse_rows,
+        )  # fmt: skip
+
+    def _buffer_is_full(self) -> bool:
+        buffer = self.dual_buffer
+        return len(buffer.ids) > 0 and buffer.used[0] + self.n_classes > len(buffer.ids)
+
+    def _first_rows(self, block: Block) -> list[int]:
+        """Where in the block each of its new classes appears first."""
+        if not block.new_classes:
+            return []
+        codes, first = np.unique(block.rows.labels, return_index=True)
+        return first[np.searchsorted(codes, self.n_classes) :].tolist()
+
+    def _fit_classes(self) -> None:
+        """Have columns and scratch for the classes known now: rows are scored for them alone."""
+        self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
+        self.problem = Problem(self.n_classes, self._margin, self._solver)
+        columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
+        if len(self.scratch.scores) != columns:
+            self.scratch = Scratch.create(columns, self.dtype)
+
+
+def no_duals(n_rows: int, buffer: DualBuffer) -> OldDuals:
+    """The duals of rows that have none, in the types of a buffer's."""
+    starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
+    return OldDuals(buffer.ids[:0], buffer.values[:0], starts, starts, counts)
+
+
+def new_buffer(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> DualBuffer:
+    """Room for `entries` new duals of up to `n_rows` rows."""
+    return DualBuffer(
+        np.empty(entries, ids_dtype),
+        np.empty(entries, values_dtype),
+        np.empty(n_rows, np.int32),
+        np.empty(n_rows, np.int32),
+        np.zeros(2, np.int64),
+    )

@@ -1,0 +1,141 @@
+"""What a training returns: how it ended, and the evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class FitResult:
+    """How a fit ended, and the evidence.
+
+    Attributes
+    ----------
+    status : {"done", "converged"}
+        Whether all passes were made, or the relative gap reached ``tol`` before.
+    passes : int
+        Passes over the data.
+    C : float
+        The C of the settings, or the one chosen from the data.
+    dual, primal, gap, relative_gap : float or None
+        Exact, after the last pass; None if ``gap="none"``. The gap bounds how far the primal is
+        from its minimum, up to the rounding of the weights' dtype.
+    gap_decay : float or None
+        Gap divided by the gap after the first pass.
+    accuracy : float or None
+        Fraction of the training rows that the final weights classify correctly.
+    valid_accuracy : float or None
+        The same fraction of the validation rows.
+    average : dict or None
+        What was measured of the average of the last pass: dual, primal, gap, relative_gap, accuracy
+        and valid_accuracy. The attributes above are those of the last iterate.
+    averaged : bool
+        Whether the model is that average, and not the last iterate.
+    progressive_accuracy : float or None
+        Fraction of the rows of the first pass that were predicted correctly, each before it was learned
+        from; None where the order of the labels makes it no estimate, as a warning says.
+    rows_per_second : float
+        In the training of all passes.
+    waited_fraction : float
+        Fraction of the training time that was spent waiting for the store.
+    seconds : float
+        Spent in this process and, before it was interrupted, in earlier ones up to their last commit.
+    peak_memory_bytes : int
+        Largest private memory observed; memory-mapped files are not counted.
+    checkpoints : int
+        Commits made by this process; 0 if nothing was left to do.
+    checkpoint_seconds : float
+        Time that these commits took together.
+    checkpoint_bytes : int
+        Bytes of weights that they wrote.
+    empty_rows : int
+        Rows of norm zero, from which nothing can be learned; they are left out of the objective.
+    model : str
+        Folder of the model.
+    settings : dict
+        The settings of the run, with the defaults filled in.
+    history : list of dict
+        The report of each pass.
+    warnings : list of str
+        Faults that were repaired, such as a damaged commit that was passed over on resuming, and
+        conditions that make a worse model, such as rows sorted by label.
+    """
+
+    status: str
+    passes: int
+    C: float
+    dual: float | None
+    primal: float | None
+    gap: float | None
+    relative_gap: float | None
+    gap_decay: float | None
+    accuracy: float | None
+    valid_accuracy: float | None
+    average: dict[str, float] | None
+    averaged: bool
+    progressive_accuracy: float | None
+    rows_per_second: float
+    waited_fraction: float
+    seconds: float
+    peak_memory_bytes: int
+    checkpoints: int
+    checkpoint_seconds: float
+    checkpoint_bytes: int
+    empty_rows: int
+    model: str
+    settings: dict[str, Any]
+    history: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineResult:
+    """How a pass over a stream ended.
+
+    Attributes
+    ----------
+    status : {"done", "stopped"}
+        Whether the stream ended, or could not be read any further; then the model is that of the
+        rows before.
+    C : float
+        The C that trained the rows, from the first 1,000 of them on.
+    rows, classes, features : int
+    progressive_accuracy : float or None
+        Fraction of the rows that were predicted correctly by the weights before them; the first row of a
+        class counts as wrong. None where the order of the labels makes it no estimate, as a warning says.
+    recent_accuracy : float or None
+        The same fraction since the previous line of the report.
+    rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
+    checkpoint_bytes
+        As in `FitResult`.
+    empty_rows : int
+        Rows of norm zero, or without a known label, from which nothing was learned.
+    input : dict
+        Counts of what the input held, as far as it was learned from.
+    model : str
+        Folder of the model.
+    history : list of dict
+        The lines of the report since this process began.
+    warnings : list of str
+    """
+
+    status: str
+    C: float
+    rows: int
+    classes: int
+    features: int
+    progressive_accuracy: float | None
+    recent_accuracy: float | None
+    rows_per_second: float
+    waited_fraction: float
+    seconds: float
+    peak_memory_bytes: int
+    checkpoints: int
+    checkpoint_seconds: float
+    checkpoint_bytes: int
+    empty_rows: int
+    input: dict[str, Any]
+    model: str
+    history: list[dict[str, Any]]
+    warnings: list[str]

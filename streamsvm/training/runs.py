@@ -1,0 +1,498 @@
+"""Begin and resume trainings: open what they read, plan their memory, claim their folder, and run them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable, format
+from streamsvm.data.blocks import Blocks, blocks_to_score, open_like
+from streamsvm.data.memory_plan import POLICY, MemoryPolicy, Plan, cut_blocks, dual_id_dtype
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
+from streamsvm.kernels.weights import padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.model import Model, check_room
+from streamsvm.run.checkpoint import Position
+from streamsvm.run.directory import RunDir, claimed, locked
+from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.run.growing_weights import GrowingWeights
+from streamsvm.run.hybrid_weights import HybridWeights, find_rare
+from streamsvm.run.weights import DenseWeights
+from streamsvm.settings import AUTO, Interval, OnlineSettings, Settings
+from streamsvm.store import Store, open_store
+from streamsvm.training.auto_c import c_for, choose_c
+from streamsvm.training.fit import Fit
+from streamsvm.training.fit_plan import choices, columns_of, describe_fit, plan_fit
+from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.online import Online, new_position
+from streamsvm.training.results import FitResult, OnlineResult
+from streamsvm.training.sources import ArrayBlocks, BlocksSource, Stream, StreamSource
+from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform
+
+_NO_IDS = np.dtype(np.uint8)  # type of the class ids of duals, of which a stream keeps none
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
+def fit_store(
+    path: str | Path,
+    out: str | Path,
+    settings: Settings,
+    *,
+    every: Interval,
+    force: bool = False,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    policy: MemoryPolicy = POLICY,
+) -> FitResult:
+    """Begin a run on a store, as `streamsvm.fit` describes it."""
+    run = RunDir(out)
+    with open_store(path, label=settings.label) as store:
+        settings, chosen = choose_c(store, settings)
+        plan, starts = plan_fit(store, settings, policy)
+        record = {
+            "version": format.RUN_VERSION,
+            "settings": dataclasses.asdict(settings),
+            "store": {
+                "path": os.path.abspath(path),
+                "fingerprint": store.fingerprint,
+                "n_features": store.n_features,
+                "n_classes": store.n_classes,
+            },
+            "plan": dataclasses.asdict(plan),
+            "C_auto": chosen,
+            "valid_fingerprint": _check_valid(store, settings, plan),
+        }
+        with claimed(run, force=force):
+            check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
+            run.write_settings(record)
+            return _StoreRun(run, store, record, starts, every, callbacks, policy).fit()
+
+
+def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy = POLICY) -> dict[str, Any]:
+    """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
+    with open_store(path, label=settings.label) as store:
+        settings, chosen = choose_c(store, settings)
+        described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
+        return {**described, "C_auto": chosen}
+
+
+def resume_run(
+    path: str | Path,
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    *,
+    passes: int | None = None,
+    tol: float | None = None,
+    store: str | Path | None = None,
+    valid: str | Path | None = None,
+    every: Interval,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    policy: MemoryPolicy = POLICY,
+) -> FitResult | OnlineResult:
+    """Continue a run of either kind, as `streamsvm.resume` describes it."""
+    run = RunDir(path)
+    run.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    with locked(run):
+        record = run.read_settings()
+        if record.get("kind") == format.ONLINE:
+            for name, value in {"passes": passes, "tol": tol, "store": store, "valid": valid}.items():
+                if value is not None:
+                    raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
+            if open_stream is None:
+                raise SettingsError(
+                    "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what "
+                    f"else made the stream of {path}",
+                    setting="open_stream",
+                )
+            return _resume_stream(run, record, open_stream, every, callbacks)
+        return _resume_store(
+            run, record, every, callbacks, policy, passes=passes, tol=tol, store=store, valid=valid
+        )
+
+
+def _resume_store(
+    run: RunDir,
+    record: dict[str, Any],
+    every: Interval,
+    callbacks: Callbacks,
+    policy: MemoryPolicy,
+    *,
+    passes: int | None,
+    tol: float | None,
+    store: str | Path | None,
+    valid: str | Path | None,
+) -> FitResult:
+    path = record["store"]["path"] if store is None else os.path.abspath(store)
+    _check_exists(path, "store")
+    with open_store(path, label=record["settings"]["label"]) as opened:
+        if opened.fingerprint != record["store"]["fingerprint"]:
+            raise RunError(
+                f"the store {path} has changed since {run.path} was begun (its content fingerprint differs)",
+                remedy=Remedy("bring the old store back, or fit again"),
+            )
+        plan = Plan(**record["plan"])
+        settings = Settings(**record["settings"])
+        if plan not in choices(opened, settings, plan.memory, policy):
+            raise RunError(
+                f"{run.settings} holds another memory plan than this program makes",
+                remedy=Remedy("use the version of streamsvm that made it, or fit again"),
+            )
+        changes: dict[str, Any] = {}
+        if passes is not None and passes != settings.passes:
+            _check_extends(run, settings, passes)
+            changes["passes"] = passes
+        if tol is not None:
+            changes |= {"tol": tol, "gap": "pass"}
+        if valid is not None:
+            changes["valid"] = os.path.abspath(valid)
+        settings = dataclasses.replace(settings, **changes)
+        if settings.valid is not None:
+            _check_exists(settings.valid, "valid")
+        fingerprint = _check_valid(opened, settings, plan)
+        if valid is None and fingerprint != record.get("valid_fingerprint"):
+            raise _other_valid(settings.valid)
+        record |= {"settings": dataclasses.asdict(settings), "valid_fingerprint": fingerprint}
+        record["store"]["path"] = path
+        begun = _StoreRun(run, opened, record, cut_blocks(opened, plan), every, callbacks, policy)
+        run.write_settings(record)
+        return begun.fit()
+
+
+def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
+    """Raise `RunError` unless a run with these settings can go on to `passes` in all."""
+    if passes < settings.passes:
+        raise RunError(
+            f"{run.path} was asked for {settings.passes} passes; it can be extended, not shortened"
+        )
+    if not settings.keep_duals:
+        raise RunError(
+            f"{run.path} kept no duals to start another pass from",
+            remedy=Remedy("fit again with {}", Option("keep_duals", True)),
+        )
+
+
+def _check_exists(path: str | os.PathLike, setting: str) -> None:
+    if not Path(path).exists():
+        raise StoreError(
+            f"{path}: nothing is there",
+            remedy=Remedy("bring it back, or say where it is now with {}", Option(setting)),
+        )
+
+
+def _check_valid(store: Store, settings: Settings, plan: Plan) -> str | None:
+    """The fingerprint of the validation store; raise now, not after a pass, if it cannot be used."""
+    if settings.valid is None:
+        return None
+    with open_like(settings.valid, settings.label) as held_out:
+        _valid_blocks(held_out, store, settings, plan)
+        return held_out.fingerprint
+
+
+def _other_valid(path: Any) -> RunError:
+    return RunError(
+        f"the validation store {path} has changed since the run was begun (its content fingerprint differs): "
+        "accuracies before and after would not compare",
+        remedy=Remedy("bring the old store back, or resume with {} to measure on this one", Option("valid")),
+    )
+
+
+def _valid_blocks(held_out: Store, store: Store, settings: Settings, plan: Plan) -> Blocks:
+    """The blocks of a validation store, in what weights, duals and rows in memory leave of the plan."""
+    kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
+    return blocks_to_score(
+        held_out,
+        classes=store.classes,
+        n_features=store.n_features,
+        index_base=store.index_base,
+        dtype=np.dtype(settings.dtype),
+        memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
+        feature_names=store.feature_names(),
+        model="the training data",
+    )
+
+
+class _StoreRun:
+    """A run on a store, from its record to its trainer."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        store: Store,
+        record: dict[str, Any],
+        starts: np.ndarray,
+        every: Interval,
+        callbacks: Callbacks,
+        policy: MemoryPolicy,
+    ) -> None:
+        self.run = run
+        self.store = store
+        self.record = record
+        self.settings = Settings(**record["settings"])
+        self.plan = Plan(**record["plan"])
+        self.callbacks = callbacks
+        self.policy = policy
+        self.dtype = np.dtype(self.settings.dtype)
+        self.blocks = Blocks(store, starts, self.dtype, cost=self.settings.C)
+        self.every = every
+        self.described = describe_fit(store, self.settings, self.plan, starts, policy)
+
+    def fit(self) -> FitResult:
+        """Train to the end."""
+        settings, store = self.settings, self.store
+        loss = get_loss(settings.loss)
+        self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
+        rare = self._find_rare()
+        n_rows = store.n_features if rare is None else int(len(rare) - rare.sum())
+        shape = (n_rows, columns_of(store, settings))
+        ids_dtype = dual_id_dtype(store.n_classes)
+        files = RunFiles(
+            self.run, self.dtype, ids_dtype, store.n_classes, loss.max_duals(store.n_classes), self.every
+        )
+        position = files.recover(shape)
+        storage = self._storage(shape, rare)
+        buffer = new_buffer(
+            self.plan.dual_entries, int(np.diff(self.blocks.starts).max()), self.dtype, ids_dtype
+        )
+        trainer = Fit(
+            BlocksSource(self.blocks, store.n_features, store.classes, settings.seed),
+            settings,
+            files,
+            Learner(settings, storage, buffer, store.n_classes),
+            self.callbacks,
+            record={
+                "classes": list(store.classes),
+                "n_features": store.n_features,
+                "index_base": store.index_base,
+                "C_auto": self.record["C_auto"],
+                "store_fingerprint": store.fingerprint,
+            },
+            names=store.feature_names(),
+            valid_blocks=None if settings.valid is None else self._open_valid,
+            order_warning=self.described["order_warning"],
+            bytes_read=lambda: store.bytes_read,
+        )
+        if position is not None:
+            trainer.check(position)
+            trainer.position = position
+            trainer.learner.tally[:] = position.tally
+            files.restore(position, storage)
+        return trainer.run()
+
+    def _storage(self, shape: tuple[int, int], rare: np.ndarray | None) -> DenseWeights:
+        """The weights where the plan has them."""
+        plan, run, average = self.plan, self.run, self.settings.average
+        paths = (
+            None if plan.weights_in_memory else run.weights,
+            None if plan.average_in_memory else run.average_delta,
+            None if plan.weights_in_memory else run.dirty,
+        )
+        time_unit = float(self.store.n_rows)
+        if rare is None:
+            return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
+        return HybridWeights(
+            rare, shape[1], self.store.n_classes, self.dtype, time_unit, paths, run.sparse_weights,
+            average=average,
+        )  # fmt: skip
+
+    def _find_rare(self) -> np.ndarray | None:
+        """Which features are rare, if the plan has their weights sparse."""
+        if not self.plan.sparse_rare:
+            return None
+
+        def step(block: int) -> None:
+            self.callbacks.progress("count", int(self.blocks.starts[block + 1]), self.store.n_rows)
+            if self.callbacks.stop():
+                raise Interrupted(
+                    "stopped before pass 1", remedy=Remedy("{} begins it", Call("resume", self.run.path))
+                )
+
+        return find_rare(self.run.rare_features, self.blocks, self.policy.classes_per_row, step)
+
+    @contextlib.contextmanager
+    def _open_valid(self) -> Iterator[Blocks]:
+        valid = self.settings.valid
+        assert valid is not None
+        with open_like(valid, self.settings.label) as store:
+            if store.fingerprint != self.record["valid_fingerprint"]:
+                raise _other_valid(valid)
+            yield _valid_blocks(store, self.store, self.settings, self.plan)
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def learn_stream(
+    stream: Stream,
+    out: str | Path,
+    asked: OnlineSettings,
+    *,
+    every: Interval,
+    force: bool = False,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+) -> OnlineResult:
+    """Begin a run over a stream, as `streamsvm.online` describes it."""
+    _check_classes(stream)
+    if asked.hash_bits is not None and stream.index_base != 0:
+        raise SettingsError(
+            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
+            f"{stream.index_base} changes them; leave it 0"
+        )
+    run = RunDir(out)
+    record = {
+        "version": format.RUN_VERSION,
+        "kind": format.ONLINE,
+        "settings": dataclasses.asdict(asked),
+        "input": stream.record(),
+    }
+    with claimed(run, force=force):
+        run.write_settings(record)
+        try:
+            return _stream_trainer(run, stream, asked, every, callbacks)[0].run()
+        except Exception:
+            if not run.commits():
+                durable.remove(run.settings)  # there is nothing to continue: the folder is free again
+            raise
+
+
+def _resume_stream(
+    run: RunDir,
+    record: dict[str, Any],
+    open_stream: Callable[[dict[str, Any]], Stream],
+    every: Interval,
+    callbacks: Callbacks,
+) -> OnlineResult:
+    asked, stream = OnlineSettings(**record["settings"]), open_stream(record["input"])
+    _check_classes(stream)
+    trainer, has_commit = _stream_trainer(run, stream, asked, every, callbacks)
+    return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+
+
+def _check_classes(stream: Stream) -> None:
+    if stream.classes is not None and len(stream.classes) < 2:
+        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
+
+
+def _stream_trainer(
+    run: RunDir, stream: Stream, asked: OnlineSettings, every: Interval, callbacks: Callbacks
+) -> tuple[Online, bool]:
+    """The trainer of a stream at its last commit, and whether there is one."""
+    callbacks.report({"event": "plan", **dataclasses.asdict(asked), **stream.record()})
+    settings = _one_pass(asked)
+    dtype = np.dtype(settings.dtype)
+    source = StreamSource(stream, dtype, asked.C, _transforms(asked))
+    files = RunFiles(run, dtype, _NO_IDS, 1, 1, every)
+    position = files.recover(None)
+    has_commit = position is not None
+    if position is None:
+        position = new_position(stream.classes)
+    else:
+        _check_position(run, position, source, dtype)
+    state = position.stream
+    assert state is not None
+    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta, run.dirty))
+    files.restore(position, storage)
+    if source.n_features is not None:
+        storage.grow(source.n_features, len(state.classes))
+    learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
+    return Online(source, asked, settings, files, learner, position, callbacks), has_commit
+
+
+def _one_pass(asked: OnlineSettings) -> Settings:
+    """The settings of a pass that keeps nothing of a row."""
+    names = ("C", "loss", "margin", "solver", "dtype")
+    return Settings(
+        passes=1,
+        keep_duals=False,
+        inner_passes=0,
+        gap="none",
+        **{name: getattr(asked, name) for name in names},
+    )
+
+
+def _transforms(asked: OnlineSettings) -> list[Transform]:
+    if asked.hash_bits is None:
+        return []
+    from streamsvm.transforms.hashing import Hashing
+
+    return [Hashing(asked.hash_bits, asked.seed)]
+
+
+def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:
+    """Raise `RunError` unless a position is one of a run over this stream."""
+    state, columns = position.stream, position.weights_shape[1]
+    if (
+        state is None
+        or source.n_features not in (None, position.weights_shape[0])
+        or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
+        or not padded_classes(len(state.classes), dtype) <= columns == padded_classes(columns, dtype)
+    ):
+        raise RunError(f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew"))
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+
+def fit_rows(
+    rows: Rows,
+    classes: list[str],
+    n_features: int,
+    settings: Settings,
+    *,
+    names: Any = None,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+) -> tuple[Model, FitResult]:
+    """Train on rows in memory, and write no file.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the dtype of the settings.
+    classes : list of str
+        Label texts by class code; two or more.
+    n_features : int
+    settings : Settings
+    names : sequence of str, optional
+        Of the features.
+    callbacks : Callbacks
+
+    Returns
+    -------
+    model : Model
+    result : FitResult
+    """
+    dtype = np.dtype(settings.dtype)
+    loss, k = get_loss(settings.loss), len(classes)
+    chosen = settings.C == AUTO
+    if chosen:
+        total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
+        settings = dataclasses.replace(settings, C=c_for(total, count))
+    blocks = ArrayBlocks(rows._replace(cost=np.full(rows.n_rows, settings.C)))
+    shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
+    storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
+    entries = max(1, rows.n_rows) * loss.max_duals(k) if settings.keep_duals or settings.inner_passes else 0
+    ids_dtype = dual_id_dtype(k)
+    buffer = new_buffer(max(k, min(entries, _MOST_ENTRIES)), rows.n_rows, dtype, ids_dtype)
+    files = MemoryRun(dtype, ids_dtype)
+    trainer = Fit(
+        BlocksSource(blocks, n_features, classes, settings.seed),
+        settings,
+        files,
+        Learner(settings, storage, buffer, k),
+        callbacks,
+        record={"classes": classes, "n_features": n_features, "index_base": None, "C_auto": chosen},
+        names=names,
+    )
+    result = trainer.run()
+    assert files.model is not None
+    return files.model, result
+
+
+_MOST_ENTRIES = 2**22  # duals that are collected before they are stored

@@ -1,0 +1,279 @@
+"""Where blocks of rows come from: a store, a stream of text, or arrays in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError
+from streamsvm.format import index_dtype
+from streamsvm.kernels.random import permutation
+from streamsvm.settings import AUTO
+from streamsvm.training.auto_c import c_for
+
+if TYPE_CHECKING:
+    from streamsvm.data.blocks import Blocks
+    from streamsvm.transforms import Transform
+
+_BLOCK_ORDER = -1  # stands for a block's number where the order of the blocks is drawn
+_C_ROWS = 1000  # rows of a stream from whose norms C is chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Rows to learn from, and the order in which to visit them.
+
+    Attributes
+    ----------
+    pass_number, number : int
+        The pass, from 1 on, and the number of the block in the source: together they name its duals, and
+        determine the order of its inner passes.
+    rows : Rows
+        With their costs.
+    order : ndarray of int64, shape (n_rows,)
+    new_classes : list of str
+        Classes that appear first in this block: codes from the number of classes known before it.
+    place : StreamPlace, optional
+        Where a stream stands behind the block.
+    """
+
+    pass_number: int
+    number: int
+    rows: Rows
+    order: np.ndarray
+    new_classes: Sequence[str] = ()
+    place: StreamPlace | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamPlace:
+    """A place in a stream, from which it can be read again.
+
+    Attributes
+    ----------
+    place : dict or None
+        As the stream says it, in JSON; None at the beginning.
+    norm_sum, n_norms : float, int
+        Sum and number of the squared norms of the first rows, up to `_C_ROWS` rows, from which C is chosen.
+    """
+
+    place: dict[str, Any] | None = None
+    norm_sum: float = 0.0
+    n_norms: int = 0
+
+
+class Source(Protocol):
+    """What is learned from.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        None for a stream, whose length is not known: it is read once.
+    n_features : int or None
+        None where features appear on the way.
+    classes : sequence of str or None
+        Label texts by class code; None where classes appear on the way.
+    n_blocks : int or None
+    """
+
+    @property
+    def n_rows(self) -> int | None: ...
+    @property
+    def n_features(self) -> int | None: ...
+    @property
+    def classes(self) -> Sequence[str] | None: ...
+    @property
+    def n_blocks(self) -> int | None: ...
+
+    def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
+        """The blocks of a pass that are left from `begin` on."""
+
+    def empty(self) -> Rows:
+        """No rows, in the types of those in the blocks."""
+
+
+class BlocksSource:
+    """The blocks of a store or of arrays, in an order that depends on seed and pass alone.
+
+    Parameters
+    ----------
+    blocks : Blocks or ArrayBlocks
+    n_features : int
+    classes : sequence of str
+    seed : int
+    """
+
+    def __init__(
+        self, blocks: Blocks | ArrayBlocks, n_features: int, classes: Sequence[str], seed: int
+    ) -> None:
+        self.cut = blocks
+        self.n_features: int | None = n_features
+        self.classes: Sequence[str] | None = classes
+        self._seed = seed
+
+    @property
+    def n_rows(self) -> int | None:
+        return int(self.cut.starts[-1])
+
+    @property
+    def n_blocks(self) -> int | None:
+        return len(self.cut)
+
+    def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
+        """The blocks of a pass in its order, without the first `begin` of them."""
+        order = permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
+        for number in order[begin:].tolist():
+            rows = self.cut.read_to_train(number)
+            within = permutation(rows.n_rows, self._seed, pass_number, number, 0)
+            yield Block(pass_number, number, rows, within)
+
+    def empty(self) -> Rows:
+        return self.cut.empty()
+
+
+class Stream(Protocol):
+    """Rows in an order that is the same each time they are read.
+
+    Attributes
+    ----------
+    resumable : bool
+        Whether the stream can be read again from a place in it.
+    classes : list of str or None
+        All classes; None if they appear on the way.
+    n_features : int or None
+        All features; None if they appear on the way.
+    index_base : int
+        Number of the first feature in the text, for the model's users.
+    """
+
+    resumable: bool
+    classes: list[str] | None
+    n_features: int | None
+    index_base: int
+
+    def batches(
+        self, place: dict[str, Any] | None, classes: Sequence[str]
+    ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
+        """Rows from `place` on; the classes that are new in them; the place behind them, as JSON.
+
+        Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
+        may say how far the stream was read beyond the last one.
+        """
+
+    def record(self) -> dict[str, Any]:
+        """What is kept of the stream so that it can be opened again, as JSON."""
+
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Inputs fully read before `place`, for the model's record."""
+
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """Parse statistics up to `place`."""
+
+    def in_order(self, classes: Sequence[str]) -> np.ndarray:
+        """The order in which a model lists `classes`."""
+
+    def warnings(self, classes: Sequence[str]) -> list[str]:
+        """Warnings about classes that appeared on the way."""
+
+
+class StreamSource:
+    """A stream as blocks in its own order: transformed, with the costs of its rows.
+
+    Parameters
+    ----------
+    stream : Stream
+    dtype : dtype
+        Of the values.
+    C : float or "auto"
+        With "auto", one over the mean of ‖x‖² of the first 1,000 rows, or of those up to a row before.
+    transforms : sequence of Transform
+    """
+
+    n_rows: int | None = None
+    n_blocks: int | None = None
+
+    def __init__(self, stream: Stream, dtype: np.dtype, C: Any, transforms: Sequence[Transform] = ()) -> None:
+        self.stream = stream
+        self.classes: Sequence[str] | None = stream.classes
+        self._dtype = dtype
+        self._C = C
+        self.transforms = transforms
+        self.n_features = stream.n_features
+        for transform in transforms:
+            self.n_features = transform.n_features(self.n_features)
+
+    def C_at(self, place: StreamPlace) -> float:
+        """The C that was given, or the one chosen from the rows before a place."""
+        return c_for(place.norm_sum, place.n_norms) if self._C == AUTO else self._C
+
+    def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
+        """The blocks that are left.
+
+        Parameters
+        ----------
+        begin : tuple of (StreamPlace, int, int, sequence of str)
+            The place, blocks and rows before it, and the classes known there.
+        """
+        place, number, visited, classes = begin
+        for rows, new_classes, behind in self.stream.batches(place.place, classes):
+            rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
+            rows, norm_sum, n_norms = self._with_costs(rows, place, visited)
+            place = StreamPlace(behind, norm_sum, n_norms)
+            yield Block(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
+            number += rows.n_rows > 0
+            visited += rows.n_rows
+
+    def _transformed(self, rows: Rows) -> Rows:
+        for transform in self.transforms:
+            rows = transform(rows)
+        if self.n_features is None:
+            return rows
+        dtype = index_dtype(self.n_features)
+        return rows._replace(indices=rows.indices.astype(dtype, copy=False))
+
+    def _with_costs(self, rows: Rows, place: StreamPlace, visited: int) -> tuple[Rows, float, int]:
+        """The rows with their costs, and what is known of the norms behind them."""
+        if self._C != AUTO:
+            return rows._replace(cost=np.full(rows.n_rows, self._C)), place.norm_sum, place.n_norms
+        n = min(max(_C_ROWS - visited, 0), rows.n_rows)  # rows that still decide
+        sums = np.cumsum([place.norm_sum, *rows.norm2[:n]])
+        counts = np.cumsum([place.n_norms, *(rows.norm2[:n] > 0)])
+        cost = np.full(rows.n_rows, c_for(float(sums[-1]), int(counts[-1])))
+        for i in range(n):
+            cost[i] = c_for(float(sums[i + 1]), int(counts[i + 1]))
+        return rows._replace(cost=cost), float(sums[-1]), int(counts[-1])
+
+    def empty(self) -> Rows:
+        none = np.zeros(0, np.int32)
+        return self._transformed(
+            Rows(np.zeros(0, self._dtype), none, np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0))
+        )
+
+
+class ArrayBlocks:
+    """Rows in memory as the one block of a source (see `streamsvm.data.blocks.Blocks`)."""
+
+    def __init__(self, rows: Rows) -> None:
+        if rows.n_rows and rows.labels.min() < 0:
+            raise InputError(f"row {int(np.argmax(rows.labels < 0))} has no class")
+        self._rows = rows
+        self.starts = np.array([0, rows.n_rows])
+
+    def __len__(self) -> int:
+        return 1
+
+    def read(self, block: int) -> Rows:
+        return self._rows
+
+    read_to_train = read
+
+    def empty(self) -> Rows:
+        none = self._rows.labels[:0]
+        rows = self._rows
+        return Rows(
+            rows.data[:0], rows.indices[:0], np.zeros(1, np.int64), none, rows.norm2[:0], rows.cost[:0]
+        )

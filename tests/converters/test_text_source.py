@@ -1,0 +1,253 @@
+"""Text as a stream: begun at any place it gives the rows that follow, and only of the same text."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import os
+import threading
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamsvm_converters import TextSource
+
+from streamsvm.errors import InputError, PlanError
+
+SMALL = 2**16  # memory for which text is parsed in pieces of 512 bytes
+
+
+def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
+    rng = np.random.default_rng(seed)
+    lines = []
+    for i in range(n):
+        label = rng.integers(min(labels, 2 + i // 4))
+        indices = np.sort(rng.choice(np.arange(1, 50 + i), size=rng.integers(5), replace=False))
+        lines.append(f"L{label} " + " ".join(f"{f}:{rng.normal():.4f}" for f in indices))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def draw(stream: TextSource, place=None, classes=()) -> list[tuple]:
+    """All batches: rows as lists, the classes known after them, the place behind them.
+
+    The last one has no rows.
+    """
+    known, drawn = list(classes), []
+    for rows, new, behind in stream.batches(place, known[:]):
+        known += new
+        ends = rows.indptr.tolist()
+        pairs = list(zip(rows.indices.tolist(), rows.data.tolist(), strict=True))
+        each = [
+            (known[label] if label >= 0 else None, pairs[a:b])
+            for label, a, b in zip(rows.labels.tolist(), ends, ends[1:], strict=False)
+        ]
+        drawn.append((each, known[:], behind))
+    return drawn
+
+
+def plain(line: str, base: int) -> tuple:
+    label, *pairs = line.split()
+    return label, [(int(f) - base, float(np.float32(x))) for f, x in (pair.split(":") for pair in pairs)]
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip", "bzip2", "two streams", "bom", "no last newline"])
+def test_from_any_place_on_the_rest_is_the_same(tmp_path: Path, packing: str) -> None:
+    text = text_of(300)
+    pack = {
+        "plain": lambda t: t, "gzip": gzip.compress, "bzip2": bz2.compress,
+        "two streams": lambda t: gzip.compress(t[:500]) + gzip.compress(t[500:]),
+        "bom": lambda t: b"\xef\xbb\xbf" + t, "no last newline": lambda t: t[:-1],
+    }[packing]  # fmt: skip
+    more = text_of(120, seed=1)
+    (tmp_path / "a").write_bytes(pack(text))
+    (tmp_path / "b").write_bytes(more)
+    inputs = [tmp_path / "a", tmp_path / "b"]
+    batches = draw(TextSource(inputs, memory=SMALL, index_base=1))
+    assert len(batches) > 20
+    rows = [row for each, *_ in batches for row in each]
+    assert rows == [plain(line, 1) for line in (text + more).decode().splitlines()]
+    last_of_a = max(n for n, (*_, place) in enumerate(batches) if place["place"]["source"] == 0)
+    for number in [*range(0, len(batches), 3), last_of_a, len(batches) - 1]:
+        _, known, place = batches[number]
+        rest = draw(TextSource(inputs, memory=2 * SMALL, index_base=1), place, known)  # cut otherwise
+        expected = [row for each, *_ in batches[number + 1 :] for row in each]
+        assert [row for each, *_ in rest for row in each] == expected
+        if rest:
+            _, known, place = rest[-1]
+            assert (known, place["place"]) == (batches[-1][1], batches[-1][2]["place"])
+
+
+def test_a_place_counts_what_is_before_it(tmp_path: Path) -> None:
+    text = text_of(200)
+    (tmp_path / "a").write_bytes(text)
+    lines = text.splitlines(keepends=True)
+    done = 0
+    for each, known, place in draw(TextSource([tmp_path / "a"], memory=SMALL)):
+        done += len(each)
+        before = b"".join(lines[:done])
+        expected = {"source": 0, "text": len(before), "line": done, "row": done}
+        assert place["place"] == expected | {"sha256": hashlib.sha256(before).hexdigest()}
+        assert known == list(dict.fromkeys(line.split()[0].decode() for line in lines[:done]))
+
+
+def test_what_was_met_is_counted_once(tmp_path: Path) -> None:
+    lines = text_of(200).decode().splitlines()
+    for i in range(0, 200, 9):
+        lines[i] = "L0 3:1 2:1" if i % 2 else "L0 oops"
+    lines += ["L0 oops"] * 60  # more than a piece: no row follows them
+    (tmp_path / "a").write_text("\n".join(lines))
+    stream = TextSource([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1)
+    batches = draw(stream)
+    *_, end = batches[-1]
+    for _, known, place in batches[::4]:
+        *_, (*_, again) = draw(stream, place, known)
+        assert again == end
+    assert stream.summary(end)["skipped"] == sum(line.endswith("oops") for line in lines)
+    assert stream.summary(end)["repaired"] == lines.count("L0 3:1 2:1")
+    assert end["place"]["line"] == len(lines)
+
+
+def test_a_place_knows_nothing_of_what_was_read_after_it(tmp_path: Path) -> None:
+    texts = text_of(100), text_of(80, seed=1), b""
+    paths = [tmp_path / name for name in "abc"]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_bytes(text)
+    stream = TextSource(paths, memory=SMALL)
+    whole = [
+        {"name": path.name, "size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        for path, text in zip(paths, texts, strict=True)
+    ]
+    assert (stream.sources(None), stream.summary(None)["nnz"]) == ([], 0)
+    batches = draw(stream)
+    nnz = 0
+    for each, _, place in batches[:-1]:
+        nnz += sum(len(pairs) for _, pairs in each)
+        number = place["place"]["source"]
+        assert stream.sources(place) == whole[:number]
+        assert stream.summary(place)["nnz"] == nnz
+        assert stream.summary(place)["bytes_read"] == sum(source["size"] for source in whole[:number])
+    *_, end = batches[-1]
+    assert stream.sources(end) == whole
+    assert stream.summary(end)["bytes_read"] == sum(map(len, texts))
+    paths[1].write_bytes(texts[1] + b"L0 7:1\n")  # only the last input with text may be longer
+    assert draw(stream, end, batches[-1][1])[0][0] == [("L0", [(7, 1.0)])]
+
+
+def test_an_error_names_its_line_after_a_new_beginning(tmp_path: Path) -> None:
+    lines = text_of(200).decode().splitlines()
+    lines[190] = "L0 1:1 oops"
+    (tmp_path / "a").write_text("\n".join(lines))
+    with pytest.raises(InputError) as first:
+        draw(TextSource([tmp_path / "a"], memory=SMALL))
+    (tmp_path / "b").write_text("\n".join(lines[:190]))
+    batches = draw(TextSource([tmp_path / "b"], memory=SMALL))
+    _, known, place = batches[3]
+    with pytest.raises(InputError, match="line 191, column 8") as second:
+        draw(TextSource([tmp_path / "a"], memory=SMALL), place, known)
+    assert str(first.value) == str(second.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
+    pack = gzip.compress if packed else bytes
+    text, more = text_of(100), text_of(100, seed=1)
+    paths = tmp_path / "a", tmp_path / "b"
+
+    def write(first: bytes, second: bytes) -> None:
+        for path, each in zip(paths, (first, second), strict=True):
+            path.write_bytes(pack(each))
+
+    write(text, more)
+    batches = draw(TextSource(paths, memory=SMALL))
+    (_, early, in_first), (_, late, in_second) = batches[3], batches[-3]
+    assert (in_first["place"]["source"], in_second["place"]["source"]) == (0, 1)
+    altered = text.replace(b"1", b"2", 1)
+    for first, second, place, known, name in (
+        (altered, more, in_first, early, "a"),
+        (text[:50], more, in_first, early, "a"),
+        (altered, more, in_second, late, "a"),
+        (text, more.replace(b"1", b"2", 1), in_second, late, "b"),
+    ):
+        write(first, second)
+        with pytest.raises(InputError, match=f"{name} has changed"):
+            draw(TextSource(paths, memory=SMALL), place, known)
+    write(text, more + b"L0 1:1\n")  # what follows may change: it was not learned from
+    assert draw(TextSource(paths, memory=SMALL), in_second, late)[-2][0][-1] == ("L0", [(1, 1.0)])
+    stream = TextSource(paths, memory=SMALL)
+    paths[0].unlink()
+    with pytest.raises(InputError, match="a cannot be read: No such file or directory; check the path"):
+        draw(stream, in_second, late)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_in_a_pipe_do_not_wait_for_others(tmp_path: Path, packed: bool) -> None:
+    pieces = [b"a 1:1\nb 2:1\n", b"a 3:", b"1\nb 4", b":1\na 5:1"]
+    if packed:
+        pack = zlib.compressobj(wbits=31)
+        pieces = [pack.compress(piece) + pack.flush(zlib.Z_SYNC_FLUSH) for piece in pieces]
+        pieces[-1] += pack.flush()
+    os.mkfifo(tmp_path / "pipe")
+    drawn = [threading.Event() for _ in pieces]
+
+    def write() -> None:
+        with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
+            for n, piece in enumerate(pieces):
+                pipe.write(piece)
+                if n != 1:  # of which no line can be made
+                    drawn[n].wait(60)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    sizes = []
+    for rows, *_ in TextSource([tmp_path / "pipe"]).batches(None, []):
+        sizes.append(rows.n_rows)
+        drawn[{1: 0, 2: 2}.get(len(sizes), 3)].set()
+    writer.join()
+    assert sizes == [2, 1, 1, 1, 0]
+
+
+def test_given_classes_and_width(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("b 1:1 5:2\na 2:3\nc 1:1\n")
+    stream = TextSource([tmp_path / "a"], classes=["a", "b"], n_features=3, index_base=1, unseen_label="keep")
+    (each, known, _), (*_, end) = draw(stream, classes=["a", "b"])
+    assert each == [("b", [(0, 1.0)]), ("a", [(1, 3.0)]), (None, [(0, 1.0)])]
+    assert known == ["a", "b"]
+    assert stream.summary(end)["unseen_features"] == stream.summary(end)["unseen_labels"] == 1
+    with pytest.raises(InputError, match=r"line 3.*not among the 2 known classes"):
+        draw(TextSource([tmp_path / "a"], classes=["a", "b"]), classes=["a", "b"])
+
+
+def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(text_of(100))
+    stream = TextSource([tmp_path / "a"], memory=SMALL, index_base=1, on_error="skip", dtype="float64")
+    assert draw(TextSource.from_record(stream.record())) == draw(stream)
+    assert stream.resumable
+    assert not TextSource(["-"]).resumable
+    assert not TextSource([tmp_path / "a", "/dev/null"]).resumable
+    for change in (
+        {"memory": -1}, {"index_base": 2}, {"inputs": []}, {"inputs": ["a\0b"]}, {"classes": "ab"},
+        {"dtype": "int8"}, {"resumable": 1},
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="the input recorded in the run is invalid"):
+            TextSource.from_record(stream.record() | change)
+    with pytest.raises(InputError, match="invalid: standard input cannot be read again"):
+        TextSource.from_record(stream.record() | {"inputs": ["-"]})
+    whole = {"place": {}, "counts": {}, "sources": []}
+    for change in (
+        {"place": {"source": 3}},
+        {"place": 1},
+        {"counts": {"nnz": -1}},
+        {"sources": [{"name": "a"}]},
+    ):
+        with pytest.raises(InputError, match="position recorded in the run is invalid"):
+            draw(stream, whole | change)
+    with pytest.raises(InputError, match="missing cannot be read: No such file or directory; check the path"):
+        TextSource([tmp_path / "missing"])
+
+
+def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
+    with pytest.raises(PlanError, match="different labels so far"):
+        draw(TextSource([tmp_path / "a"], memory=2**17))

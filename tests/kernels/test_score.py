@@ -1,0 +1,37 @@
+"""Scores and norms of compiled code, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem
+
+from streamsvm.kernels.score import score_rows
+from streamsvm.kernels.weights import Weights, padded_classes, sum_of_squares
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_classes", [2, 3, 5, 8, 9, 17, 130])
+def test_scores_equal_the_matrix_product(n_classes: int, dtype: str) -> None:
+    X, labels = make_problem(150, 40, n_classes)
+    K = padded_classes(n_classes, np.dtype(dtype))
+    assert n_classes <= K
+    assert K * np.dtype(dtype).itemsize % 64 == 0
+    W = np.random.default_rng(1).normal(size=(40, K)).astype(dtype)
+    scores = np.empty((100, K), dtype)
+    score_rows(as_rows(X, labels, dtype), 20, 120, W, scores)
+    np.testing.assert_allclose(scores, (X.astype(dtype) @ W)[20:120], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [0.0, 0.7])
+def test_the_sum_of_squares_is_that_of_the_rows_that_changed(dtype: str, scale: float) -> None:
+    W, delta = np.random.default_rng(1).normal(size=(2, 40, 48)).astype(dtype)
+    weights = Weights.create(W, delta, 1.0)
+    changed = np.arange(40) % 3 != 0
+    weights.dirty[changed, np.arange(40)[changed] % 2] = 1
+    expected = ((W.astype(float) - scale * delta.astype(float))[changed] ** 2).sum()
+    assert sum_of_squares(weights, scale, None) == pytest.approx(expected, rel=1e-12)
+    everything = ((W.astype(float) - scale * delta.astype(float)) ** 2).sum()
+    without_record = weights._replace(dirty=weights.dirty[:0])
+    assert sum_of_squares(without_record, scale, None) == pytest.approx(everything, rel=1e-12)

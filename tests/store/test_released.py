@@ -1,0 +1,126 @@
+"""Stores and models that earlier versions wrote are read, and give what plain Python and NumPy give."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from store_problems import assert_rows_equal
+
+from streamsvm.model import load_model
+from streamsvm.store import open_store
+
+RELEASED = Path(__file__).parent / "released"
+PLAIN = json.loads((RELEASED / "rows.json").read_text())
+STORES = ["store-1.zarr", "store-1.h5", "store-1-first.zarr", "store-1-first.h5"]
+
+
+def test_every_file_is_tested() -> None:
+    kept = {path.name for path in RELEASED.iterdir()} - {"README.md", "rows.json", ".gitattributes"}
+    assert kept == {*STORES, *MODELS}
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=STORES)
+def path(request) -> Path:
+    return RELEASED / request.param
+
+
+def test_rows_labels_and_names_are_those_that_were_written(path: Path) -> None:
+    shape = (len(PLAIN["labels"]), PLAIN["n_features"])
+    matrix = sp.csr_array((PLAIN["data"], PLAIN["indices"], PLAIN["indptr"]), shape, np.float32)
+    labels = np.array(PLAIN["labels"])
+    with open_store(path) as store:
+        assert store.native
+        assert store.shuffled
+        assert (store.n_rows, store.n_features, store.nnz, store.index_base) == (*shape, matrix.nnz, 1)
+        assert store.dtype == np.float32
+        assert list(store.classes) == PLAIN["classes"]
+        assert store.class_counts.tolist() == [PLAIN["labels"].count(code) for code in range(3)]
+        for start, stop in [(0, 6), (1, 5), (2, 3)]:
+            assert_rows_equal(store.rows(start, stop), matrix[start:stop], labels[start:stop])
+            assert store.names(start, stop).tolist() == PLAIN["names"][start:stop]
+        store.verify()
+
+
+def test_the_fingerprint_is_that_of_the_content(path: Path) -> None:
+    """Computed here with hashlib and json alone."""
+
+    def digest(content: Any) -> str:
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    arrays = {
+        "X/data": np.array(PLAIN["data"], "<f4"),
+        "X/indices": np.array(PLAIN["indices"], "<i4"),
+        "X/indptr": np.array(PLAIN["indptr"], "<i8"),
+        "obs/label/codes": np.array(PLAIN["labels"], "<i4"),
+        "obs/_index": np.array(PLAIN["names"], "<i8"),
+    }
+    header = {"n": 6, "d": 5, "dtype": "float32", "classes": digest(PLAIN["classes"])}
+    digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
+    with open_store(path) as store:
+        assert store.fingerprint == digest({"header": header, "arrays": digests})
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+MODELS = {"model-1": 1, "model-2-hashed": 2, "model-3-named": 3, "model-3-hashed": 3, "model-3-sparse": 3}
+
+
+def plain_coef(folder: Path, shape: tuple[int, int]) -> np.ndarray:
+    if (folder / "coef.npy").exists():
+        return np.load(folder / "coef.npy", allow_pickle=False)
+    parts = [np.load(folder / f"coef-{name}.npy") for name in ("data", "indices", "indptr")]
+    return sp.csr_array(tuple(parts), shape).toarray()
+
+
+def hashed_columns(X: np.ndarray, bits: int, seed: int) -> np.ndarray:
+    """The rows of `X` with feature f in the column and with the sign of its hash, as docs/formats.md says."""
+    golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+
+    def mix(z: int) -> int:
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+        return z ^ z >> 31
+
+    result = np.zeros((len(X), 2**bits))
+    start = mix(seed + golden & mask)
+    for f, column in enumerate(X.T):
+        h = mix(start + f * golden & mask)
+        result[:, h >> 64 - bits] += column * (1 - 2 * (h % 2))
+    return result
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_are_those_of_a_plain_product(name: str) -> None:
+    folder = RELEASED / name
+    record = json.loads((folder / "model.json").read_text())
+    assert record["version"] == MODELS[name]
+    model = load_model(folder)
+    assert model.classes_.tolist() == record["classes"]
+    hashed = record.get("hash")
+    width = 40 if hashed else record["n_features"]  # a hashed model takes any number of features
+    X = np.random.default_rng(0).integers(-4, 5, (50, width)) / 4
+    columns = hashed_columns(X, hashed["bits"], hashed["seed"]) if hashed else X
+    coef = plain_coef(folder, (record["n_features"], len(record["classes"])))
+    assert np.count_nonzero(coef)
+    given: Any = X
+    if (folder / "features.json").exists():
+        names = json.loads((folder / "features.json").read_text())
+        given = pd.DataFrame(X, columns=names)[names[::-1]]  # in another order
+    scores = columns @ coef.astype(np.float64)
+    np.testing.assert_allclose(model.decision_function(given), scores, rtol=1e-5, atol=1e-5)
+    best = np.sort(scores, axis=1)
+    clear = best[:, -1] - best[:, -2] > 1e-4
+    assert clear.any()
+    labels = model.classes_[scores.argmax(axis=1)]
+    assert model.predict(given)[clear].tolist() == labels[clear].tolist()

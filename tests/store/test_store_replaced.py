@@ -1,0 +1,330 @@
+"""Chunks, files or whole stores that are replaced by others are noticed, and special files are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from store_problems import Problem, assert_rows_equal, make_problem, without_checksums
+
+from streamsvm import durable
+from streamsvm.errors import StoreError
+from streamsvm.store import Store, open_store
+
+ARRAYS = ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes"]
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """Several chunks of each array."""
+    return make_problem(n=2500, d=60, density=0.1)
+
+
+def changed(problem: Problem) -> Problem:
+    """Other values in the same positions, so that all shapes are the same."""
+    matrix = problem.matrix.copy()
+    matrix.data += 1
+    return Problem(matrix, (problem.labels + 1) % 4, problem.classes, problem.names)
+
+
+def read_all(store: Store) -> None:
+    store.rows(0, 2500)
+
+
+def swap(first: Path, second: Path) -> None:
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+# -- chunks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["fast", "small", "none"])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_two_chunks_exchanged_with_each_other_are_refused(problem, tmp_path, name, codec) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path, codec=codec)
+    swap(path / name / "c/0", path / name / "c/1")
+    for use in (read_all, Store.verify):
+        with (
+            pytest.raises(StoreError, match=f"array {name}, chunk 0: .* not the one that was written here"),
+            open_store(path) as store,
+        ):
+            use(store)
+
+
+@pytest.mark.parametrize("name", ["X/data", "X/row_norm2", "obs/label/codes"])
+def test_a_chunk_of_another_store_is_refused(problem, tmp_path, name) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    changed(problem).write(tmp_path / "b.zarr")
+    shutil.copy(tmp_path / "b.zarr" / name / "c/1", path / name / "c/1")
+    with (
+        open_store(path) as store,
+        pytest.raises(StoreError, match=f"array {name}, chunk 1: .* not the one that was written here"),
+    ):
+        read_all(store)
+
+
+def test_the_checksums_are_those_of_the_chunks_in_their_order(problem, tmp_path) -> None:
+    import google_crc32c
+
+    path = tmp_path / "a.zarr"
+    problem.write(path, threads=2)
+    for name in [*ARRAYS, "obs/_index", "var/_index", "X/class_counts"]:
+        chunks = sorted((path / name / "c").iterdir(), key=lambda file: int(file.name))
+        expected = [google_crc32c.value(file.read_bytes()[:-4]) for file in chunks]
+        assert np.fromfile(path / name / "crc32c", "<u4").tolist() == expected
+
+
+def test_a_store_without_a_list_of_checksums_is_read(problem, tmp_path) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    with open_store(without_checksums(path)) as store:
+        assert_rows_equal(store.rows(0, 2500), problem.matrix, problem.labels)
+        store.verify()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda file: file.unlink(), "the checksums of the chunks are missing"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-4]), "not the checksums that the store's record"),
+        (lambda file: file.write_bytes(bytes(file.stat().st_size)), "not the checksums that the store's"),
+        (lambda file: os.truncate(file, 2**40), "not the checksums that the store's record"),
+    ],
+)
+def test_damaged_checksums_are_refused(problem, tmp_path, spoil, reason) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    spoil(path / "X/indices/crc32c")
+    with pytest.raises(StoreError, match=f"X/indices/crc32c: {reason}"):
+        open_store(path)
+
+
+# -- the store as a whole, while it is read --------------------------------------------------------
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_zarr_store_replaced_while_it_is_open_gives_no_more_rows(
+    problem, tmp_path, checked, deleted
+) -> None:
+    path, aside = tmp_path / "a.zarr", tmp_path / "previous"
+    problem.write(path)
+    changed(problem).write(tmp_path / "b.zarr")
+    if not checked:
+        for name in ("a.zarr", "b.zarr"):
+            without_checksums(tmp_path / name)
+    with open_store(path) as store:
+        assert_rows_equal(store.rows(0, 9), problem.matrix[:9], problem.labels[:9])
+        path.rename(aside)
+        if deleted:
+            shutil.rmtree(aside)
+        with pytest.raises(
+            StoreError, match=r"a\.zarr: the store was removed or replaced while it was in use"
+        ):
+            read_all(store)
+        (tmp_path / "b.zarr").rename(path)
+        with pytest.raises(
+            StoreError, match=r"a\.zarr: the store was replaced by another while it was in use"
+        ):
+            read_all(store)
+
+
+def test_a_zarr_store_whose_files_are_overwritten_one_by_one_gives_no_rows_of_the_other(
+    problem, tmp_path
+) -> None:
+    """As rsync does it: chunks before the record, which comes last by its name."""
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    changed(problem).write(tmp_path / "b.zarr")
+    with open_store(path) as store:
+        shutil.copytree(tmp_path / "b.zarr/X", path / "X", dirs_exist_ok=True)
+        with pytest.raises(StoreError, match="not the one that was written here"):
+            read_all(store)
+        shutil.copy(tmp_path / "b.zarr/zarr.json", path / "zarr.json")
+        with pytest.raises(StoreError, match="the store was written to while it was in use"):
+            store.labels(0, 9)
+
+
+def test_without_checksums_a_chunk_that_is_replaced_is_noticed_by_its_folder(problem, tmp_path) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    changed(problem).write(tmp_path / "b.zarr")
+    with open_store(without_checksums(path)) as store:
+        read_all(store)
+        os.replace(tmp_path / "b.zarr/X/data/c/1", path / "X/data/c/1")
+        os.utime(path / "X/data/c", ns=(0, 0))  # whatever the clock's resolution
+        with pytest.raises(StoreError, match="the store was written to while it was in use"):
+            read_all(store)
+
+
+def test_an_hdf5_store_that_is_replaced_stays_readable_while_it_is_open(problem, tmp_path) -> None:
+    path = tmp_path / "a.h5"
+    problem.write(path)
+    changed(problem).write(tmp_path / "b.h5")
+    with open_store(path) as store:
+        os.replace(tmp_path / "b.h5", path)
+        assert_rows_equal(store.rows(0, 2500), problem.matrix, problem.labels)
+    with open_store(path) as store:
+        assert (store.rows(0, 2500).data == problem.matrix.data + 1).all()
+
+
+def test_an_hdf5_store_that_is_overwritten_in_place_gives_no_more_rows(problem, tmp_path) -> None:
+    path = tmp_path / "a.h5"
+    problem.write(path, codec="none")
+    changed(problem).write(tmp_path / "b.h5", codec="none")
+    assert path.stat().st_size == (tmp_path / "b.h5").stat().st_size
+    with open_store(path) as store:
+        read_all(store)
+        path.write_bytes((tmp_path / "b.h5").read_bytes())
+        with pytest.raises(StoreError, match=r"a\.h5: the file was written to while it was in use"):
+            read_all(store)
+
+
+@pytest.fixture(params=["h5ad", "zarr", "zarr2"])
+def table(request, problem, tmp_path) -> Path:
+    """AnnData that streamsvm did not write."""
+    kind = request.param
+    adata = anndata.AnnData(sp.csr_matrix(problem.matrix))
+    adata.obs["label"] = np.array(problem.classes)[problem.labels]
+    adata.obs["label"] = adata.obs["label"].astype("category")
+    path = tmp_path / f"table.{kind.removesuffix('2')}"
+    with warnings.catch_warnings(action="ignore"):  # anndata advises against format 2
+        if kind == "h5ad":
+            adata.write_h5ad(path)
+            return path
+        with anndata.settings.override(zarr_write_format=2 if kind == "zarr2" else 3):
+            adata.write_zarr(path)
+    return path
+
+
+def test_anndata_that_is_modified_in_place_gives_no_more_rows(table: Path) -> None:
+    with open_store(table, label="label") as store:
+        before = store.rows(0, 2500)
+        fingerprint = store.fingerprint
+        middle = len(before.data) // 2
+        if table.suffix == ".zarr":
+            zarr.open_group(table, mode="r+")["X/data"][middle] = 123
+            folder = table / "X/data"
+            os.utime(folder / "c" if (folder / "c").is_dir() else folder, ns=(0, 0))
+        else:
+            content = bytearray(table.read_bytes())
+            with h5py.File(table) as file:  # h5py itself would respect the lock
+                at = file["X/data"].id.get_offset() or file["X/data"].id.get_chunk_info(0).byte_offset
+            content[at] ^= 1
+            table.write_bytes(content)
+        with pytest.raises(StoreError, match="written to while it was in use"):
+            read_all(store)
+    with open_store(table, label="label") as store:
+        assert store.n_rows == 2500
+        assert fingerprint
+
+
+def test_a_failed_read_of_an_unchanged_store_still_names_array_and_chunk(problem, tmp_path) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    with open_store(path) as store:
+        (path / "X/data/c/1").unlink()
+        with pytest.raises(StoreError, match="array X/data, chunk 1: the chunk is missing"):
+            read_all(store)
+
+
+# -- pipes, devices and oversized files ------------------------------------------------------------
+
+PLACES = [
+    "zarr.json",
+    "X/zarr.json",
+    "X/data/zarr.json",
+    "X/data/c/1",
+    "X/data/crc32c",
+    "obs/label/codes/c/0",
+]
+
+
+def put_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def put_endless(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
+def put_too_large(file: Path) -> None:
+    os.truncate(file, durable.MOST_RECORD + 1)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("put", [put_pipe, put_endless])
+def test_special_files_are_refused_at_once(problem, tmp_path, put, place, soon) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    put(path / place)
+    with pytest.raises(StoreError, match=r"not a regular file|not a Zarr store|there is no array"):
+        open_store(path)
+
+
+@pytest.mark.parametrize("put", [put_pipe, put_endless])
+def test_a_chunk_that_becomes_a_pipe_while_the_store_is_open_is_refused(problem, tmp_path, put, soon) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    with open_store(path) as store:
+        store.rows(0, 9)
+        put(path / "X/data/c/1")
+        with pytest.raises(StoreError, match=r"array X/data, chunk 1: .*not a regular file"):
+            read_all(store)
+
+
+@pytest.mark.parametrize("place", ["X/data/.zattrs", "X/data/.zarray", "X/data/0", ".zattrs", "obs/_index/0"])
+@pytest.mark.parametrize("put", [put_pipe, put_endless])
+@pytest.mark.parametrize("table", ["zarr2"], indirect=True)
+def test_special_files_are_refused_in_zarr_that_anndata_wrote(table: Path, put, place, soon) -> None:
+    if not (table / place).exists():
+        (table / place).touch()
+    put(table / place)
+    with (
+        pytest.raises(StoreError, match=r"not a regular file|neither|there is no array"),
+        open_store(table, label="label") as store,
+    ):
+        store.names(0, 9)
+
+
+@pytest.mark.parametrize("place", ["zarr.json", "X/zarr.json", "X/data/zarr.json"])
+def test_an_oversized_record_is_not_read(problem, tmp_path, place) -> None:
+    path = tmp_path / "a.zarr"
+    problem.write(path)
+    put_too_large(path / place)
+    with pytest.raises(StoreError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
+        open_store(path)
+
+
+def test_an_oversized_hdf5_attribute_is_not_read(problem, tmp_path) -> None:
+    path = tmp_path / "a.h5"
+    problem.write(path)
+    with h5py.File(path, "r+") as file:
+        space = h5py.h5s.create_simple((durable.MOST_RECORD // 8 + 1,))
+        attribute = h5py.h5a.create(file.id, b"streamsvm-2", h5py.h5t.NATIVE_INT64, space)
+        assert attribute.get_storage_size() > durable.MOST_RECORD
+        del attribute
+        h5py.h5a.delete(file.id, b"streamsvm")
+        h5py.h5a.rename(file.id, b"streamsvm-2", b"streamsvm")
+    with pytest.raises(StoreError, match="attribute 'streamsvm' has 134,217,736 bytes"):
+        open_store(path)
+
+
+def test_a_pipe_with_the_name_of_an_hdf5_store_is_refused_at_once(tmp_path, soon) -> None:
+    os.mkfifo(tmp_path / "a.h5")
+    with pytest.raises(StoreError, match=r"a\.h5: not a regular file"):
+        open_store(tmp_path / "a.h5")

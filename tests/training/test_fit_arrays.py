@@ -1,0 +1,106 @@
+"""Arrays in memory: the same training as of a store, and no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+
+from streamsvm import fit, load_model
+from streamsvm.errors import InputError, SettingsError
+
+N, D, K = 120, 15, 6
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[sp.csr_array, np.ndarray]:
+    return make_problem(N, D, K, noise=1.5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"passes": 1, "inner_passes": 0},
+        {"passes": 4, "loss": "cs", "dtype": "float64", "average": False},
+        {"passes": 6, "tol": 1e-2, "dtype": "float64"},
+    ],
+)
+def test_arrays_give_the_model_of_a_store_with_the_same_rows(
+    tmp_path: Path, problem, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    X, labels = problem
+    settings = {"C": 0.5, **settings}
+    store = make_store(tmp_path / "a.zarr", X, labels)
+    stored = fit(store, out=tmp_path / "run", **settings)
+    expected = load_model(tmp_path / "run")
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    model = fit(X, labels, **settings)
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    assert list(model.classes_) == list(expected.classes_)
+    assert model.result.relative_gap == stored.relative_gap
+    assert model.result.passes == stored.passes
+    assert list(folder.iterdir()) == []
+
+
+def test_dense_and_sparse_arrays_of_any_type_give_one_model(problem) -> None:
+    X, labels = problem
+    of_csr = fit(X, labels, passes=2)
+    for same in (X.toarray(), X.tocoo(), sp.csc_matrix(X), X.astype(np.float64)):
+        np.testing.assert_array_equal(fit(same, labels, passes=2).coef_, of_csr.coef_)
+
+
+def test_classes_are_the_texts_of_the_labels_in_their_order(problem) -> None:
+    X, labels = problem
+    names = np.array(["b", "a", "c", "e", "d", "f"])[labels]
+    model = fit(X, names)
+    assert list(model.classes_) == ["a", "b", "c", "d", "e", "f"]
+    numbered = fit(X, labels * 5)
+    assert list(numbered.classes_) == ["0", "5", "10", "15", "20", "25"]
+    assert (model.predict(X) == names).mean() > 0.5
+    assert ((model.decision_function(X).argmax(1)) == model.classes_.searchsorted(model.predict(X))).all()
+
+
+def test_names_of_columns_become_the_features_of_the_model(problem) -> None:
+    pandas = pytest.importorskip("pandas")
+    X, labels = problem
+    names = [f"gene{j}" for j in range(D)]
+    frame = pandas.DataFrame(X.toarray(), columns=names)
+    model = fit(frame, labels)
+    assert list(model.feature_names_in_) == names
+    np.testing.assert_array_equal(model.predict(frame[names[::-1]]), model.predict(frame))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(N, int), "1 class"),
+        (np.arange(N - 1), "119"),
+        (np.full(N, np.nan), r"y\[0\] is missing"),
+        ([None] * N, r"y\[0\] is missing"),
+        (["a", 1] * (N // 2), "same text|without an order|cannot"),
+    ],
+)
+def test_labels_that_cannot_be_learned_are_refused(problem, y: Any, message: str) -> None:
+    y = np.array(y, object) if isinstance(y, list) else y
+    with pytest.raises(InputError, match=message):
+        fit(problem[0], y)
+
+
+def test_values_that_are_not_finite_are_refused_by_row_and_column(problem) -> None:
+    X = problem[0].toarray()
+    X[7, 3] = np.inf
+    with pytest.raises(InputError, match="row 7, column 3"):
+        fit(X, problem[1])
+
+
+@pytest.mark.parametrize("setting", [{"valid": "a.zarr"}, {"label": "cell_type"}, {"block_rows": 10}])
+def test_settings_of_stores_do_not_apply_to_arrays(problem, setting: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(setting))):
+        fit(*problem, **setting)

@@ -1,0 +1,62 @@
+"""Feature hashing against plain Python, and what its record says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem
+
+from streamsvm.transforms import apply, records_of, transforms_from
+from streamsvm.transforms.hashing import Hashing
+
+MASK = 2**64 - 1
+
+
+def mix(state: int) -> int:
+    """The finaliser of SplitMix64, in Python's integers."""
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB & MASK
+    return state ^ (state >> 31)
+
+
+@pytest.mark.parametrize(("bits", "seed"), [(1, 0), (3, 7), (20, 123456789)])
+def test_features_are_added_with_their_signs_in_the_columns_of_the_formula(bits: int, seed: int) -> None:
+    X, labels = make_problem(30, 40, 3)
+    rows = as_rows(X, labels)
+    hashed = Hashing(bits, seed)(rows)
+    gamma = 0x9E3779B97F4A7C15
+    key = mix((seed + gamma) & MASK)
+    expected = np.zeros((30, 2**bits))
+    for i in range(30):
+        for p in range(rows.indptr[i], rows.indptr[i + 1]):
+            h = mix((key + int(rows.indices[p]) * gamma) & MASK)
+            expected[i, h >> (64 - bits)] += (1 - 2 * (h & 1)) * rows.data[p]
+    found = np.zeros_like(expected)
+    for i in range(30):
+        span = slice(hashed.indptr[i], hashed.indptr[i + 1])
+        assert (np.diff(hashed.indices[span]) > 0).all()
+        found[i, hashed.indices[span]] = hashed.data[span]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(hashed.norm2, (expected**2).sum(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(hashed.labels, labels)
+    assert Hashing(bits, seed).n_features(None) == Hashing(bits, seed).n_features(40) == 2**bits
+
+
+def test_a_record_makes_the_same_transforms() -> None:
+    transforms = [Hashing(4, 9)]
+    records = records_of(transforms)
+    assert records == [{"name": "hash", "bits": 4, "seed": 9}]
+    X, labels = make_problem(5, 8, 2)
+    rows = as_rows(X, labels)
+    for one, other in zip(apply(transforms, rows), apply(transforms_from(records), rows), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"name": "hash"}, {"name": "hash", "bits": 0}, {"name": "hash", "bits": 4, "seed": -1},
+     {"name": "other"}, {"bits": 4}, {"name": "hash", "bits": 4.0}, {"name": "hash", "bits": 4, "more": 1}],
+)  # fmt: skip
+def test_records_of_no_transform_are_refused(record: dict) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        transforms_from([record])
