@@ -16,14 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streamsvm_converters import workplace
-from streamsvm_converters.spool import Spool
+from streamsvm_converters import staging
+from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import stage
 
 from streamsvm.model import save_model
 from streamsvm.run import checkpoint
 from streamsvm.store.writer import StoreWriter
-from streamsvm.training import trainer
+from streamsvm.training.fit import Fit
+from streamsvm.training.trainer import Trainer
 
 BLOCKS = ("--block-rows", 200)  # 8 blocks a pass
 
@@ -65,11 +66,11 @@ VARIANTS = {
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
-TRAIN_PASS = stage(trainer._Training._train_pass)
+TRAIN_PASS = stage(Trainer._train_pass)
 STAGES = (
     *map(stage, (checkpoint.commit, checkpoint.recover, save_model)),
-    *(TRAIN_PASS, stage(trainer._Training._end_pass)),
-    *map(stage, (StoreWriter.finish, workplace.publish, StoreWriter.append, Spool.append)),
+    *(TRAIN_PASS, stage(Fit.end_pass)),
+    *map(stage, (StoreWriter.finish, staging.publish, StoreWriter.append, ExternalShuffle.append)),
     stage(StoreWriter.__init__),
 )
 # The trials of a variant: kills during convert, and during fit and resume.

@@ -29,7 +29,7 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
 
     fit(store, out=run.path, passes=2, memory=2**21, inner_passes=0, checkpoint_every="1", stop=look)
     look()
-    assert {"weights.bin", "weights-marks.bin", "duals-1.bin", "changes-1.bin", "model", "lock"} <= seen
+    assert {"weights.bin", "weights-dirty.bin", "duals-1.bin", "changes-1.bin", "model", "lock"} <= seen
     assert {name for name in seen if not run.owns(name)} == set()
 
 
@@ -72,7 +72,7 @@ def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
 def test_an_invalid_record_is_refused_by_the_name_of_its_entry(
     store: Path, tmp_path: Path, part: str, name: str, value: object, message: str
 ) -> None:
-    fit(store, tmp_path / "run", passes=1)
+    fit(store, out=tmp_path / "run", passes=1)
     run = RunDir(tmp_path / "run")
     record = run.read_settings()
     record[part][name] = value
