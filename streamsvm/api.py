@@ -66,11 +66,11 @@ def fit(
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         rows.
     loss : {"ww", "cs"}
-        Loss: Weston-Watkins (ww) or Crammer-Singer (cs).
+        Formulation: ww (Weston-Watkins) or cs (Crammer-Singer).
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : {"newton", "sorted"}, optional
-        Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm.
+        Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
@@ -223,11 +223,11 @@ def online(
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         first 1,000 rows.
     loss : {"ww", "cs"}
-        Loss: Weston-Watkins (ww) or Crammer-Singer (cs).
+        Formulation: ww (Weston-Watkins) or cs (Crammer-Singer).
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : {"newton", "sorted"}, optional
-        Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm.
+        Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     hash_bits : int, optional
