@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import make_problem, make_store
+from helpers import make_problem, make_store, save_weights
 
-from streamsvm import fit, format, load_model, model, resume
+from streamsvm import fit, format, load_model, resume
 from streamsvm.errors import Interrupted, ModelError, RunError
 from streamsvm.info import inspect
 from streamsvm.run import append_log
@@ -87,7 +87,7 @@ def test_damage_is_reported_although_the_run_goes_on(run: Path, monkeypatch) -> 
 
 def other_model(folder: Path, value: float) -> None:
     record = {"classes": ["a", "b"], "n_features": 3, "index_base": 1, "dtype": "float32"}
-    model.save_model(folder, np.full((3, 16), value, np.float32), record)
+    save_weights(folder, np.full((3, 16), value, np.float32), record)
 
 
 @pytest.mark.parametrize("inside", ["", "run/"])
