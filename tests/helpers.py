@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from streamsvm.coefficients import Source
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows
+from streamsvm.model import save_model
 from streamsvm.store import StoreWriter
 from streamsvm.training import fit_plan
 
@@ -29,6 +31,22 @@ def prefer(liked: Callable[[Plan], bool]) -> Callable[..., list[Plan]]:
 def in_files(plan: Plan) -> bool:
     """Whether a plan has all weights in files."""
     return not plan.weights_in_memory
+
+
+def save_weights(
+    folder: Path,
+    weights: np.ndarray,
+    record: dict[str, Any],
+    *,
+    lag: np.ndarray | None = None,
+    lagging: float = 0.0,
+    columns: np.ndarray | None = None,
+    marks: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Save a model of weights in memory, by default with the first column for the first class."""
+    columns = np.arange(len(record["classes"])) if columns is None else columns
+    save_model(folder, Source(weights, lag, lagging, columns, marks), record, names=names)
 
 
 def make_problem(
