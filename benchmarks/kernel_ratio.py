@@ -23,7 +23,7 @@ from streamsvm.kernels.score import score_row
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.dual_log import make_pool
+from streamsvm.training.learner import new_buffer
 
 POOL = 2**24  # new duals that the kernel has room for in one call
 STEADY = 3  # the first pass to be timed: until then most rows still move many classes
@@ -55,7 +55,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
     now = np.frombuffer(mapped, dtype).reshape(n_features, K)
     weights = Weights.create(now, np.zeros((0, K), dtype), 1.0)  # without the average
     scratch, problem, rows = Scratch.create(K, dtype), Problem(n_classes, 1.0, 0), rows.with_cost(C)
-    pool = make_pool(max(n_classes, min(n * n_classes, POOL)), n, dtype, ids)
+    pool = new_buffer(max(n_classes, min(n * n_classes, POOL)), n, dtype, ids)
     old = _as_old(n, [], ids, dtype)
     full, bare = [], []
     for this_pass in range(1, passes + 1):

@@ -25,7 +25,7 @@ from streamsvm.losses.crammer_singer import threshold_newton as compiled_thresho
 from streamsvm.losses.crammer_singer import threshold_sorted as compiled_threshold_sorted
 from streamsvm.losses.weston_watkins import gamma_newton as compiled_newton
 from streamsvm.losses.weston_watkins import gamma_sorted as compiled_sorted
-from streamsvm.run.dual_log import make_pool
+from streamsvm.training.learner import new_buffer
 
 TOLERANCE = 1e-10
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")
@@ -212,7 +212,7 @@ def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
     ids.flags.writeable = values.flags.writeable = False
     zero = np.zeros(1, np.int64)
     old = OldDuals(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
-    pool = make_pool(k, 1, np.dtype(float), dual_id_dtype(k))
+    pool = new_buffer(k, 1, np.dtype(float), dual_id_dtype(k))
     get_loss(loss).visit(
         as_rows(X, np.array([row["y"]])).with_cost(row["C"]), np.zeros(1, np.int64), 0, 1,
         Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, pool),
