@@ -85,8 +85,7 @@ def _as_old(n: int, parts: list[list[np.ndarray]], ids: np.dtype, dtype: np.dtyp
     """What the next pass reads, read-only like the mapped log of a run."""
     empty = [np.zeros(0, ids), np.zeros(0, dtype), np.zeros(0, np.int32), np.zeros(0, np.int32)]
     classes, values, visited, counted = (np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True))
-    classes.flags.writeable = values.flags.writeable = False
     at, counts = np.zeros(n, np.int64), np.zeros(n, np.int32)
     at[visited] = np.cumsum(counted, dtype=np.int64) - counted
     counts[visited] = counted
-    return OldDuals(classes, values, at, at.copy(), counts)
+    return OldDuals.create(classes, values, at, at.copy(), counts)

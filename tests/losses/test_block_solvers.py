@@ -209,9 +209,8 @@ def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
     weights[0, :k] = row["weights"]
     ids = np.flatnonzero(row["old"]).astype(dual_id_dtype(k))
     values = row["old"][ids]
-    ids.flags.writeable = values.flags.writeable = False
     zero = np.zeros(1, np.int64)
-    old = OldDuals(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
+    old = OldDuals.create(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
     buffer = new_buffer(k, 1, np.dtype(float), dual_id_dtype(k))
     get_loss(loss).visit(
         as_rows(X, np.array([row["y"]])).with_cost(row["C"]), np.zeros(1, np.int64), 0, 1,
