@@ -205,7 +205,7 @@ class Learner:
 def no_duals(n_rows: int, buffer: DualBuffer) -> OldDuals:
     """The duals of rows that have none, in the types of a buffer's."""
     starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
-    return OldDuals(buffer.ids[:0], buffer.values[:0], starts, starts, counts)
+    return OldDuals.create(buffer.ids[:0], buffer.values[:0], starts, starts, counts)
 
 
 def new_buffer(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> DualBuffer:
