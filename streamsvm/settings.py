@@ -173,6 +173,10 @@ def _names_of_losses() -> tuple[str, ...]:
     return tuple(LOSSES)
 
 
+def _names_of_solvers() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings(_Checked):
     """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
@@ -194,11 +198,14 @@ class Settings(_Checked):
         positive=True,
     )
     loss: str = _setting(
-        str, "ww", "Loss: Weston-Watkins (ww) or Crammer-Singer (cs).", choices=_names_of_losses
+        str, "ww", "Formulation: ww (Weston-Watkins) or cs (Crammer-Singer).", choices=_names_of_losses
     )
     margin: float = _setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
     solver: str = _setting(
-        str, None, "Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm."
+        str,
+        None,
+        "Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).",
+        choices=_names_of_solvers,
     )
     dtype: str = _setting(
         str,
