@@ -1,6 +1,6 @@
 """A log of duals: `check`, then `DualLog`, whose numbers kernels rely on.
 
-The first bytes choose the number of classes and which checksums are made right again; the rest is the log.
+The first bytes choose the number of classes and which checksums are corrected; the rest is the log.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import functools
 import numpy as np
 from fuzz import logs
 from fuzz.workplace import allowed, folder
-from streamsvm.kernels.steps import Pool
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.run.append_log import AppendLog, LogEnd, check
-from streamsvm.run.dual_log import MAGICS, DualLog, append_duals
+from streamsvm.kernels.duals import DualBuffer
+from streamsvm.run.append_log import LogEnd, check
+from streamsvm.run.dual_log import MAGICS, DualLog, DualWriter
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
 N_ROWS, N_BLOCKS = 6, 3
@@ -44,7 +44,7 @@ def run(data: bytes) -> None:
 
 
 def _check_segment(old, k: int) -> None:
-    """What a kernel relies on: everything inside its array, and in a row each class once at most."""
+    """Check what kernels rely on: all is inside its array, and a row has each class at most once."""
     for row in range(N_ROWS):
         count, ids_at, values_at = int(old.counts[row]), int(old.ids_at[row]), int(old.values_at[row])
         assert 0 <= count < k
@@ -63,14 +63,15 @@ def seeds() -> list[bytes]:
         for choice, k in enumerate(CLASSES):
             dtype, ids_dtype = np.dtype("f4" if flags & 4 else "f8"), dual_id_dtype(k)
             path = folder("duals-seeds") / "duals-1.bin"
-            log = AppendLog(path, LogEnd())
+            log = DualWriter(path, LogEnd())
             for block, counts in ((1, (1, 0, min(k - 1, 8))), (0, (1, 1)), (1, (0,))):
                 n = sum(counts)
                 ids = np.concatenate([np.arange(count) for count in counts]).astype(ids_dtype)
                 rows = np.arange(5, 5 - len(counts), -1, np.int32)
                 values = np.full(n, 0.5, dtype)
                 counted = np.array(counts, np.int32)
-                append_duals(log, block, Pool(ids, values, rows, counted, np.array([n, len(rows)])))
+                used = np.array([n, len(rows)])
+                log.append_duals(block, DualBuffer(ids, values, rows, counted, used))
             log.close()
             found.append(bytes([flags, choice]) + path.read_bytes())
     return found
