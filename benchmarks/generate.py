@@ -21,6 +21,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.format import index_dtype
+from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.store import StoreWriter, store_kind
 
 PARTS = ("train", "test")
@@ -32,8 +33,6 @@ _LENGTHS_AT_ONCE = 2**20  # rows
 _DRAWS = 16  # tokens drawn a word, at most; then any word will do
 _PLACE_BITS = 20  # for a place in a row, below a row's number or a word's
 _LONGEST = 2**_PLACE_BITS - 1
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Distribution(NamedTuple):
@@ -162,23 +161,15 @@ def zipf_table(n: int, exponent: float) -> np.ndarray:
 
 
 @numba.njit(cache=True)
-def scramble(z):
-    """The output of splitmix64 for the state `z` (Steele et al. 2014)."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@numba.njit(cache=True)
 def uniform(state):
     """In [0, 1)."""
-    return (scramble(state) >> np.uint64(11)) * 2.0**-53
+    return (mix(state) >> np.uint64(11)) * 2.0**-53
 
 
 @numba.njit(cache=True)
 def state_of_row(stream, row):
-    """Where the row's own numbers start; adding `_GOLDEN` leads to the next."""
-    return scramble(stream + (np.uint64(row) + np.uint64(1)) * _GOLDEN)
+    """Where the row's own numbers start; adding `GAMMA` leads to the next."""
+    return mix(stream + (np.uint64(row) + np.uint64(1)) * GAMMA)
 
 
 @numba.njit(cache=True)
@@ -188,7 +179,7 @@ def draw_lengths(stream, start, mean_log, features, out):
     for i in range(len(out)):
         state = state_of_row(stream, start + i)
         radius = math.sqrt(-2 * math.log(1 - uniform(state)))
-        normal = radius * math.cos(2 * math.pi * uniform(state + _GOLDEN))
+        normal = radius * math.cos(2 * math.pi * uniform(state + GAMMA))
         out[i] = min(max(1, round(math.exp(mean_log + SPREAD * normal))), longest)
 
 
@@ -215,29 +206,29 @@ def draw_rows(
     values = np.empty(_LONGEST, np.float32)
     log1 = 1 + np.log(np.maximum(1, np.arange(256)).astype(np.float32))
     for i in range(len(labels)):
-        state = state_of_row(stream, start + i) + np.uint64(2) * _GOLDEN
+        state = state_of_row(stream, start + i) + np.uint64(2) * GAMMA
         c = min(np.searchsorted(up_to_class, uniform(state), side="right"), k - 1)
-        mislabelled = uniform(state + _GOLDEN)
+        mislabelled = uniform(state + GAMMA)
         labels[i] = c
         if mislabelled < noise and k > 1:  # what is left of the number decides which other
             labels[i] = (c + 1 + min(np.int64(mislabelled / noise * (k - 1)), k - 2)) % k
-        share = np.uint64(2**24 * min(1.0, 2 * topic * uniform(state + np.uint64(2) * _GOLDEN)))
-        state += np.uint64(3) * _GOLDEN
+        share = np.uint64(2**24 * min(1.0, 2 * topic * uniform(state + np.uint64(2) * GAMMA)))
+        state += np.uint64(3) * GAMMA
         first = indptr[i]
         length = indptr[i + 1] - first
 
         mark = np.int64(start + i) << _PLACE_BITS
         found = drawn = 0
         while found < length:
-            bits = scramble(state)
-            state += _GOLDEN
+            bits = mix(state)
+            state += GAMMA
             drawn += 1
             rest = bits >> np.uint64(25)
             if drawn > _DRAWS * length:  # a long row of few words: any word will do
                 rank = np.int64(rest % np.uint64(features))
             elif (bits & np.uint64(2**24 - 1)) < share:
                 # A word of the topic: anywhere in the vocabulary, rather among the frequent ones.
-                u = uniform(np.uint64(c * 2**32 + quantile(topic_table, rest)) * _GOLDEN)
+                u = uniform(np.uint64(c * 2**32 + quantile(topic_table, rest)) * GAMMA)
                 rank = np.int64(features * u * u)
             else:
                 rank = quantile(background, rest)

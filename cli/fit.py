@@ -68,15 +68,15 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
             f"the limit of this process is less than the {format_size(plan['memory'])} of --memory: the "
             "budget is that limit, minus what the program itself takes"
         )
-    if plan["lists"]:
+    if plan["sparse_rare"]:
         console.say(
-            f"weights of rare features are stored sparsely ({format_size(plan['lists_bytes'])} of the plan); "
+            f"weights of rare features are stored sparsely ({format_size(plan['sparse_rare_bytes'])} of the plan); "
             f"a dense matrix is faster, and used from --memory {-(-plan['weights_bytes'] // 2**20)}M on"
         )
     if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"
-            + (", much less where they are sparse" if plan["lists"] else "")
+            + (", much less where they are sparse" if plan["sparse_rare"] else "")
         )
     if plan["warning"]:
         console.say(plan["warning"])

@@ -45,7 +45,7 @@ def _is_store(path: Path) -> bool:
 def _rows_of_text(console: Console, model: Model, path: Path, memory: int, labelled: bool) -> Iterator[Rows]:
     from streamsvm_converters import read_rows
 
-    from streamsvm.errors import ModelError
+    from streamsvm.errors import ModelError, part_of_memory
 
     if model.record["index_base"] is None:
         raise ModelError(
@@ -58,11 +58,11 @@ def _rows_of_text(console: Console, model: Model, path: Path, memory: int, label
         n_features=None if model.takes_any_feature else model.n_features,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
-        memory=memory,
-        share=2,
+        memory=memory // 2,
     )
-    for rows, _ in text:
-        yield model.transformed(rows)
+    with part_of_memory(2):
+        for rows, _ in text:
+            yield model.transformed(rows)
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")

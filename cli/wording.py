@@ -20,17 +20,20 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
     A remedy is left out if it names an option that the running command, which has `options`, lacks.
     """
-    if isinstance(message, SettingsError) and message.setting:
-        return printable(str(message).replace(message.setting, _option(Option(message.setting)), 1))
+    setting = message.setting if isinstance(message, SettingsError) else None
     if isinstance(message, BaseException):
-        message = message.args[0] if message.args else str(message)
-    if not isinstance(message, Message) or message.remedy is None:
+        message = message.args[0] if message.args else ""
+    if not isinstance(message, Message):
         return printable(str(message))
-    remedy = message.remedy
+    problem, remedy = message.problem, message.remedy
+    if setting is not None:
+        problem = problem.replace(setting, _option(Option(setting)), 1)
+    if remedy is None:
+        return printable(problem)
     named = {part.name for part in remedy.parts if isinstance(part, Option)}
     if options is not None and not named <= set(options):
-        return printable(message.problem)
-    return printable(f"{message.problem}; {remedy.words.format(*map(_part, remedy.parts))}")
+        return printable(problem)
+    return printable(f"{problem}; {remedy.words.format(*map(_part, remedy.parts))}")
 
 
 def shell_value(value: Any) -> Any:

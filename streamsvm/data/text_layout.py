@@ -76,12 +76,14 @@ def text_layout(
             for name, given in (("hash_bits", hash_bits), ("seed", seed)):
                 if given not in (None, theirs[name]):
                     remedy = Remedy("give {}, or leave it out", Option(name, theirs[name]))
-                    raise InputError(f"{given} contradicts the hash of {like}", remedy=remedy)
+                    raise InputError(f"{like} has another feature hash", remedy=remedy)
             hash_bits, seed = theirs.values()
         elif hash_bits is None:
             n_features, base = schema.n_features, schema.resolve_index_base(index_base)
     if hash_bits is None and seed is not None:
-        raise SettingsError("seed is for the feature hash; give hash_bits too", setting="seed")
+        raise SettingsError(
+            "seed is for the feature hash", setting="seed", remedy=Remedy("give {} too", Option("hash_bits"))
+        )
     if hash_bits is not None and index_base == 1:
         raise SettingsError(
             "index_base 1 has no effect on hashed features, which keep the numbers in the text; leave it out",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.simd import VECTOR_BYTES, lane_bits, lanes, load, lowest_bit, not_below, splat
+from streamsvm.kernels.simd import VECTOR_BYTES, lanes, load, log2_lanes, lowest_bit, not_below, splat
 
 
 class Scratch(NamedTuple):
@@ -41,11 +41,11 @@ class Scratch(NamedTuple):
 @inlined
 def mark_class(c, scratch, n_vectors):
     """Set the bit of class `c`, and append its vector if that is new; return the number of vectors."""
-    bits_of_lane = lane_bits(scratch.scores)
-    q = c >> bits_of_lane
-    scratch.vectors[n_vectors] = q << bits_of_lane
+    log_lanes = log2_lanes(scratch.scores)
+    q = c >> log_lanes
+    scratch.vectors[n_vectors] = q << log_lanes
     n_vectors += scratch.candidates[q] == 0
-    scratch.candidates[q] |= 1 << (c - (q << bits_of_lane))
+    scratch.candidates[q] |= 1 << (c - (q << log_lanes))
     return n_vectors
 
 
@@ -65,11 +65,11 @@ def add_candidates_above(threshold, n_classes, scratch, m, n_vectors):
     candidates and the number of vectors.
     """
     scores, candidates = scratch.scores, scratch.candidates
-    L, bits_of_lane = lanes(scores), lane_bits(scores)
+    L, log_lanes = lanes(scores), log2_lanes(scores)
     limit = splat(scores.dtype.type(threshold))
     first = 0
     while first < n_classes:
-        hits = not_below(load(scores, first), limit) & ~candidates[first >> bits_of_lane]
+        hits = not_below(load(scores, first), limit) & ~candidates[first >> log_lanes]
         if first + L > n_classes:
             hits &= (1 << (n_classes - first)) - 1  # not the padding
         while hits != 0:
@@ -84,9 +84,9 @@ def add_candidates_above(threshold, n_classes, scratch, m, n_vectors):
 @inlined
 def clear_candidates(scratch, n_vectors):
     """Clear the bits that `mark_class` set."""
-    bits_of_lane = lane_bits(scratch.scores)
+    log_lanes = log2_lanes(scratch.scores)
     for q in range(n_vectors):
-        scratch.candidates[scratch.vectors[q] >> bits_of_lane] = 0
+        scratch.candidates[scratch.vectors[q] >> log_lanes] = 0
 
 
 @inlined

@@ -1,9 +1,9 @@
-"""Vectors of one cache line as values in compiled code: what the hot loops are written in.
+"""Vectors of one cache line as values in compiled code: the hot loops are written in them.
 
-A loop that the compiler vectorises by itself checks for overlapping arrays, brings a scalar rest,
-and keeps its sums in memory. With few classes that costs more than the work. These functions say
-what is meant: a `Vector` is 64 bytes, 16 float32 or 8 float64, and stays in a register. All of them
-are for compiled code only; indices are not checked.
+A loop that the compiler vectorises by itself checks for overlapping arrays, adds a scalar remainder loop,
+and keeps its sums in memory. With few classes that costs more than the work. Here vectors are explicit: a
+`Vector` has 64 bytes, 16 float32 or 8 float64, and stays in a register. All functions are for compiled code
+only; indices are not checked.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import models, register_model
 
-intrinsic: Any = numba.extending.intrinsic  # whose calls in compiled code type checkers take for Python's
+intrinsic: Any = numba.extending.intrinsic  # Any: its functions have other signatures in compiled code
 
-VECTOR_BYTES = 64  # bytes of a vector, and of a cache line
+VECTOR_BYTES = 64  # also the size of a cache line
 
 _I64 = ir.IntType(64)
 
@@ -64,14 +64,14 @@ def _align(array: types.Array) -> int:
 
 
 def _declared(builder, name, result, arguments):
-    """The LLVM function `name`, declared once in a module."""
+    """The LLVM function `name`, declared once per module."""
     known = builder.module.globals.get(name)
     return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
 
 
 @intrinsic
 def lanes(typing, array):
-    """Elements of a vector of the array's dtype: a constant to the compiler."""
+    """The number of elements in a vector of the array's dtype: a compile-time constant."""
 
     def generate(context, builder, signature, args):
         return ir.Constant(_I64, Vector(array.dtype).lanes)
@@ -80,8 +80,8 @@ def lanes(typing, array):
 
 
 @intrinsic
-def lane_bits(typing, array):
-    """Base-2 logarithm of `lanes`: element c belongs to vector ``c >> lane_bits(array)``."""
+def log2_lanes(typing, array):
+    """Base-2 logarithm of `lanes`: element c belongs to vector ``c >> log2_lanes(array)``."""
 
     def generate(context, builder, signature, args):
         return ir.Constant(_I64, Vector(array.dtype).lanes.bit_length() - 1)
@@ -91,7 +91,7 @@ def lane_bits(typing, array):
 
 @intrinsic
 def splat(typing, value):
-    """A vector of equal elements."""
+    """A vector whose elements all equal `value`."""
     vector = Vector(value)
 
     def generate(context, builder, signature, args):
@@ -211,7 +211,7 @@ def multiply(typing, a, b):
 
 @intrinsic
 def minimum(typing, a, b):
-    """The smaller of a and b, lane by lane; b where either is not a number."""
+    """The smaller of a and b, lane by lane; b where either is NaN."""
 
     def generate(context, builder, signature, args):
         return builder.select(builder.fcmp_ordered("<", *args), *args)
@@ -221,7 +221,7 @@ def minimum(typing, a, b):
 
 @intrinsic
 def maximum(typing, a, b):
-    """The larger of a and b, lane by lane; b where either is not a number."""
+    """The larger of a and b, lane by lane; b where either is NaN."""
 
     def generate(context, builder, signature, args):
         return builder.select(builder.fcmp_ordered(">", *args), *args)
@@ -231,7 +231,7 @@ def maximum(typing, a, b):
 
 @intrinsic
 def sum_lanes(typing, a):
-    """The sum of the elements, halves first."""
+    """The sum of the elements, by repeatedly adding the two halves."""
 
     def generate(context, builder, signature, args):
         total, n = args[0], a.lanes
@@ -265,7 +265,7 @@ def multiply_add(typing, a, b, c):
 
 @intrinsic
 def above(typing, a, b):
-    """Bit j tells whether a_j > b_j, or either is not a number; an int64."""
+    """An int64 whose bit j is set if a_j > b_j, or either is NaN."""
 
     def generate(context, builder, signature, args):
         mask = builder.bitcast(builder.fcmp_unordered(">", *args), ir.IntType(a.lanes))
@@ -276,7 +276,7 @@ def above(typing, a, b):
 
 @intrinsic
 def not_below(typing, a, b):
-    """Bit j tells whether a_j >= b_j, or either is not a number; an int64."""
+    """An int64 whose bit j is set if a_j >= b_j, or either is NaN."""
 
     def generate(context, builder, signature, args):
         mask = builder.bitcast(builder.fcmp_unordered(">=", *args), ir.IntType(a.lanes))
@@ -287,13 +287,13 @@ def not_below(typing, a, b):
 
 @intrinsic
 def count_bits(typing, mask):
-    """How many bits are set in `mask`."""
+    """The number of bits that are set in `mask`."""
     return types.int64(mask), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @intrinsic
 def lowest_bit(typing, mask):
-    """Position of the lowest bit that is set in `mask`, which is not 0."""
+    """The position of the lowest bit that is set in `mask`, which is not 0."""
 
     def generate(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -303,7 +303,7 @@ def lowest_bit(typing, mask):
 
 @intrinsic
 def prefetch(typing, array, at):
-    """Have the cache line of ``array[at]`` fetched while other work goes on."""
+    """Start fetching the cache line of ``array[at]``."""
 
     def generate(context, builder, signature, args):
         i8, i32 = ir.IntType(8), ir.IntType(32)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import lane_bits, lowest_bit
+from streamsvm.kernels.simd import log2_lanes, lowest_bit
 
 WEIGHT, AVERAGE_DELTA = 1, 2  # columns of the entries; column 0 is the class
 
@@ -76,27 +76,27 @@ def update_sparse_rows(sparse_rows, i, scratch, n_vectors, rate):
     """
     entries, extents, missing = sparse_rows.entries, sparse_rows.extents, sparse_rows.missing
     delta, candidates, vectors = scratch.delta, scratch.candidates, scratch.vectors
-    bits_of_lane = lane_bits(delta)
-    mask = (1 << bits_of_lane) - 1
+    log_lanes = log2_lanes(delta)
+    mask = (1 << log_lanes) - 1
     zero = delta.dtype.type(0)
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
         f, x = sparse_rows.indices[p], sparse_rows.data[p]
         sparse_rows.dirty[f] = 1
         for q in range(n_vectors):
-            missing[vectors[q] >> bits_of_lane] = candidates[vectors[q] >> bits_of_lane]
+            missing[vectors[q] >> log_lanes] = candidates[vectors[q] >> log_lanes]
         for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
             c = np.int64(entries[e, 0])
-            if (candidates[c >> bits_of_lane] >> (c & mask)) & 1:
+            if (candidates[c >> log_lanes] >> (c & mask)) & 1:
                 step = x * delta[c]
                 entries[e, 1] += step
                 if entries.shape[1] > 2:
                     entries[e, 2] += rate * step
-                missing[c >> bits_of_lane] &= ~(1 << (c & mask))
+                missing[c >> log_lanes] &= ~(1 << (c & mask))
         # None in an inner pass, which does not check for room: a class with a dual has an entry.
         n_new = 0
         for q in range(n_vectors):
             first = vectors[q]
-            bits = missing[first >> bits_of_lane]
+            bits = missing[first >> log_lanes]
             while bits != 0:
                 c = first + lowest_bit(bits)
                 bits &= bits - 1
@@ -106,7 +106,7 @@ def update_sparse_rows(sparse_rows, i, scratch, n_vectors, rate):
         _reserve(sparse_rows, f, n_new)
         for q in range(n_vectors):
             first = vectors[q]
-            bits = missing[first >> bits_of_lane]
+            bits = missing[first >> log_lanes]
             while bits != 0:
                 c = first + lowest_bit(bits)
                 bits &= bits - 1

@@ -181,7 +181,7 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
     fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
 
 
-def test_lists_of_classes_as_people_write_them(folder: Path, tmp_path: Path) -> None:
+def test_lists_of_classes_in_various_spellings(folder: Path, tmp_path: Path) -> None:
     many = [*map(str, range(200))]  # as a list, longer than a file name can be
     (tmp_path / "file").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(many).encode())
     for given in (", ".join(many), "file"):
@@ -191,7 +191,7 @@ def test_lists_of_classes_as_people_write_them(folder: Path, tmp_path: Path) -> 
     for given, message in (
         ("missing", "neither a file nor a list"),
         ("1,,2", "an empty label"),
-        ("1,2,1", "one twice"),
+        ("1,2,1", "the same label twice"),
     ):
         assert message in " ".join(fails(2, *command, given, cwd=tmp_path).split())
     (tmp_path / "binary").write_bytes(b"1\n\xff\n")
@@ -239,8 +239,11 @@ def likes(folder: Path) -> Path:
         ("--like from-0 --hash-bits 8", (256, 0, (8, 0))),
         ("--like hashed", (256, 0, (8, 3))),
         ("--like hashed --hash-bits 8 --seed 3 --index-base 0", (256, 0, (8, 3))),
-        ("--like hashed --hash-bits 9", (1, "--hash-bits 9 contradicts hashed, whose hash has 8")),
-        ("--like hashed --seed 0", (1, "--seed 0 contradicts hashed, whose hash has 3")),
+        (
+            "--like hashed --hash-bits 9",
+            (1, "hashed has another feature hash; give --hash-bits 8, or leave it out"),
+        ),
+        ("--like hashed --seed 0", (1, "hashed has another feature hash; give --seed 3, or leave it out")),
         ("--like hashed --index-base 1", (2, "leave it out")),
         ("--like foreign", (1, "does not record an index base; give --index-base 0 or 1")),
         ("--like foreign --index-base 1", (70, 1, None)),
