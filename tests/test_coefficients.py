@@ -87,17 +87,25 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
 
 @pytest.mark.parametrize("piece", [1, 1000, 2**20])
 @pytest.mark.parametrize("density", [0.03, 0.3])
-def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
+def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, density: float
 ) -> None:
     monkeypatch.setattr(coefficients, "_PIECE", piece)
     weights, rng = sparse_weights(density=density), np.random.default_rng(3)
-    lag = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
-    marks = np.zeros((D, 2), np.uint64)
-    marks[::2, 0] = marks[1::4, 1] = 1
+    delta = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
+    dirty = np.zeros((D, 2), np.uint64)
+    dirty[::2, 0] = dirty[1::4, 1] = 1
     columns = rng.permutation(COLUMNS)[:K]
-    save_weights(tmp_path / "model", weights, record(), average_delta=delta, average_scale=0.5, columns=columns, dirty=dirty)
-    expected = np.where(marks.any(axis=1)[:, None], weights - 0.5 * lag, 0)[:, columns]
+    save_weights(
+        tmp_path / "model",
+        weights,
+        record(),
+        average_delta=delta,
+        average_scale=0.5,
+        columns=columns,
+        dirty=dirty,
+    )
+    expected = np.where(dirty.any(axis=1)[:, None], weights - 0.5 * delta, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_
     assert sp.issparse(coef) == (density < 0.1)
     np.testing.assert_array_equal(coef.toarray() if sp.issparse(coef) else coef, expected)
