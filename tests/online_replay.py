@@ -2,36 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import reference
 import scipy.sparse as sp
 
 
 class OnlineReplay:
-    """The same in NumPy, in float64: each row predicted, then learned from; the average as defined."""
+    """Each row predicted, then learned from, in float64; and the average of the iterates as it is defined.
 
-    def __init__(self, X, labels, C=None, loss="ww", margin=1.0, classes=(), first=1000):
-        X = X.toarray().astype(np.float64) if sp.issparse(X) else X
-        known = list(classes)
-        names = known + list(dict.fromkeys(label for label in labels if label not in known))
-        W = np.zeros((X.shape[1], len(names)))
-        iterates, right, norms = [], [], []
-        for x, label in zip(X, labels, strict=True):
-            norms += [x @ x] if len(right) < first and x.any() else []
-            new = label not in known
-            if new:
-                known.append(label)
-            y, k = known.index(label), len(known)
-            right.append(not new and int(np.argmax((x @ W)[:k])) == y)
+    Parameters
+    ----------
+    X : array or sparse array, shape (n, d)
+    labels : iterable of str
+    C : float, optional
+        By default one over the mean squared norm of the first rows up to the present one.
+    loss, margin : str, float
+    classes : sequence of str
+        Known before the first row.
+    first : int
+        Rows from which C is chosen.
+
+    Attributes
+    ----------
+    names : list of str
+        Classes in the order of their columns.
+    average, last : ndarray, shape (d, n_classes)
+    correct : ndarray of bool, shape (n,)
+        Whether each row was predicted correctly before it was learned from.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray | sp.csr_array,
+        labels: Iterable[str],
+        C: float | None = None,
+        loss: str = "ww",
+        margin: float = 1.0,
+        classes: Sequence[str] = (),
+        first: int = 1000,
+    ) -> None:
+        dense = X.toarray().astype(float) if sp.issparse(X) else np.asarray(X, float)
+        labels, self.names = list(labels), list(classes)
+        n_classes = len({*self.names, *labels})
+        W = np.zeros((dense.shape[1], n_classes))
+        iterates, correct, norms = [], [], []
+        for i, (x, label) in enumerate(zip(dense, labels, strict=True)):
+            if i < first and x.any():
+                norms.append(x @ x)
+            is_new = label not in self.names
+            if is_new:
+                self.names.append(label)
+            y, k = self.names.index(label), len(self.names)
+            correct.append(not is_new and int(np.argmax((x @ W)[:k])) == y)
             if not x.any():
                 continue
             iterates.append(W)
             if k > 1:
                 W = W.copy()
-                now = 1 / np.mean(norms) if C is None else C  # by default, of the first rows up to this one
-                W[:, :k], _ = reference.one_visit(W[:, :k], np.zeros(k), x, y, now, loss, margin)
+                cost = 1 / np.mean(norms) if C is None else C
+                W[:, :k], _ = reference.one_visit(W[:, :k], np.zeros(k), x, y, cost, loss, margin)
         T = len(iterates)
-        weight = [(2 * s + 1) / T**2 for s in range(T)]
-        # The last iterate has no weight yet; the average is of the iterates before each row.
-        self.average = sum(w * W for w, W in zip(weight, iterates, strict=True))
-        self.names, self.right, self.last = known, np.array(right), W
+        # The average is of the iterates before each row: the last one has no weight yet.
+        self.average = sum((2 * t + 1) / T**2 * iterate for t, iterate in enumerate(iterates))
+        self.correct, self.last = np.array(correct), W

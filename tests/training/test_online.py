@@ -12,24 +12,29 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 from online_replay import OnlineReplay
-from row_stream import RowStream
+from row_stream import D, K, N, RowStream, late_problem
 from run_files import model_bytes
 from small_problem import FORMULATIONS
 
 from streamsvm import fit, format, load_model, online
-from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
+from streamsvm.errors import InputError, ModelError, PlanError, RunError, SettingsError
 from streamsvm.kernels.random import permutation
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import DenseWeights
 
-N, D, K = 150, 13, 5
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[sp.csr_array, list[str]]:
+    return late_problem()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(("loss", "margin", "solver"), LOSSES)
-def test_a_replay_in_numpy(tmp_path, problem, loss, margin, solver, dtype) -> None:
+@pytest.mark.parametrize(("loss", "margin", "solver"), FORMULATIONS)
+def test_an_online_pass_equals_a_replay_in_numpy(
+    tmp_path: Path, problem, loss: str, margin: float, solver: str, dtype: str
+) -> None:
     X, labels = problem
-    expected = Replay(X, labels, 0.3, loss, margin)
+    expected = OnlineReplay(X, labels, 0.3, loss, margin)
     result = online(
         RowStream(X, labels, (7, 50, 51, 120)), out=tmp_path / "run",
         C=0.3, loss=loss, margin=margin, solver=solver, dtype=dtype,
@@ -42,15 +47,15 @@ def test_a_replay_in_numpy(tmp_path, problem, loss, margin, solver, dtype) -> No
     assert (result.rows, result.classes, result.features) == (N, K, D)
     assert result.empty_rows == 1
     if dtype == "float64":  # rounding may turn a prediction
-        assert result.progressive_accuracy == expected.right.mean()
+        assert result.progressive_accuracy == expected.correct.mean()
 
 
-def test_c_is_of_the_first_rows_then_fixed(tmp_path, problem, monkeypatch) -> None:
-    monkeypatch.setattr("streamsvm.training.online._C_ROWS", 60)
+def test_automatic_C_follows_the_first_rows_and_is_then_fixed(tmp_path: Path, problem, monkeypatch) -> None:
+    monkeypatch.setattr("streamsvm.training.sources._C_ROWS", 60)
     X, labels = problem
     X = sp.csr_array(sp.diags_array(np.linspace(1, 9, N)) @ X)  # whose norms grow on the way
     result = online(RowStream(X, labels, (50, 70)), out=tmp_path / "run", dtype="float64")
-    expected = Replay(X, labels, first=60)
+    expected = OnlineReplay(X, labels, first=60)
     model = load_model(tmp_path / "run")
     np.testing.assert_allclose(model.coef_, expected.average[:, np.argsort(expected.names)], atol=1e-9)
     norms = X[:60].multiply(X[:60]).sum(axis=1)
@@ -58,9 +63,9 @@ def test_c_is_of_the_first_rows_then_fixed(tmp_path, problem, monkeypatch) -> No
     assert model.record["C_auto"]
 
 
-def test_lines_of_the_report_say_what_was_known_then(tmp_path, problem) -> None:
+def test_each_line_of_the_report_describes_the_rows_before_it(tmp_path: Path, problem) -> None:
     X, labels = problem
-    expected = Replay(X, labels)
+    expected = OnlineReplay(X, labels)
     seen: list[dict] = []
     online(RowStream(X, labels, (3, 90)), out=tmp_path / "run", dtype="float64", report=seen.append)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -69,15 +74,15 @@ def test_lines_of_the_report_say_what_was_known_then(tmp_path, problem) -> None:
     before = 0
     for line in lines:
         n = line["rows"]
-        assert line["progressive_accuracy"] == expected.right[:n].mean()
-        assert line["recent_accuracy"] == pytest.approx(expected.right[before:n].mean())
+        assert line["progressive_accuracy"] == expected.correct[:n].mean()
+        assert line["recent_accuracy"] == pytest.approx(expected.correct[before:n].mean())
         assert line["classes"] == len(set(labels[:n]))
         assert line["features"] == max(X[:n].indices, default=-1) + 1
         before = n
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), range(1, N), (64, 65), (30, 60, 90, 149)])
-def test_the_cut_into_batches_is_of_no_consequence(tmp_path, problem, cuts) -> None:
+def test_the_model_does_not_depend_on_the_cut_into_batches(tmp_path: Path, problem, cuts) -> None:
     X, labels = problem
     whole = online(RowStream(X, labels, (77,)), out=tmp_path / "a")
     cut = online(RowStream(X, labels, cuts), out=tmp_path / "b")
@@ -85,16 +90,16 @@ def test_the_cut_into_batches_is_of_no_consequence(tmp_path, problem, cuts) -> N
     assert cut.progressive_accuracy == whole.progressive_accuracy
 
 
-def weights_of(run: Path, shape, dtype) -> list[np.ndarray]:
-    """Weights and lag, from the log of changes."""
-    now, lag = np.zeros((2, *shape), dtype)
+def last_iterate(run: Path, shape: tuple[int, int]) -> np.ndarray:
+    """The weights in a run's log, which are those of the last iterate."""
+    storage = DenseWeights(shape, np.dtype(np.float32), 1.0)
     (log,) = run.glob("changes-*.bin")
-    restore(log, log.stat().st_size, Weights.create(now, lag, 1.0))
-    return [now, lag]
+    restore(log, log.stat().st_size, storage)
+    return storage.weights.current
 
 
 @pytest.mark.parametrize(("n", "loss"), [(256, "ww"), (256, "cs"), (201, "ww")])
-def test_the_same_as_a_fit_of_one_pass_in_the_same_order(tmp_path, n, loss) -> None:
+def test_an_online_pass_equals_one_pass_of_a_fit_in_the_same_order(tmp_path: Path, n, loss) -> None:
     X, labels = make_problem(n, 20, 4, noise=1.5)
     store = make_store(tmp_path / "a.h5", X, labels)
     fitted = fit(store, out=tmp_path / "fit", passes=1, inner_passes=0, C=0.1, loss=loss)
@@ -102,44 +107,46 @@ def test_the_same_as_a_fit_of_one_pass_in_the_same_order(tmp_path, n, loss) -> N
     stream = RowStream(X[order], labels[order].astype(str), (50,), classes=list("0123"), n_features=20)
     learned = online(stream, out=tmp_path / "online", C=0.1, loss=loss)
     assert learned.progressive_accuracy == fitted.progressive_accuracy
-    ours, theirs = (weights_of(tmp_path / name, (20, 16), np.float32)[0] for name in ("fit", "online"))
-    np.testing.assert_array_equal(ours, theirs)  # the averages are of different parts of the pass
+    # Not the models: their averages are of different parts of the pass.
+    of_fit, of_online = (last_iterate(tmp_path / name, (20, 16)) for name in ("fit", "online"))
+    np.testing.assert_array_equal(of_online, of_fit)
+    assert of_fit.any()
 
 
-def test_given_classes_are_known_from_the_first_row_and_others_are_wrong(tmp_path, problem) -> None:
+def test_given_classes_are_known_at_once_and_other_labels_count_as_wrong(tmp_path: Path, problem) -> None:
     X, labels = problem
     classes = ["c4", "c3", "c2", "c1", "c0", "never"]
     online(RowStream(X, labels, classes=classes), out=tmp_path / "run", dtype="float64")
     model = load_model(tmp_path / "run")
     assert list(model.classes_) == classes
-    np.testing.assert_allclose(model.coef_, Replay(X, labels, classes=classes).average, atol=1e-9)
+    np.testing.assert_allclose(model.coef_, OnlineReplay(X, labels, classes=classes).average, atol=1e-9)
     known = np.flatnonzero(np.array(labels) != "c2")
     part = RowStream(X, labels, classes=["c0", "c1", "c3", "c4"])
     result = online(part, out=tmp_path / "part", dtype="float64", C=1)
-    expected = Replay(X[known], [labels[i] for i in known], C=1, classes=["c0", "c1", "c3", "c4"])
+    expected = OnlineReplay(X[known], [labels[i] for i in known], C=1, classes=["c0", "c1", "c3", "c4"])
     np.testing.assert_allclose(load_model(tmp_path / "part").coef_, expected.average, atol=1e-9)
-    assert result.progressive_accuracy == expected.right.sum() / N
+    assert result.progressive_accuracy == expected.correct.sum() / N
 
 
-def test_many_classes_and_features_that_come_one_after_another(tmp_path) -> None:
+def test_many_classes_and_features_may_appear_one_after_another(tmp_path: Path) -> None:
     X = sp.csr_array(sp.diags_array(np.ones(60)))
     labels = [f"{i:02}" for i in range(60)]
     X, labels = sp.csr_array(sp.vstack([X, X])), labels * 2
     online(RowStream(X, labels, range(1, 120)), out=tmp_path / "run", dtype="float64")
     model = load_model(tmp_path / "run")
     assert list(model.classes_) == sorted(set(labels))
-    np.testing.assert_allclose(model.coef_, Replay(X, labels).average, atol=1e-12)
+    np.testing.assert_allclose(model.coef_, OnlineReplay(X, labels).average, atol=1e-12)
 
 
-def test_weights_too_large_for_a_file(tmp_path) -> None:
+def test_weights_too_large_for_a_file_are_refused_unless_features_are_hashed(tmp_path: Path) -> None:
     X = sp.csr_array((np.ones(4, np.float32), [0, 1, 2**40, 3], [0, 1, 2, 3, 4]), shape=(4, 2**41))
-    with pytest.raises(PlanError, match=r"row 3 has the feature 1,099,511,627,776.*--hash-bits"):
+    with pytest.raises(PlanError, match=r"row 3 has the feature 1,099,511,627,776.*hash_bits="):
         online(RowStream(X, "abab"), out=tmp_path / "run")
     online(RowStream(X, "abab"), out=tmp_path / "run", hash_bits=6)
     assert load_model(tmp_path / "run").coef_.shape == (64, 2)
 
 
-def test_features_far_apart_take_little_disk_until_there_is_a_model(tmp_path) -> None:
+def test_features_that_are_far_apart_take_little_disk_before_the_model_is_written(tmp_path: Path) -> None:
     X = sp.csr_array(([1.0, 2.0, 3.0], ([0, 1, 2], [1, 3_000_000, 5])), shape=(3, 3_000_001))
     stream = RowStream(X, ["a", "b", "c"])
     result = online(stream, out=tmp_path / "run", checkpoint_every="1")
@@ -153,25 +160,25 @@ def test_features_far_apart_take_little_disk_until_there_is_a_model(tmp_path) ->
     assert np.count_nonzero(coef) == np.count_nonzero(coef[[1, 5, 3_000_000]]) > 0
 
 
-def test_a_model_that_the_disk_cannot_take_is_refused_before_it_is_learned(tmp_path, monkeypatch) -> None:
+def test_a_model_that_does_not_fit_the_disk_is_refused_before_training(tmp_path: Path, monkeypatch) -> None:
     X = sp.csr_array(([1.0, 2.0], ([0, 1], [1, 999_999])), shape=(2, 10**6))
     usage = shutil.disk_usage(tmp_path)._replace(free=8 * 10**6 - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
     with pytest.raises(PlanError, match="row 2 has the feature 999,999: a model of 1,000,000 features and 2"):
         online(RowStream(X, ["a", "b"]), out=tmp_path / "run")
     store = make_store(tmp_path / "s.zarr", X, np.arange(2), dtype="float32")
-    with pytest.raises(PlanError, match=r"takes 8\.0 MB, .* of disk left; free some"):
+    with pytest.raises(PlanError, match=r"takes 8\.0 MB, .* left; free some space"):
         fit(store, out=tmp_path / "fit")
 
 
-def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path, problem) -> None:
+def test_numbers_that_are_not_finite_are_an_error(tmp_path: Path, problem) -> None:
     X, labels = problem
     with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
         online(RowStream(X * np.float32(1e-20), labels), out=tmp_path / "run", C=1e300)
     assert "NaN" not in (tmp_path / "run/metrics.jsonl").read_text()
 
 
-def test_nothing_to_learn_from_leaves_no_run(tmp_path, problem) -> None:
+def test_streams_without_rows_or_with_one_class_leave_no_model(tmp_path: Path, problem) -> None:
     X, labels = problem
     with pytest.raises(InputError, match="no rows"):
         online(RowStream(X[:0], []), out=tmp_path / "run")
@@ -187,27 +194,29 @@ def test_nothing_to_learn_from_leaves_no_run(tmp_path, problem) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"C": 0.0}, "C must"),
-        ({"loss": "l2"}, "loss"),
-        ({"hash_bits": 32}, "from 1 to 31"),
-        ({"seed": -1}, "seed"),
+        ({"C": 0.0}, "C must be"),
+        ({"loss": "l2"}, "loss must be"),
+        ({"hash_bits": 32}, "hash_bits must be .*1, 31"),
+        ({"seed": -1}, "seed must be"),
     ],
 )
-def test_settings_that_cannot_work(tmp_path, problem, setting, message) -> None:
+def test_impossible_settings_are_refused_before_a_run_is_created(
+    tmp_path: Path, problem, setting: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SettingsError, match=message):
         online(RowStream(*problem), out=tmp_path / "run", **setting)
     assert not (tmp_path / "run").exists()
 
 
-def test_rows_without_features(tmp_path) -> None:
-    result = online(RowStream(sp.csr_array((4, 3), dtype=np.float32), "abab"), tmp_path / "run")
+def test_rows_without_features_give_a_model_without_features(tmp_path: Path) -> None:
+    result = online(RowStream(sp.csr_array((4, 3), dtype=np.float32), "abab"), out=tmp_path / "run")
     assert (result.features, result.empty_rows) == (0, 4)
     assert result.progressive_accuracy == 0.25  # the first row of a class is wrong, then the first class wins
     assert load_model(tmp_path / "run").coef_.shape == (0, 2)
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])
-def test_rows_sorted_by_label_are_told_of_as_they_stream(tmp_path, order) -> None:
+def test_rows_sorted_by_label_are_reported_during_the_pass(tmp_path: Path, order) -> None:
     X, codes = make_problem(1500, 8, 5, seed=4)
     labels = [f"c{code}" for code in codes]
     rows = np.argsort(codes, kind="stable") if order == "sorted" else np.arange(1500)
@@ -215,15 +224,15 @@ def test_rows_sorted_by_label_are_told_of_as_they_stream(tmp_path, order) -> Non
     events: list[dict[str, Any]] = []
     result = online(stream, out=tmp_path / "run", report=events.append)
     lines = {event["rows"]: event["progressive_accuracy"] for event in events if event["event"] == "rows"}
-    told = [event["warning"] for event in events if event["event"] == "warning"]
+    warnings = [event["warning"] for event in events if event["event"] == "warning"]
     if order == "random":
-        assert (told, result.warnings) == ([], [])
+        assert (warnings, result.warnings) == ([], [])
         assert None not in lines.values()
         return
-    assert told == result.warnings
-    assert len(told) == 1
-    assert "shuffle" in told[0]
-    place = events.index({"event": "warning", "warning": told[0]})
+    assert warnings == result.warnings
+    assert len(warnings) == 1
+    assert "shuffle" in warnings[0]
+    place = events.index({"event": "warning", "warning": warnings[0]})
     assert place < len(events) - 2  # not only at the end
     assert [lines[n] for n in (512, 1024, 1500)] == [None] * 3
     assert (result.progressive_accuracy, result.recent_accuracy) == (None, None)

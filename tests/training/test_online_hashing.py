@@ -9,12 +9,15 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_store
 from online_replay import OnlineReplay
-from row_stream import RowStream
+from row_stream import N, RowStream, late_problem
 
 from streamsvm import load_model, online, open_store
 from streamsvm.errors import SettingsError
 
-N, D, K = 150, 13, 5
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[sp.csr_array, list[str]]:
+    return late_problem()
 
 
 def splitmix(state: int) -> int:
@@ -36,14 +39,14 @@ def hashed_densely(X: sp.csr_array, bits: int, seed: int, base: int = 0) -> np.n
     return dense
 
 
-def test_a_hashed_model_hashes_what_it_is_asked(tmp_path, problem) -> None:
+def test_a_model_of_hashed_features_hashes_what_it_predicts(tmp_path: Path, problem) -> None:
     X, labels = problem
     online(RowStream(X, labels, (20, 80)), out=tmp_path / "run", hash_bits=4, seed=5, dtype="float64")
     model = load_model(tmp_path / "run")
     dense = hashed_densely(X, 4, 5)
-    expected = Replay(dense, labels).average[:, np.argsort(Replay(dense, labels).names)]
+    expected = OnlineReplay(dense, labels).average[:, np.argsort(OnlineReplay(dense, labels).names)]
     np.testing.assert_allclose(model.coef_, expected, atol=1e-9)
-    assert model.record["hash"] == {"bits": 4, "seed": 5}
+    assert model.record["transforms"] == [{"name": "hash", "bits": 4, "seed": 5}]
     # A store counts its features from 1 in the text: column j is the feature j + 1.
     classes = list(model.classes_)
     store = make_store(tmp_path / "a.h5", X, np.array([classes.index(label) for label in labels]))
@@ -53,13 +56,12 @@ def test_a_hashed_model_hashes_what_it_is_asked(tmp_path, problem) -> None:
     np.testing.assert_allclose(scores, hashed_densely(X, 4, 5, base=1) @ expected, atol=1e-9)
 
 
-def test_programs_that_know_no_hash_refuse_a_hashed_model(tmp_path, problem) -> None:
-    """They read version 1; version 3 says more than that of the features."""
+def test_models_have_a_version_that_programs_without_transforms_refuse(tmp_path: Path, problem) -> None:
     online(RowStream(*problem), out=tmp_path / "hashed", hash_bits=4)
-    assert load_model(tmp_path / "hashed").record["version"] == 3
+    assert load_model(tmp_path / "hashed").record["version"] == 4
 
 
-def test_numbers_that_are_not_those_of_the_text_are_not_hashed(tmp_path, problem) -> None:
+def test_feature_numbers_that_differ_from_the_text_cannot_be_hashed(tmp_path: Path, problem) -> None:
     stream = RowStream(*problem)
     stream.index_base = 1
     with pytest.raises(SettingsError, match="index_base=1 changes them"):
@@ -67,7 +69,7 @@ def test_numbers_that_are_not_those_of_the_text_are_not_hashed(tmp_path, problem
     assert not (tmp_path / "run").exists()
 
 
-def test_a_store_that_counts_from_one_serves_a_model_that_counts_from_zero(tmp_path, problem) -> None:
+def test_a_store_with_index_base_1_is_scored_by_a_model_with_index_base_0(tmp_path: Path, problem) -> None:
     X, labels = problem
     shifted = sp.csr_array(sp.hstack([sp.csr_array((N, 1), dtype=X.dtype), X]))  # as the text has them
     online(RowStream(shifted, labels), out=tmp_path / "run", dtype="float64")
