@@ -63,10 +63,10 @@ def _use(path: Path) -> None:
     base = model.record["index_base"]
     if base is not None:
         options = {"classes": model.record["classes"], "dtype": model.record["dtype"], "index_base": base}
-        options["n_features"] = None if model.is_hashed else d
+        options["n_features"] = None if model.takes_any_feature else d
         with allowed(InputError):  # an index 0
             for rows, _ in read_rows([text], memory=2**16, **options):
-                list(model.scores(model.hashed(rows)))
+                list(model.scores(model.transformed(rows)))
 
 
 def _header_length(content: bytes) -> int:
