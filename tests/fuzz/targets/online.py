@@ -43,7 +43,7 @@ def run(data: bytes) -> None:
         result = resume(path, open_stream=TextSource.from_record)
         model = load_model(path)
         assert (model.record["rows"], len(model.classes_)) == (result.rows, result.classes)
-        assert model.n_features >= result.features or model.is_hashed
+        assert model.n_features >= result.features or model.takes_any_feature
         json.dumps(result.input)
 
 
