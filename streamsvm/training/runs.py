@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable, format
+from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks, blocks_to_score, open_like
-from streamsvm.data.memory_plan import POLICY, MemoryPolicy, Plan, cut_blocks, dual_id_dtype
+from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.kernels.weights import padded_classes
@@ -51,9 +52,10 @@ def fit_store(
     every: Interval,
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    policy: MemoryPolicy = POLICY,
+    policy: MemoryPolicy | None = None,
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it."""
+    policy = policy or memory_plan.POLICY
     run = RunDir(out)
     with open_store(path, label=settings.label) as store:
         settings, chosen = choose_c(store, settings)
@@ -77,8 +79,9 @@ def fit_store(
             return _StoreRun(run, store, record, starts, every, callbacks, policy).fit()
 
 
-def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy = POLICY) -> dict[str, Any]:
+def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy | None = None) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
+    policy = policy or memory_plan.POLICY
     with open_store(path, label=settings.label) as store:
         settings, chosen = choose_c(store, settings)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
@@ -95,7 +98,7 @@ def resume_run(
     valid: str | Path | None = None,
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    policy: MemoryPolicy = POLICY,
+    policy: MemoryPolicy | None = None,
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it."""
     run = RunDir(path)
@@ -114,8 +117,9 @@ def resume_run(
                 )
             return _resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks, policy, passes=passes, tol=tol, store=store, valid=valid
-        )
+            run, record, every, callbacks, policy or memory_plan.POLICY,
+            passes=passes, tol=tol, store=store, valid=valid,
+        )  # fmt: skip
 
 
 def _resume_store(
