@@ -78,15 +78,15 @@ def save_weights(
     weights: np.ndarray,
     record: dict[str, Any],
     *,
-    lag: np.ndarray | None = None,
-    lagging: float = 0.0,
+    average_delta: np.ndarray | None = None,
+    average_scale: float = 0.0,
     columns: np.ndarray | None = None,
-    marks: np.ndarray | None = None,
+    dirty: np.ndarray | None = None,
     names: Sequence[str] | None = None,
 ) -> None:
     """Save a model of weights in memory, by default with the first column for the first class."""
     columns = np.arange(len(record["classes"])) if columns is None else columns
-    save_model(folder, Source(weights, lag, lagging, columns, marks), record, names=names)
+    save_model(folder, Source(weights, average_delta, average_scale, columns, dirty), record, names=names)
 
 
 def make_problem(
