@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
-from helpers import fit_with, make_problem, make_store
-from small_problem import BLOCK, FORMULATIONS, D, K, N
+from helpers import make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after
+from small_problem import BLOCK, FORMULATIONS, D, K, N
 
 from streamsvm import fit, load_model, open_store, resume
-from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels.random import permutation
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from helpers import make_store
-from small_problem import BLOCK
 from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
+from small_problem import BLOCK
 
 from streamsvm import fit, format, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError

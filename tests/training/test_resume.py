@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import IN_FILES, fit_with, resume_with
-from small_problem import BLOCK
 from run_files import metrics_of, model_bytes, stop_after, without_times
+from small_problem import BLOCK
 
 from streamsvm import fit, resume
 from streamsvm.errors import Interrupted, RunError
 from streamsvm.run.directory import RunDir
-
 
 RUNS = [
     ("ww", "float32", {}, "1h", 1),

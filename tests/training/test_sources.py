@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
-from small_problem import BLOCK
 from run_files import model_bytes
+from small_problem import BLOCK
 
 from streamsvm import fit, open_store, plan
 from streamsvm.run.append_log import scan
