@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Sparse weights of rare features: the same model as with a matrix, the same bytes after a kill."""
-=======
-"""Sparse rows of rare features: the same model as with a matrix, and the same bytes after an interruption."""
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
 
 from __future__ import annotations
 
@@ -14,15 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-<<<<<<< HEAD
 from helpers import IN_FILES, fit_with, make_problem, make_store, plan_with, resume_with
 
 from streamsvm import fit, load_model
-=======
-from helpers import make_problem, make_store
-
-from streamsvm import load_model
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted, PlanError, RunError
@@ -31,13 +21,7 @@ from streamsvm.run import hybrid_weights
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.hybrid_weights import HybridWeights
 from streamsvm.run.weight_log import append_weights, restore
-from streamsvm.settings import Interval, Settings
 from streamsvm.store import open_store
-<<<<<<< HEAD
-=======
-from streamsvm.training.runs import fit_store, plan_store, resume_run
-from streamsvm.training.trainer import Callbacks
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
 
 N, D, K = 240, 60, 40
 COUNTED = 4  # blocks of 70 rows, which are read before the first pass to count features
@@ -45,69 +29,29 @@ COUNTED = 4  # blocks of 70 rows, which are read before the first pass to count 
 SPARSE = dataclasses.replace(IN_FILES, many_classes=K, classes_per_row=K / (0.4 * N))
 IN_MEMORY = (None, None, None)
 
-DENSE = MemoryPolicy()
-# Sparse rows for features of fewer than two rows in five, which is about half of the features.
-SPARSE = MemoryPolicy(many_classes=K, classes_per_row=K / (0.4 * N), prefer=lambda plan: plan.sparse_rare)
-MANY = MemoryPolicy(many_classes=K)
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(N, D, K))
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("inner_passes", [0, 2])
 def test_sparse_weights_give_the_model_of_the_matrix(
-=======
-def fit(
-    store: Path,
-    out: Path,
-    policy: MemoryPolicy = SPARSE,
-    *,
-    every: str = "60s",
-    stop=None,
-    progress=None,
-    **settings,
-):
-    callbacks = Callbacks.of(None, progress, stop)
-    return fit_store(
-        store, out, Settings(**settings), every=Interval(every), callbacks=callbacks, policy=policy
-    )
-
-
-def resume(out: Path, every: str = "60s"):
-    return resume_run(out, every=Interval(every), policy=SPARSE)
-
-
-@pytest.mark.parametrize("loss", ["ww", "cs"])
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("inner_passes", [0, 2])
-def test_sparse_rows_give_the_model_of_the_matrix(
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     tmp_path: Path, store: Path, loss: str, average: bool, inner_passes: int
 ) -> None:
     options: dict[str, Any] = {
         "passes": 3, "dtype": "float64", "loss": loss, "average": average,
         "inner_passes": inner_passes, "block_rows": 70, "C": 0.5,
     }  # fmt: skip
-<<<<<<< HEAD
     expected = fit(store, out=tmp_path / "matrix", **options)
-=======
-    expected = fit(store, tmp_path / "matrix", DENSE, **options)
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     sizes: dict[str, int] = {}  # while they are there
 
     def measure(*_: object) -> None:
         sizes.update({path.name: path.stat().st_size for path in (tmp_path / "sparse").glob("weights*.bin")})
 
-<<<<<<< HEAD
     found = fit_with(SPARSE, store, out=tmp_path / "sparse", progress=measure, **options)
-=======
-    found = fit(store, tmp_path / "sparse", progress=measure, **options)
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     assert D * K * 2 < sizes["weights.bin"] < D * K * 6
     assert sizes["weights-sparse.bin"] > 0
     np.testing.assert_allclose(
@@ -126,7 +70,6 @@ def model_bytes(run: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("stop_at", [1, 3, 6, 8])
 def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, stop_at: int) -> None:
     """From a log of weights whose sparse rows grew, moved, and were written in part."""
-<<<<<<< HEAD
     options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1"}
     fit_with(SPARSE, store, out=tmp_path / "whole", **options)
     left = iter([False] * (COUNTED + stop_at))
@@ -136,22 +79,10 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, stop_at: int) ->
     for name in ("weights.bin", "weights-sparse.bin", "weights-avg.bin", "weights-dirty.bin"):
         (tmp_path / "run" / name).write_bytes(b"noise")
     resume_with(SPARSE, tmp_path / "run", checkpoint_every="1")
-=======
-    options: dict[str, Any] = {"passes": 3, "block_rows": 70, "every": "1"}
-    fit(store, tmp_path / "whole", **options)
-    left = iter([False] * (COUNTED + stop_at))
-    with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", **options, stop=lambda: next(left, True))
-    shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
-    for name in ("weights.bin", "weights-sparse.bin", "weights-avg.bin", "weights-dirty.bin"):
-        (tmp_path / "run" / name).write_bytes(b"noise")
-    resume(tmp_path / "run", "1")
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(("fewer", "expected"), [(1, True), (0, False)])
-<<<<<<< HEAD
 def test_weights_are_sparse_where_a_matrix_outgrows_the_budget(
     store: Path, monkeypatch: pytest.MonkeyPatch, fewer: int, expected: bool
 ) -> None:
@@ -164,20 +95,6 @@ def test_weights_are_sparse_where_a_matrix_outgrows_the_budget(
     assert described["sparse_rare"] is expected
     assert described["weights_in_memory"] is (fewer == 0)
     assert not plan_with(many, store, memory=least - fewer, **settings)["sparse_rare"]
-=======
-def test_rows_are_sparse_where_weights_outgrow_the_budget(
-    store: Path, monkeypatch: pytest.MonkeyPatch, fewer: int, expected: bool
-) -> None:
-    """The budget that just holds the weights and the rows beside them, and one byte less."""
-    monkeypatch.setattr("streamsvm.run.weight_log._PART_ROWS", 1)  # else commits outgrow the matrix
-    asked: dict[str, Any] = {"average": False}
-    least = min_budget(store, asked)
-    settings = Settings(memory=least - fewer, **asked)
-    described = plan_store(store, settings, MANY)
-    assert described["sparse_rare"] is expected
-    assert described["weights_in_memory"] is (fewer == 0)
-    assert not plan_store(store, settings, MemoryPolicy(many_classes=K + 1))["sparse_rare"]
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
 
 
 def least_budget(store: Path, policy: MemoryPolicy, settings: dict[str, Any]) -> int:
@@ -186,11 +103,7 @@ def least_budget(store: Path, policy: MemoryPolicy, settings: dict[str, Any]) ->
     while low + 1 < high:
         middle = (low + high) // 2
         try:
-<<<<<<< HEAD
             fits = plan_with(policy, store, memory=middle, **settings)["weights_in_memory"]
-=======
-            fits = plan_store(store, Settings(memory=middle, **asked), MANY)["weights_in_memory"]
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
         except PlanError:
             fits = False
         low, high = (low, middle) if fits else (middle, high)
@@ -201,28 +114,17 @@ def least_budget(store: Path, policy: MemoryPolicy, settings: dict[str, Any]) ->
 def test_features_are_counted_once_or_if_the_count_is_lost(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-<<<<<<< HEAD
     fit_with(SPARSE, store, out=tmp_path / "whole", block_rows=70)
     left = iter([False] * (COUNTED + 2))
     with pytest.raises(Interrupted):
         fit_with(SPARSE, store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
-=======
-    fit(store, tmp_path / "whole", block_rows=70)
-    left = iter([False] * (COUNTED + 2))
-    with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     found = tmp_path / "run/rare-features.bin"
     content = found.read_bytes()
     if what == "missing":
         found.unlink()
     elif what == "of another store":
-<<<<<<< HEAD
         other = make_store(tmp_path / "b.zarr", *make_problem(N, D, K, seed=1))
         fit_with(SPARSE, other, out=tmp_path / "other", passes=1, block_rows=70)
-=======
-        fit(make_store(tmp_path / "b.zarr", X, labels), tmp_path / "other", passes=1, block_rows=70)
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
         shutil.copy(tmp_path / "other/rare-features.bin", found)
         assert len(found.read_bytes()) == len(content)
     elif what != "whole":
@@ -237,23 +139,15 @@ def test_features_are_counted_once_or_if_the_count_is_lost(
 
 
 def test_a_run_stopped_while_features_are_counted_begins_anew(tmp_path: Path, store: Path) -> None:
-<<<<<<< HEAD
     fit_with(SPARSE, store, out=tmp_path / "whole", block_rows=70)
     left = iter([False] * (COUNTED - 2))
     with pytest.raises(Interrupted, match="before pass 1"):
         fit_with(SPARSE, store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
-=======
-    fit(store, tmp_path / "whole", block_rows=70)
-    left = iter([False] * (COUNTED - 2))
-    with pytest.raises(Interrupted, match="before pass 1"):
-        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     assert not (tmp_path / "run/rare-features.bin").exists()
     resume_with(SPARSE, tmp_path / "run")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
-<<<<<<< HEAD
 def test_the_plan_counts_what_finds_sparse_rows(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,27 +167,6 @@ def test_a_flipped_byte_of_sparse_rows_is_noticed(tmp_path: Path, store: Path) -
     left = iter([False] * (COUNTED + 2))
     with pytest.raises(Interrupted):
         fit_with(SPARSE, store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
-=======
-def test_the_plan_counts_the_sparse_rows(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streamsvm.run.weight_log._PART_ROWS", 1)  # else commits outgrow the matrix
-    with pytest.raises(PlanError) as refused:
-        fit(store, tmp_path / "run", memory=100)
-    memory = refused.value.needed_memory
-    assert memory is not None
-    described = plan_store(store, Settings(memory=memory), SPARSE)
-    assert described["sparse_rare"]
-    assert HybridWeights.size(D) == described["sparse_rare_bytes"] < described["planned_bytes"] <= memory
-    fit(store, tmp_path / "run", memory=memory)
-    assert load_model(tmp_path / "run").coef_.any()
-
-
-def test_a_flipped_byte_of_the_sparse_rows_is_noticed(tmp_path: Path, store: Path) -> None:
-    left = iter([False] * (COUNTED + 2))
-    with pytest.raises(Interrupted):
-        fit(store, tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     (log,) = (tmp_path / "run").glob("changes-*.bin")
     content = bytearray(log.read_bytes())
     content[-3] ^= 0x10  # the last part holds sparse rows
@@ -303,16 +176,10 @@ def test_a_flipped_byte_of_the_sparse_rows_is_noticed(tmp_path: Path, store: Pat
         resume_with(SPARSE, tmp_path / "run")
 
 
-def hybrid(path: Path, rare: np.ndarray, *, dtype: str = "float32", average: bool = False) -> HybridWeights:
-    nowhere = (None, None, None)
-    return HybridWeights(rare, 48, K, np.dtype(dtype), 1.0, nowhere, path / "entries", average=average)
-
-
 def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
     with open_store(store) as opened:
         rows = Blocks(opened, np.array([0, N]), np.dtype(np.float64)).read(0)
     frequency = np.bincount(rows.indices, minlength=D)
-<<<<<<< HEAD
     rare = frequency < np.median(frequency)
     storage = HybridWeights(
         rare, K, K, rows.data.dtype, 1.0, IN_MEMORY, tmp_path / "sparse", average=True
@@ -325,15 +192,6 @@ def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
     assert split.longest == np.diff(sparse_rows.indptr).max()
     assert len(sparse_rows.entries) >= 2 * split.longest * K
     numbers, frequent = np.flatnonzero(rare), np.flatnonzero(~rare)
-=======
-    is_rare = frequency < np.median(frequency)
-    storage = hybrid(tmp_path, is_rare, dtype="float64", average=True)
-    assert len(storage.weights.current) == np.count_nonzero(~is_rare)
-    part = storage.bind(storage.prepare(rows))
-    held = storage.sparse_rows
-    assert len(held.entries) >= 2 * np.diff(held.indptr).max() * K
-    numbers, frequent = np.flatnonzero(is_rare), np.flatnonzero(~is_rare)
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
     for i in range(N):
         at = slice(rows.indptr[i], rows.indptr[i + 1])
         expected = dict(zip(rows.indices[at].tolist(), rows.data[at].tolist(), strict=True))
@@ -350,7 +208,6 @@ def test_rows_are_divided_without_loss(tmp_path: Path, store: Path) -> None:
     [([2, 0], None), ([2, 2], "belong"), ([2, K], "belong"), ([2, -1], "belong"), ([2, 0.5], "belong")],
 )
 def test_a_forged_sparse_row_is_refused(tmp_path: Path, classes: list[float], message: str | None) -> None:
-<<<<<<< HEAD
     """With a class twice, or one that does not exist, rows would outgrow the room that kernels count on."""
 
     def new_weights() -> HybridWeights:
@@ -367,17 +224,4 @@ def test_a_forged_sparse_row_is_refused(tmp_path: Path, classes: list[float], me
     storage = new_weights()
     with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
         restore(log.path, log.end.length, storage)
-=======
-    """With a class twice, or one that is none, sparse rows would outgrow the room that kernels count on."""
-    storage = hybrid(tmp_path, np.array([True, False]))
-    storage.reserve(4)
-    rows = storage.sparse_rows
-    rows.extents[0], rows.used[0], rows.dirty[0] = (0, 2, 2), 2, 1
-    rows.entries[:2] = [(c, 0.5) for c in classes]
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
-        append_weights(log, storage.in_use, rows)
-    storage = hybrid(tmp_path, np.array([True, False]))
-    with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
-        restore(tmp_path / "log", log.end.length, storage)
->>>>>>> ae8ed8428ba4b491e73e0f46a3bd1de35ec04540
         assert storage.sparse_rows.entries[:2, 0].tolist() == classes
