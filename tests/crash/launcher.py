@@ -156,10 +156,9 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        from streamsvm.training import online, trainer
+        from streamsvm.training.learner import Learner
 
-        self.around_visit(trainer._Training)
-        self.around_visit(online._Learning)
+        self.around_visit(Learner)
 
     def around_visit(self, owner: Any) -> None:
         """Make each call of a kernel that moves weights three instants."""

@@ -10,8 +10,9 @@ import pytest
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
-from streamsvm.run.append_log import AppendLog, LogEnd
-from streamsvm.run.dual_log import DualLog, append_duals, make_pool
+from streamsvm.run.append_log import LogEnd
+from streamsvm.run.dual_log import DualLog, DualWriter
+from streamsvm.training.learner import new_buffer
 
 K = 300
 VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
@@ -21,31 +22,30 @@ def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
     return DualLog(path, end.length, VALUES, IDS, K, max_duals)
 
 
-def fill(pool, rows: np.ndarray, duals: np.ndarray) -> None:
-    """What a kernel would leave in the pool after visiting `rows`."""
-    pool.used[:] = 0
+def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
+    """What a kernel would leave in the buffer after visiting `rows`."""
+    buffer.used[:] = 0
     for row in rows:
         ids = np.flatnonzero(duals[row])
-        at, r = pool.used
-        pool.ids[at : at + len(ids)], pool.values[at : at + len(ids)] = ids, duals[row, ids]
-        pool.rows[r], pool.counts[r] = row, len(ids)
-        pool.used[:] = at + len(ids), r + 1
+        at, r = buffer.used
+        buffer.ids[at : at + len(ids)], buffer.values[at : at + len(ids)] = ids, duals[row, ids]
+        buffer.rows[r], buffer.counts[r] = row, len(ids)
+        buffer.used[:] = at + len(ids), r + 1
 
 
 def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.ndarray], LogEnd]:
     """A log with blocks in random order, each in two parts; returns the duals of each block, and its end."""
     rng = np.random.default_rng(0)
-    log = AppendLog(path, LogEnd())
-    pool = make_pool(n_rows * K, n_rows, VALUES, IDS)
+    log = DualWriter(path, LogEnd())
+    buffer = new_buffer(n_rows * K, n_rows, VALUES, IDS)
     duals = [
         (rng.random((n_rows, K)) * (rng.random((n_rows, K)) < 0.02)).astype(VALUES) for _ in range(blocks)
     ]
     for block in rng.permutation(blocks):
         order = rng.permutation(n_rows)
         for part in (order[: n_rows // 3], order[n_rows // 3 :]):
-            fill(pool, part, duals[block])
-            append_duals(log, int(block), pool)
-            assert not pool.used.any()
+            fill(buffer, part, duals[block])
+            log.append_duals(int(block), buffer)
     log.close()
     return duals, log.end
 
@@ -71,10 +71,10 @@ def test_duals_come_back(tmp_path: Path) -> None:
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)
-    pool = make_pool(20 * K, 20, VALUES, IDS)
-    fill(pool, np.arange(20), duals[0])
-    with AppendLog(path, end) as log:
-        append_duals(log, 3, pool)
+    buffer = new_buffer(20 * K, 20, VALUES, IDS)
+    fill(buffer, np.arange(20), duals[0])
+    with DualWriter(path, end) as log:
+        log.append_duals(3, buffer)
     again = open_log(path, log.end)
     np.testing.assert_array_equal(read_block(again, 3), duals[0])
     np.testing.assert_array_equal(read_block(again, 2), duals[2])
@@ -93,11 +93,11 @@ def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
 
 def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], block: int = 0) -> LogEnd:
     """A log of one part with these numbers, sealed."""
-    pool = make_pool(len(ids), len(rows), VALUES, IDS)
-    pool.rows[:], pool.counts[:], pool.ids[:], pool.values[:] = rows, counts, ids, 0.5
-    pool.used[:] = len(ids), len(rows)
-    with AppendLog(path, LogEnd()) as log:
-        append_duals(log, block, pool)
+    buffer = new_buffer(len(ids), len(rows), VALUES, IDS)
+    buffer.rows[:], buffer.counts[:], buffer.ids[:], buffer.values[:] = rows, counts, ids, 0.5
+    buffer.used[:] = len(ids), len(rows)
+    with DualWriter(path, LogEnd()) as log:
+        log.append_duals(block, buffer)
     return log.end
 
 
@@ -126,7 +126,7 @@ def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n_rows", "n_entries"), [(2**60, 1), (1, 2**60), (-1, 1), (1, -5), (2**62, 2**62)])
 def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int) -> None:
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
+    with DualWriter(tmp_path / "log", LogEnd()) as log:
         log.append(DUALS_MAGIC, (0, n_rows, n_entries), [np.zeros(8)])
     with pytest.raises(RunError, match="block 0 does not belong to this run"):
         open_log(tmp_path / "log", log.end).segment(0, 20)

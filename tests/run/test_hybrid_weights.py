@@ -58,7 +58,7 @@ def test_lists_give_the_model_of_the_matrix(
 
     found = fit(store, out=tmp_path / "lists", progress=measure, **options)
     assert D * K * 2 < sizes["weights.bin"] < D * K * 6
-    assert sizes["weights-rare.bin"] > 0
+    assert sizes["weights-sparse.bin"] > 0
     np.testing.assert_allclose(
         load_model(tmp_path / "lists").coef_, load_model(tmp_path / "matrix").coef_, rtol=0, atol=1e-11
     )
@@ -81,7 +81,7 @@ def test_resumes_to_the_same_bytes(tmp_path: Path, store: Path, lists: None, sto
     with pytest.raises(Interrupted):
         fit(store, out=tmp_path / "run", **options, stop=lambda: next(left, True))
     shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
-    for name in ("weights.bin", "weights-rare.bin", "weights-avg.bin", "weights-marks.bin"):
+    for name in ("weights.bin", "weights-sparse.bin", "weights-avg.bin", "weights-dirty.bin"):
         (tmp_path / "run" / name).write_bytes(b"noise")
     resume(tmp_path / "run", checkpoint_every="1")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")

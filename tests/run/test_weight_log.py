@@ -6,16 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streamsvm.kernels.steps import Weights, sum_of_squares
 
 from streamsvm.format import LOG_HEADER
+from streamsvm.kernels.weights import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import Position, commit, prune
 from streamsvm.run.directory import RunDir
-from streamsvm.run.hybrid_weights import RareFeatures
+from streamsvm.run.hybrid_weights import HybridWeights
 from streamsvm.run.weight_log import MAGICS, append_weights, restore
 
 HEADER = LOG_HEADER.size
+
+
+class Held:
+    """A storage that only holds weights."""
+
+    sparse_rows, n_classes = None, 0
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = self.in_use = weights
 
 
 def new_weights(n_features: int, columns: int, dtype: str, average: bool) -> Weights:
@@ -25,14 +34,14 @@ def new_weights(n_features: int, columns: int, dtype: str, average: bool) -> Wei
 
 def change(weights: Weights, rng: np.random.Generator, n: int) -> set[tuple[int, int]]:
     """Change `n` weights, and mark them; returns the features and groups concerned."""
-    features, columns = (rng.integers(size, size=n) for size in weights.now.shape)
+    features, columns = (rng.integers(size, size=n) for size in weights.current.shape)
     touched = set()
     for f, c in zip(features.tolist(), columns.tolist(), strict=True):
-        for array in (weights.now, weights.lag):
+        for array in (weights.current, weights.average_delta):
             if len(array):
                 array[f, c] = rng.normal()
-        weights.marks[f, 0] |= np.uint64(1 << (c >> weights.shift))
-        touched.add((f, c >> weights.shift))
+        weights.dirty[f, 0] |= np.uint64(1 << (c >> weights.group_bits))
+        touched.add((f, c >> weights.group_bits))
     return touched
 
 
@@ -44,27 +53,27 @@ def test_weights_come_back_and_only_changes_are_written(
     rng = np.random.default_rng(columns)
     weights = new_weights(50, columns, dtype, average)
     log, path = AppendLog(tmp_path / "log", LogEnd()), tmp_path / "log"
-    group = 1 << weights.shift
+    group = 1 << weights.group_bits
     assert columns <= 64 * group
     for n in (40, 3, 0, 200):
         before = log.end.length
         touched = change(weights, rng, n)
-        append_weights(log, weights)
+        append_weights(log, weights, None)
         values = sum(min(columns, (g + 1) * group) - g * group for _, g in touched)
-        cost = values * weights.now.itemsize * (1 + average) + 16 * len({f for f, _ in touched})
+        cost = values * weights.current.itemsize * (1 + average) + 16 * len({f for f, _ in touched})
         parts = (log.end.length - before - cost) / HEADER
         assert parts == round(parts)
         assert (n > 0) <= parts <= -(-values // 2**18) + 1
-        assert not weights.marks[:, 0].any()
+        assert not weights.dirty[:, 0].any()
         log.flush()
         assert path.stat().st_size == log.end.length
     log.close()
     found = new_weights(50, columns, dtype, average)
     assert check(path, log.end.length, MAGICS) == log.end
-    restore(path, log.end.length, found)
-    np.testing.assert_array_equal(found.now, weights.now)
-    np.testing.assert_array_equal(found.lag, weights.lag)
-    np.testing.assert_array_equal(found.marks, weights.marks)
+    restore(path, log.end.length, Held(found))
+    np.testing.assert_array_equal(found.current, weights.current)
+    np.testing.assert_array_equal(found.average_delta, weights.average_delta)
+    np.testing.assert_array_equal(found.dirty, weights.dirty)
 
 
 def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
@@ -72,32 +81,32 @@ def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
     weights, path = new_weights(50, 64, "float32", True), tmp_path / "log"
     change(weights, rng, 30)
     with AppendLog(path, LogEnd()) as log:
-        append_weights(log, weights)
-    end, expected = log.end, weights.now.copy()
+        append_weights(log, weights, None)
+    end, expected = log.end, weights.current.copy()
     with path.open("ab") as file:
         file.write(b"half a part")
     change(weights, rng, 5)
     with AppendLog(path, end) as log:
-        append_weights(log, weights)
+        append_weights(log, weights, None)
     first, both = (new_weights(50, 64, "float32", True) for _ in range(2))
-    restore(path, end.length, first)
-    restore(path, log.end.length, both)
-    np.testing.assert_array_equal(first.now, expected)
-    np.testing.assert_array_equal(both.now, weights.now)
+    restore(path, end.length, Held(first))
+    restore(path, log.end.length, Held(both))
+    np.testing.assert_array_equal(first.current, expected)
+    np.testing.assert_array_equal(both.current, weights.current)
 
 
 def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights, run = new_weights(2000, 64, "float32", False), RunDir(tmp_path)
     position = Position()
-    whole = weights.now.nbytes
+    whole = weights.current.nbytes
     change(weights, rng, 10**6)
-    position, size = commit(run, position, weights)
+    position, size = commit(run, position, Held(weights))
     assert size > whole
     written, numbers = [], []
     for _ in range(400):
         change(weights, rng, 20)
-        position, size = commit(run, position, weights)
+        position, size = commit(run, position, Held(weights))
         written.append(size)
         numbers.append(position.weights_number)
         assert position.weights.length < 2.6 * whole
@@ -105,8 +114,8 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
     assert np.median(written) <= 20 * (64 + 16) + HEADER
     assert sum(written) < 400 * (20 * (64 + 16) + HEADER) + whole * 1.3 * numbers[-1]
     found = new_weights(2000, 64, "float32", False)
-    restore(run.weight_log(position.weights_number), position.weights.length, found)
-    np.testing.assert_array_equal(found.now, weights.now)
+    restore(run.weight_log(position.weights_number), position.weights.length, Held(found))
+    np.testing.assert_array_equal(found.current, weights.current)
     prune(run, ())
     assert run.weight_log(position.weights_number).exists()
 
@@ -115,22 +124,23 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
 def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> None:
     """An entry is more than its weight: a log of nothing but entries must not look full of old ones."""
     n_lists, n_classes = 200, 40
-    features = RareFeatures(
-        tmp_path / "rare", np.ones(n_lists, bool), n_classes, np.dtype(np.float32), average=average
+    rare, dtype = np.ones(n_lists, bool), np.dtype(np.float32)
+    nowhere = (None, None, None)
+    storage = HybridWeights(
+        rare, 48, n_classes, dtype, 1.0, nowhere, tmp_path / "weights-sparse.bin", average=average
     )
-    now = np.zeros((0, 48), np.float32)
-    weights = features.with_entries(Weights.create(now, now, 1.0), n_lists * n_classes)
-    rare = weights.rare
-    rare.lists[:] = [(f * n_classes, n_classes, n_classes) for f in range(n_lists)]
-    rare.used[0] = n_lists * n_classes
-    rare.entries[: rare.used[0], 0] = np.tile(np.arange(n_classes), n_lists)
-    rare.changed[:] = 1
+    storage.reserve(n_lists * n_classes)
+    rows = storage.sparse_rows
+    rows.extents[:] = [(f * n_classes, n_classes, n_classes) for f in range(n_lists)]
+    rows.used[0] = n_lists * n_classes
+    rows.entries[: rows.used[0], 0] = np.tile(np.arange(n_classes), n_lists)
+    rows.dirty[:] = 1
     run, position = RunDir(tmp_path), Position()
-    position, whole = commit(run, position, weights)
+    position, whole = commit(run, position, storage)
     one = HEADER + 16 + padded(n_classes * (2 + average) * 4)
     for number in range(100):
-        rare.changed[number] = 1
-        position, size = commit(run, position, weights)
+        rows.dirty[number] = 1
+        position, size = commit(run, position, storage)
         assert size == one
     assert position.weights_number == 1
     assert position.weights.length == whole + 100 * one
@@ -143,7 +153,7 @@ def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
     position = Position()
     for number in (1, 2, 3):
         change(weights, rng, 1000)
-        position, _ = commit(run, position, weights)
+        position, _ = commit(run, position, Held(weights))
         assert position.weights_number == number
     assert sorted(path.name for path in tmp_path.glob("changes-*.bin")) == ["changes-2.bin", "changes-3.bin"]
 
@@ -152,17 +162,17 @@ def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
 def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> None:
     rng = np.random.default_rng(0)
     marked, run = new_weights(50, 64, "float32", average), RunDir(tmp_path)
-    weights = marked._replace(marks=np.zeros((0, 2), np.uint64))
+    weights = marked._replace(dirty=np.zeros((0, 2), np.uint64))
     position = Position()
     for number in (1, 2, 3):
         change(marked, rng, 7)  # the same arrays
-        position, _ = commit(run, position, weights)
+        position, _ = commit(run, position, Held(weights))
         assert position.weights_number == number
-        found = new_weights(50, 64, "float32", average)._replace(marks=weights.marks)
-        restore(run.weight_log(number), position.weights.length, found)
-        np.testing.assert_array_equal(found.now, marked.now)
-        np.testing.assert_array_equal(found.lag, marked.lag)
-        assert sum_of_squares(found, 0.0) == pytest.approx((marked.now.astype(float) ** 2).sum())
+        found = new_weights(50, 64, "float32", average)._replace(dirty=weights.dirty)
+        restore(run.weight_log(number), position.weights.length, Held(found))
+        np.testing.assert_array_equal(found.current, marked.current)
+        np.testing.assert_array_equal(found.average_delta, marked.average_delta)
+        assert sum_of_squares(found, 0.0, None) == pytest.approx((marked.current.astype(float) ** 2).sum())
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -173,24 +183,25 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
     rng = np.random.default_rng(0)
     weights, run = new_weights(200, 64, "float32", True), RunDir(tmp_path)
     if not marked:
-        weights = weights._replace(marks=np.zeros((0, 2), np.uint64))
+        weights = weights._replace(dirty=np.zeros((0, 2), np.uint64))
     marks = weights if marked else new_weights(200, 64, "float32", True)
 
     def move(n: int) -> None:
-        weights.now[rng.integers(200, size=n), rng.integers(64, size=n)] = rng.normal(size=n)
+        weights.current[rng.integers(200, size=n), rng.integers(64, size=n)] = rng.normal(size=n)
         if marked:
-            marks.marks[weights.now.any(axis=1), 0] |= np.uint64(15)
+            marks.dirty[weights.current.any(axis=1), 0] |= np.uint64(15)
 
     def restored(position: Position) -> np.ndarray:
         found = new_weights(200, 64, "float32", True)
         log = run.weight_log(position.weights_number)
         assert check(log, position.weights.length, MAGICS) == position.weights
-        return restore(log, position.weights.length, found).now
+        restore(log, position.weights.length, Held(found))
+        return found.current
 
     move(1000)
-    position, _ = commit(run, Position(), weights)
+    position, _ = commit(run, Position(), Held(weights))
     for step in ("streamsvm.run.checkpoint.AppendLog.sync", "os.rename", "streamsvm.run.checkpoint.prune"):
-        before, expected = position, weights.now.copy()
+        before, expected = position, weights.current.copy()
         move(5)
 
         def fail(*arguments: object) -> None:
@@ -199,9 +210,9 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
         with monkeypatch.context() as patch:
             patch.setattr(step, fail)
             with pytest.raises(OSError, match="No space"):
-                commit(run, position, weights)
+                commit(run, position, Held(weights))
         np.testing.assert_array_equal(restored(before), expected)
         move(5)
-        position, _ = commit(run, position, weights)
+        position, _ = commit(run, position, Held(weights))
         assert position.weights_number > before.weights_number
-        np.testing.assert_array_equal(restored(position), weights.now)
+        np.testing.assert_array_equal(restored(position), weights.current)

@@ -10,12 +10,12 @@ import functools
 import numpy as np
 from fuzz import logs
 from fuzz.workplace import allowed, folder
-from streamsvm.kernels.steps import Pool
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.run.append_log import AppendLog, LogEnd, check
-from streamsvm.run.dual_log import MAGICS, DualLog, append_duals
+from streamsvm.kernels.duals import DualBuffer
+from streamsvm.run.append_log import LogEnd, check
+from streamsvm.run.dual_log import MAGICS, DualLog, DualWriter
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
 N_ROWS, N_BLOCKS = 6, 3
@@ -63,14 +63,14 @@ def seeds() -> list[bytes]:
         for choice, k in enumerate(CLASSES):
             dtype, ids_dtype = np.dtype("f4" if flags & 4 else "f8"), dual_id_dtype(k)
             path = folder("duals-seeds") / "duals-1.bin"
-            log = AppendLog(path, LogEnd())
+            log = DualWriter(path, LogEnd())
             for block, counts in ((1, (1, 0, min(k - 1, 8))), (0, (1, 1)), (1, (0,))):
                 n = sum(counts)
                 ids = np.concatenate([np.arange(count) for count in counts]).astype(ids_dtype)
                 rows = np.arange(5, 5 - len(counts), -1, np.int32)
                 values = np.full(n, 0.5, dtype)
                 counted = np.array(counts, np.int32)
-                append_duals(log, block, Pool(ids, values, rows, counted, np.array([n, len(rows)])))
+                log.append_duals(block, DualBuffer(ids, values, rows, counted, np.array([n, len(rows)])))
             log.close()
             found.append(bytes([flags, choice]) + path.read_bytes())
     return found

@@ -5,20 +5,22 @@ Each four bytes are a step: room for features and classes, a row to learn from, 
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 from fuzz.workplace import folder
-from streamsvm.kernels.steps import N_TALLIES, Scratch, Weights, padded_classes
 
 from streamsvm import durable
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.duals import Duals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import Position, commit
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualLog, make_pool
-from streamsvm.run.growing_weights import HORIZON, GrowingWeights
+from streamsvm.run.growing_weights import TIME_UNIT, GrowingWeights
 from streamsvm.run.weight_log import restore
+from streamsvm.training.learner import new_buffer, no_duals
 
 FEATURES, CLASSES = 8, 1  # of each unit in a step
 MAX_BYTES = 400
@@ -35,7 +37,8 @@ def run(data: bytes) -> None:
     for path in run_dir.path.iterdir():
         durable.remove(path)
     position = Position()
-    growing = GrowingWeights((run_dir.weights, run_dir.lag, run_dir.marks), (0, 0), dtype)
+    paths = run_dir.weights, run_dir.average_delta, run_dir.dirty
+    growing = GrowingWeights((0, 0), dtype, paths)
     tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
     growing.grow(1, 1)
     for kind, a, b, c in steps:
@@ -43,36 +46,44 @@ def run(data: bytes) -> None:
             n_classes = max(n_classes, 1 + a * CLASSES % 100)
             growing.grow(1 + b * FEATURES, n_classes)
         elif kind % 4 == 3:
-            position, _ = commit(run_dir, position, growing.used, new_log=growing.laid_out)
-            growing.laid_out = False
-            _check_log(run_dir, position, growing.used)
+            position, _ = commit(run_dir, position, growing)
+            _check_log(run_dir, position, growing.in_use)
         else:
             features = {(b * FEATURES + kind) % growing.n_features, c * FEATURES % growing.n_features}
             visits.append((sorted(features), a % n_classes, n_classes, (kind - 100) / 64))
             _visit(visits[-1], growing.weights, tally)
-    now, lag = growing.used[:2]
+    current, delta = growing.in_use[:2]
     shape = growing.n_features, padded_classes(n_classes, dtype)
-    at_once, tally_at_once = Weights.create(*np.zeros((2, *shape), dtype), HORIZON), np.zeros(N_TALLIES)
+    at_once, tally_at_once = Weights.create(*np.zeros((2, *shape), dtype), TIME_UNIT), np.zeros(N_TALLIES)
     for visit in visits:
         _visit(visit, at_once, tally_at_once)
-    for grown, whole in ((now, at_once.now), (lag, at_once.lag)):
+    for grown, whole in ((current, at_once.current), (delta, at_once.average_delta)):
         np.testing.assert_array_equal(grown[:, : shape[1]], whole)
         assert not grown[:, n_classes:].any()
     np.testing.assert_array_equal(tally, tally_at_once)
 
 
+class Held:
+    """A storage that only holds weights."""
+
+    sparse_rows, n_classes = None, 0
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = self.in_use = weights
+
+
 def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
     """What a commit wrote is all that there is."""
-    now, lag = np.zeros((2, *used.now.shape), used.now.dtype)
+    current, delta = np.zeros((2, *used.current.shape), used.current.dtype)
     log = run_dir.weight_log(position.weights_number)
-    restore(log, position.weights.length, Weights.create(now, lag, HORIZON))
-    np.testing.assert_array_equal(now, used.now)
-    np.testing.assert_array_equal(lag, used.lag)
+    restore(log, position.weights.length, Held(Weights.create(current, delta, TIME_UNIT)))
+    np.testing.assert_array_equal(current, used.current)
+    np.testing.assert_array_equal(delta, used.average_delta)
 
 
 def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np.ndarray) -> None:
     features, label, n_classes, value = visit
-    dtype = weights.now.dtype
+    dtype = weights.current.dtype
     data = np.full(len(features), value, dtype)
     rows = Rows(
         data,
@@ -80,19 +91,14 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
         np.array([0, len(features)], np.int64),
         np.array([label], np.int32),
         np.array([float(np.sum(data.astype(float) ** 2))]),
+        np.ones(1),
     )
-    loss, pool, duals = _parts(dtype.name)
     scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
-    loss.visit(
-        rows, np.arange(1), 0, 1, weights, n_classes, 1.0, 1.0, 0, duals.segment(0, 1), pool, scratch, tally
-    )
-
-
-@functools.cache
-def _parts(dtype_name: str):
-    dtype = np.dtype(dtype_name)
-    duals = DualLog(folder("growth-none") / "duals-0.bin", 0, dtype, NO_IDS, 1, 0)
-    return get_loss("ww"), make_pool(0, 0, dtype, NO_IDS), duals
+    buffer = new_buffer(0, 0, dtype, NO_IDS)
+    get_loss("ww").visit(
+        rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights,
+        Duals(no_duals(1, buffer), buffer), scratch, tally, None,
+    )  # fmt: skip
 
 
 def seeds() -> list[bytes]:

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from fuzz import bundle
 from fuzz.workplace import allowed, folder
-from helpers import save_weights
 from streamsvm_converters import read_rows
 
 from streamsvm import coefficients, format, load_model
 from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
+from streamsvm.model import save_model
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
 MAX_BYTES = 2000
@@ -73,6 +73,11 @@ def _header_length(content: bytes) -> int:
     return 12 + int.from_bytes(content[8:12], "little")
 
 
+def whole(weights: np.ndarray) -> coefficients.Source:
+    """The coefficients of three classes, in the first columns of `weights`."""
+    return coefficients.Source(weights, None, 0.0, np.arange(3), None)
+
+
 @functools.cache
 def seeds() -> list[bytes]:
     found = []
@@ -87,15 +92,14 @@ def seeds() -> list[bytes]:
             "dtype": dtype,
             "store_fingerprint": "0",
         }
-        save_weights(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
+        save_model(Path(made), whole(np.arange(32, dtype=dtype).reshape(2, 16)), record)
         files = bundle.read_files(made)
-        hashed = {"hash": {"bits": 3, "seed": 7}}
-        save_weights(
-            Path(made), np.arange(128, dtype=dtype).reshape(8, 16), record | {"n_features": 8} | hashed
-        )
+        hashed = {"transforms": [{"name": "hash", "bits": 3, "seed": 7}]}
+        wide = whole(np.arange(128, dtype=dtype).reshape(8, 16))
+        save_model(Path(made), wide, record | {"n_features": 8} | hashed)
         found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
         with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
-            save_weights(Path(made), np.arange(32, dtype=dtype).reshape(2, 16) % 3, record)
+            save_model(Path(made), whole(np.arange(32, dtype=dtype).reshape(2, 16) % 3), record)
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found

@@ -15,11 +15,10 @@ from fuzz.targets.run import seal_commits
 from fuzz.workplace import allowed, folder
 from streamsvm_converters import TextSource
 
-from streamsvm import format, load_model
+from streamsvm import format, load_model, online, resume
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 from streamsvm.run import growing_weights
-from streamsvm.training.online import online, resume
 
 SEAL, CRC, RESUME = 1, 2, 4  # flags: checksums of records, and of logs
 HERE = "@/"  # in the run's inputs, the folder of the files
@@ -41,7 +40,7 @@ def run(data: bytes) -> None:
     if not flags & RESUME:
         return
     with allowed(RunError, PlanError, InputError, Interrupted), np.errstate(all="ignore"):
-        result = resume(path, TextSource.from_record)
+        result = resume(path, open_stream=TextSource.from_record)
         model = load_model(path)
         assert (model.record["rows"], len(model.classes_)) == (result.rows, result.classes)
         assert model.n_features >= result.features or model.takes_any_feature
@@ -92,11 +91,11 @@ def seeds() -> list[bytes]:
 
         with contextlib.suppress(Interrupted):
             stream = TextSource([made / "text", made / "text-2"], **layout)
-            online(stream, path, checkpoint_every="1", stop=stop, **learning)
+            online(stream, out=path, checkpoint_every="1", stop=stop, **learning)
         record: dict[str, Any] = json.loads((path / format.RUN_JSON).read_bytes())
         record["input"]["inputs"] = [f"{HERE}text", f"{HERE}text-2"]
         (path / format.RUN_JSON).write_text(json.dumps(record))
-        for name in (format.WEIGHTS, format.LAG, format.MARKS, format.LOCK, format.METRICS):
+        for name in (format.WEIGHTS, format.AVERAGE_DELTA, format.DIRTY, format.LOCK, format.METRICS):
             (path / name).unlink(missing_ok=True)
         shutil.rmtree(path / format.MODEL, ignore_errors=True)
         for name in ("text", "text-2"):

@@ -56,7 +56,7 @@ def read_all(path: Path, label: str | None) -> None:
         with allowed(StoreError):
             assert store.class_counts.shape == (store.n_classes,)
         with allowed(StoreError, PlanError):
-            plan = make_plan(store, dtype=np.dtype("f4"), columns=16, memory=2**20, pooled=True)
+            plan = make_plan(store, dtype=np.dtype("f4"), columns=16, memory=2**20, keeps_duals=True)
             starts = cut_blocks(store, plan)
             assert starts[-1] == n
         store.verify()
