@@ -139,11 +139,9 @@ def fit(
             if locals()[name] is not None:
                 raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
         rows, classes, matrix = labelled_rows(data, y, np.dtype(settings.dtype))
-        model, result = runs.fit_rows(
+        return runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
         )
-        model.result = result
-        return model
     if y is not None:
         raise SettingsError("y is for the labels of a matrix; a store has its own", setting="y")
     if out is None:

@@ -448,7 +448,7 @@ def fit_rows(
     *,
     names: Any = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-) -> tuple[Model, FitResult]:
+) -> Model:
     """Train on rows in memory, and write no file.
 
     Parameters
@@ -465,8 +465,8 @@ def fit_rows(
 
     Returns
     -------
-    model : Model
-    result : FitResult
+    Model
+        With the `FitResult` as its ``result``.
     """
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
@@ -492,7 +492,8 @@ def fit_rows(
     )
     result = trainer.run()
     assert files.model is not None
-    return files.model, result
+    files.model.result = result
+    return files.model
 
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
