@@ -67,11 +67,11 @@ def fit(
     C : float or "auto"
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         rows.
-    loss : {"ww", "cs"}
-        Formulation: ww (Weston-Watkins) or cs (Crammer-Singer).
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : {"newton", "sorted"}, optional
+    solver : str, optional
         Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
@@ -224,11 +224,11 @@ def online(
     C : float or "auto"
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         first 1,000 rows.
-    loss : {"ww", "cs"}
-        Formulation: ww (Weston-Watkins) or cs (Crammer-Singer).
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : {"newton", "sorted"}, optional
+    solver : str, optional
         Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
