@@ -156,25 +156,24 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        from streamsvm.training import online, trainer
+        self.around_visit()
 
-        self.around_visit(trainer._Training)
-        self.around_visit(online._Learning)
+    def around_visit(self) -> None:
+        """Make each call of a kernel that changes weights three instants."""
+        from streamsvm.training.learner import Learner
 
-    def around_visit(self, owner: Any) -> None:
-        """Make each call of a kernel that moves weights three instants."""
-        real_visit = owner._visit
+        real_visit = Learner._visit
 
         @functools.wraps(real_visit)
-        def visit(training: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> Any:
+        def visit(learner: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> Any:
             self.reach("before visit")
             middle = (begin + end) // 2
-            self.reach("half of visit", lambda: real_visit(training, rows, order, begin, middle, *args))
-            reached = real_visit(training, rows, order, begin, end, *args)
+            self.reach("half of visit", lambda: real_visit(learner, rows, order, begin, middle, *args))
+            reached = real_visit(learner, rows, order, begin, end, *args)
             self.reach("after visit")
             return reached
 
-        owner._visit = visit
+        Learner._visit = visit
 
 
 def stack() -> list[str]:
@@ -306,11 +305,10 @@ def warm(folder: Path) -> None:
     import streamsvm_converters
     import zarr
 
-    from streamsvm.training import fit_plan
+    from streamsvm.data import memory_plan
 
-    # As if they were too large for memory: in files, which a crash may leave in any state.
-    choices = fit_plan.choices
-    fit_plan.choices = lambda *asked: sorted(choices(*asked), key=lambda plan: plan.weights_in_memory)
+    # Weights are in files, which a crash may leave in any state, as if they were too large for memory.
+    memory_plan.POLICY = memory_plan.MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 
     assert zarr
     assert streamsvm_converters

@@ -99,7 +99,7 @@ def originals(launcher, digits, tmp_path_factory) -> Originals:
         ended = launcher(*fit, cwd=folder, at=at)
         if (
             ended.what == "after fsync"
-            and {"train._commit", "files.sync_tree"} <= set(ended.stack)
+            and {"files.commit", "durable.sync_tree"} <= set(ended.stack)
             and len(list((folder / "interrupted").glob("duals-*.bin"))) == 2
         ):
             break

@@ -58,16 +58,11 @@ VARIANTS = {
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
 STAGES = (
-    *(
-        "checkpoint.commit",
-        "changes.append",
-        "checkpoint.recover",
-        "model.save_model",
-        "train._train_pass",
-        "train._end_pass",
-    ),
-    *("writer.finish", "workplace.publish", "writer.append", "spool.append", "writer.__init__"),
+    *("weight_log.append_weights", "checkpoint.commit", "checkpoint.recover", "model.save_model"),
+    *("trainer._train_pass", "fit.end_pass"),
+    *("writer.finish", "staging.publish", "writer.append", "external_shuffle.append", "writer.__init__"),
 )
+COMMITTING = ("weight_log.append_weights", "checkpoint.commit")
 # The trials of a variant: kills during convert, and during fit and resume.
 TRIALS = [(2, 1), (1, 2), (0, 3), (0, 2), (0, 1)]
 KILLS = sum(map(sum, TRIALS))
@@ -260,7 +255,7 @@ def test_killed_at_counted_instants(
     assert tally.total() == KILLS
     assert sum(len(trial) >= 2 for trial in struck) >= len(struck) / 2
     if VARIANTS[name].every == 1:
-        assert sum(count for place, count in tally.items() if "checkpoint.commit" in place) >= 1
+        assert sum(count for place, count in tally.items() if place.endswith(COMMITTING)) >= 1
     assert sum(count for place, count in tally.items() if place.startswith("resume")) >= 1
 
 
@@ -272,7 +267,7 @@ def test_recovery_killed_at_every_instant(launcher, digits, reference, tmp_path)
     for at in range(1000):
         ended = launcher(*trial.variant.resume(), cwd=tmp_path, at=at, lose=bool(at % 2))
         assert ended.code == -signal.SIGKILL
-        if "train._train_pass" in ended.stack:
+        if "trainer._train_pass" in ended.stack:
             break
         trial.spoil(np.random.default_rng(at))
     assert at > 10

@@ -32,11 +32,11 @@ class Variant:
 
 VARIANTS = {
     "growing": Variant(("train",), (), 1),
-    # Ten classes are more than a line of float64: the weights are laid out anew on the way.
+    # Ten classes are more than a vector of float64: the files are written anew, with more columns.
     "compressed": Variant(("first.bz2", "second"), ("--dtype", "float64", "--loss", "cs"), 2),
     "hashed": Variant(("first.bz2", "second"), ("--hash-bits", 5, "--seed", 9), 3),
 }
-STAGES = ("checkpoint.commit", "checkpoint.recover", "model.save_model", "online._learn", "libsvm._skip")
+STAGES = ("checkpoint.commit", "checkpoint.recover", "model.save_model", "trainer._learn", "blocks._skip")
 TRIALS = [1, 2, 3]  # kills of a trial
 ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 12))]
 
