@@ -37,6 +37,8 @@ class Setting:
     help : str
     choices : callable, optional
         Returns the valid values, if they are few.
+    titles : callable, optional
+        Returns what each of `choices` stands for.
     words : tuple of str
         Words that may stand for a number.
     least, most : int
@@ -50,6 +52,7 @@ class Setting:
     kind: type
     help: str
     choices: Callable[[], Sequence[str]] | None = None
+    titles: Callable[[], Sequence[str]] | None = None
     words: tuple[str, ...] = ()
     least: int = 0
     most: int = 2**63 - 1  # compiled code takes no more
@@ -198,7 +201,11 @@ class Settings(_Checked):
         positive=True,
     )
     loss: str = _setting(
-        str, "ww", "Formulation: ww (Weston-Watkins) or cs (Crammer-Singer).", choices=_names_of_losses
+        str,
+        "ww",
+        "Formulation of the multi-class SVM.",
+        choices=_names_of_losses,
+        titles=lambda: [loss.title for loss in LOSSES.values()],
     )
     margin: float = _setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
     solver: str = _setting(

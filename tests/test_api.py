@@ -67,7 +67,9 @@ def test_signatures_and_docstrings_agree_with_the_settings(name: str, field: dat
 def test_options_of_commands_agree_with_the_settings(name: str, field: dataclasses.Field) -> None:
     (option,) = [each for each in get_command(app).commands[name].params if each.name == field.name]
     setting = setting_of(field)
-    assert option.help == setting.help
+    assert option.help.startswith(setting.help)
+    if setting.titles is not None:
+        assert all(title in option.help for title in setting.titles())
     if setting.choices is not None:
         assert "|".join(setting.choices()) in printed_help(name)
     default: Any = option.default

@@ -176,7 +176,7 @@ def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Pa
     model = load_model(tmp_path / "run")
     assert model.n_features == 1024
     read = read_rows([tmp_path / "text"], classes=model.classes_, n_features=None, index_base=0)
-    of_text = np.concatenate([s.copy() for rows, _ in read for _, s in model.scores(model.hashed(rows))])
+    of_text = np.concatenate([s.copy() for rows, _ in read for _, s in model.scores(model.transformed(rows))])
     assert (model.classes_[of_text.argmax(axis=1)] == [line.split()[0] for line in lines]).mean() > 0.9
 
     loaded, _ = load_svmlight_file(str(tmp_path / "text"), zero_based=True)
@@ -284,7 +284,7 @@ def test_models_of_earlier_versions_are_read(tmp_path: Path, version: int, hashe
     model = load_model(tmp_path / "model")
     np.testing.assert_array_equal(model.coef_, coef)
     X = sp.csr_array(np.eye(8))
-    rows = model.hashed(as_rows(X, np.zeros(8, np.int32)))
+    rows = model.transformed(as_rows(X, np.zeros(8, np.int32)))
     expected = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(8, 8)) @ coef
     np.testing.assert_allclose(model.decision_function(X), expected)
     path.write_text(json.dumps(format.sealed({**stored, "version": 3 - version})))

@@ -18,9 +18,15 @@ from typing import Any
 import atheris
 
 HERE = Path(__file__).parent
+PACKAGE = HERE.parents[1] / "streamsvm"
 # Compiled code, and what it is compiled from: instrumented, Numba would not take it.
 COMPILED = [
-    *(f"streamsvm.{name}" for name in ("run.weight_log", "transforms.hashing", "kernels", "losses")),
+    *(f"streamsvm.{name}" for name in ("run.weight_log", "run.hybrid_weights", "transforms.hashing")),
+    *(
+        f"streamsvm.{folder}.{path.stem}"
+        for folder in ("kernels", "losses")
+        for path in sorted((PACKAGE / folder).glob("*.py"))
+    ),
     *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),
     "streamsvm_converters.libsvm.labels",
     "streamsvm_converters.external_shuffle",

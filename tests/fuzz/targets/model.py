@@ -15,6 +15,7 @@ from fuzz.workplace import allowed, folder
 from streamsvm_converters import read_rows
 
 from streamsvm import coefficients, format, load_model
+from streamsvm.coefficients import Source
 from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
 from streamsvm.model import save_model
@@ -63,10 +64,16 @@ def _use(path: Path) -> None:
     base = model.record["index_base"]
     if base is not None:
         options = {"classes": model.record["classes"], "dtype": model.record["dtype"], "index_base": base}
-        options["n_features"] = None if model.is_hashed else d
+        options["n_features"] = None if model.takes_any_feature else d
         with allowed(InputError):  # an index 0
             for rows, _ in read_rows([text], memory=2**16, **options):
-                list(model.scores(model.hashed(rows)))
+                list(model.scores(model.transformed(rows)))
+
+
+def _source(n_features: int, dtype: str, modulus: int = 1000) -> Source:
+    """Coefficients of three classes, whole numbers below `modulus`."""
+    weights = np.arange(16 * n_features, dtype=dtype).reshape(n_features, 16) % modulus
+    return Source(weights, None, 0.0, np.arange(3), None)
 
 
 def _header_length(content: bytes) -> int:
@@ -87,15 +94,14 @@ def seeds() -> list[bytes]:
             "dtype": dtype,
             "store_fingerprint": "0",
         }
-        save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
+        save_model(made, _source(2, dtype), record)
         files = bundle.read_files(made)
-        hashed = {"hash": {"bits": 3, "seed": 7}}
-        save_model(
-            Path(made), np.arange(128, dtype=dtype).reshape(8, 16), record | {"n_features": 8} | hashed
-        )
-        found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
+        hashing = {"bits": 3, "seed": 7}
+        for hashed in ({"transforms": [{"name": "hash", **hashing}]}, {"version": 2, "hash": hashing}):
+            save_model(made, _source(8, dtype), record | {"n_features": 8} | hashed)
+            found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
         with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
-            save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16) % 3, record)
+            save_model(made, _source(2, dtype, 3), record)
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found
