@@ -89,9 +89,11 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(lengths, 
         with part_of_memory(parts):
             cut_blocks(store, plan_of(store, memory // parts))
     except PlanError as error:
-        assert error.needed_memory is not None
-        assert error.needed_memory > memory
-        cut_blocks(store, plan_of(store, error.needed_memory // parts))
+        enough = error.needed_memory or 0
+    else:
+        return
+    assert enough > memory
+    cut_blocks(store, plan_of(store, enough // parts))
 
 
 def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own() -> None:

@@ -27,10 +27,12 @@ LOSSES = [(loss.name, margin) for loss in REGISTRY.values() for margin in loss.m
 N, D, K, C = 90, 14, 6, 0.4
 
 
-def duals_of(run: Path, pass_number: int, block_rows: int) -> np.ndarray:
+def duals_of(run: Path, loss: str, pass_number: int, block_rows: int) -> np.ndarray:
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
-    log = DualLog(path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, K - 1)
+    log = DualLog(
+        path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, REGISTRY[loss].max_duals(K)
+    )
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
         n_rows = min(block_rows, N - begin)
@@ -53,14 +55,16 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
     for passes in (1, 2, 4):
         run = tmp_path / f"run{passes}"
         result = fit(store, out=run, passes=passes, keep_duals=True, **options)
-        W, B = load_model(run).coef_, duals_of(run, passes, 40)
+        W, B = load_model(run).coef_, duals_of(run, loss, passes, 40)
         # The weights are those of the duals, and the duals are feasible.
-        np.testing.assert_allclose(W, reference.weights(B, dense, labels, margin), rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(
+            W, reference.weights(B, dense, labels, margin, loss), rtol=1e-11, atol=1e-12
+        )
         assert reference.are_feasible(B, labels, C, loss)
         assert not B[:2].any()
 
         primal = reference.primal(W, dense, labels, C, loss, margin)
-        dual = reference.dual(B, dense, labels, margin)
+        dual = reference.dual(B, dense, labels, margin, loss)
         assert result.primal == pytest.approx(primal, rel=1e-12)
         assert result.dual == pytest.approx(dual, rel=1e-11)
         assert result.gap == pytest.approx(primal - dual, rel=1e-8)
@@ -76,7 +80,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
     assert decays[2][0] < decays[0][0]
 
 
-@pytest.mark.parametrize("loss", ["ww", "cs"])
+@pytest.mark.parametrize("loss", REGISTRY)
 def test_dual_rises_from_pass_to_pass_and_bounds_every_primal(tmp_path: Path, loss: str) -> None:
     X, labels = make_problem(N, D, K, noise=2.0)
     store = make_store(tmp_path / "a.h5", X, labels)

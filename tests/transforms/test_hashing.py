@@ -19,9 +19,9 @@ def mix(state: int) -> int:
     return state ^ (state >> 31)
 
 
-@pytest.mark.parametrize(("bits", "seed"), [(1, 0), (3, 7), (20, 123456789)])
+@pytest.mark.parametrize(("bits", "seed"), [(1, 0), (4, 7), (10, 2**63 - 1), (20, 123456789)])
 def test_features_are_added_with_their_signs_in_the_columns_of_the_formula(bits: int, seed: int) -> None:
-    X, labels = make_problem(30, 40, 3)
+    X, labels = make_problem(30, 40, 3, empty=1)
     rows = as_rows(X, labels)
     hashed = Hashing(bits, seed)(rows)
     gamma = 0x9E3779B97F4A7C15
@@ -40,6 +40,13 @@ def test_features_are_added_with_their_signs_in_the_columns_of_the_formula(bits:
     np.testing.assert_allclose(hashed.norm2, (expected**2).sum(axis=1), rtol=1e-12)
     np.testing.assert_array_equal(hashed.labels, labels)
     assert Hashing(bits, seed).n_features(None) == Hashing(bits, seed).n_features(40) == 2**bits
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [(30, np.int32), (31, np.int64)])
+def test_columns_beyond_int32_are_numbered_in_int64(bits: int, dtype: type) -> None:
+    hashed = Hashing(bits, 3)(as_rows(*make_problem(30, 40, 3)))
+    assert hashed.indices.dtype == dtype
+    assert 2 ** (bits - 2) < hashed.indices.max() < 2**bits
 
 
 def test_a_record_makes_the_same_transforms() -> None:
