@@ -1,6 +1,6 @@
-"""Time a training pass of the kernel against the least that any pass must do: score each row.
+"""Time a training pass against scoring each row, which is the least that any pass must do.
 
-This is the one file of the benchmarks that calls kernels, whose signatures are private.
+No other benchmark calls kernels, whose signatures are private.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from streamsvm.kernels.score import score_row
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.dual_log import make_pool
+from streamsvm.training.learner import new_buffer
 
-POOL = 2**24  # new duals that the kernel has room for in one call
-STEADY = 3  # the first pass to be timed: until then most rows still move many classes
+BUFFER = 2**24  # new duals that fit in one call
+STEADY = 3  # the first pass to be timed: before it most rows change many classes
 
 
 class KernelTimes(NamedTuple):
@@ -52,29 +52,29 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
     n, ids = rows.n_rows, dual_id_dtype(n_classes)
     K = padded_classes(n_classes, dtype)
     mapped = mmap.mmap(-1, n_features * K * dtype.itemsize)  # aligned to pages, as those of a run are
-    now = np.frombuffer(mapped, dtype).reshape(n_features, K)
-    weights = Weights.create(now, np.zeros((0, K), dtype), 1.0)  # without the average
+    current = np.frombuffer(mapped, dtype).reshape(n_features, K)
+    weights = Weights.create(current, np.zeros((0, K), dtype), 1.0)  # without the average
     scratch, problem, rows = Scratch.create(K, dtype), Problem(n_classes, 1.0, 0), rows.with_cost(C)
-    pool = make_pool(max(n_classes, min(n * n_classes, POOL)), n, dtype, ids)
+    buffer = new_buffer(max(n_classes, min(n * n_classes, BUFFER)), n, dtype, ids)
     old = _as_old(n, [], ids, dtype)
     full, bare = [], []
     for this_pass in range(1, passes + 1):
         order, tally = permutation(n, 0, this_pass, 0, 0), np.zeros(N_TALLIES)
         at, seconds, parts = 0, 0.0, []
-        while at < n:  # more than one turn only if the pool is full
+        while at < n:  # more than one turn only if the buffer is full
             begin = time.perf_counter()
-            at = loss.visit(rows, order, at, n, problem, weights, Duals(old, pool), scratch, tally, None)
+            at = loss.visit(rows, order, at, n, problem, weights, Duals(old, buffer), scratch, tally, None)
             seconds += time.perf_counter() - begin
-            entries, visited = (int(used) for used in pool.used)
+            entries, visited = (int(used) for used in buffer.used)
             parts.append(
-                [pool.ids[:entries].copy(), pool.values[:entries].copy(),
-                 pool.rows[:visited].copy(), pool.counts[:visited].copy()]
+                [buffer.ids[:entries].copy(), buffer.values[:entries].copy(),
+                 buffer.rows[:visited].copy(), buffer.counts[:visited].copy()]
             )  # fmt: skip
-            pool.used[:] = 0
+            buffer.used[:] = 0
         old = _as_old(n, parts, ids, dtype)
         full.append(seconds)
         begin = time.perf_counter()
-        score_all(rows, now, scratch.scores)
+        score_all(rows, current, scratch.scores)
         bare.append(time.perf_counter() - begin)
     full, bare = full[STEADY - 1 :], bare[STEADY - 1 :]
     ratios = [a / b for a, b in zip(full, bare, strict=True)]
@@ -82,11 +82,10 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
 
 
 def _as_old(n: int, parts: list[list[np.ndarray]], ids: np.dtype, dtype: np.dtype) -> OldDuals:
-    """What the next pass reads, read-only as the mapped log of a run is."""
+    """What the next pass reads, read-only like the mapped log of a run."""
     empty = [np.zeros(0, ids), np.zeros(0, dtype), np.zeros(0, np.int32), np.zeros(0, np.int32)]
     classes, values, visited, counted = (np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True))
-    classes.flags.writeable = values.flags.writeable = False
     at, counts = np.zeros(n, np.int64), np.zeros(n, np.int32)
     at[visited] = np.cumsum(counted, dtype=np.int64) - counted
     counts[visited] = counted
-    return OldDuals(classes, values, at, at.copy(), counts)
+    return OldDuals.create(classes, values, at, at.copy(), counts)

@@ -16,7 +16,7 @@ _SECTOR = 512
 
 
 class Cost(NamedTuple):
-    """What a command took; None is what the system does not tell."""
+    """What a command took; None if the system does not report it."""
 
     seconds: float
     user_seconds: float
@@ -32,21 +32,21 @@ class Cost(NamedTuple):
 
 
 class Failed(Exception):
-    """A command ended with an error; what it said."""
+    """A command ended with an error; the message contains its output."""
 
 
 class Group:
-    """A memory cgroup below our own, of version 2 or 1. Root may make one, or who was given a subtree.
+    """A memory cgroup, version 2 or 1, below our own; root or the owner of a subtree can make one.
 
     Parameters
     ----------
     size : int
-        Bytes that its processes may have, the pages of files that they read and wrote included.
+        The most bytes of its processes, including the pages of files that they read and wrote.
 
     Raises
     ------
     OSError
-        If there is none to be had.
+        If no cgroup can be made.
     """
 
     _PEAK = "memory.max_usage_in_bytes", "memory.peak"
@@ -79,14 +79,14 @@ class Group:
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak(self) -> int | None:
-        """Most memory that its processes had at once."""
+        """The peak memory of its processes."""
         for name in self._PEAK:
             with contextlib.suppress(OSError):
                 return int((self.path / name).read_text())
         return None
 
     def private(self) -> int:
-        """Memory that its processes have now, without pages of files."""
+        """The current memory of its processes, without pages of files."""
         words = (self.path / "memory.stat").read_text().split()
         stat = dict(zip(words[::2], words[1::2], strict=True))
         return int(stat.get("rss") or stat.get("anon") or 0)
@@ -158,7 +158,7 @@ def disk_counts(folder: Path) -> tuple[int | None, int | None, int | None]:
 
 
 def drop_caches(folder: Path) -> None:
-    """Have the system forget the content of all files below a folder, once it is on the disk."""
+    """Drop the page cache of all files below a folder, after they are written to the disk."""
     os.sync()
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
@@ -172,6 +172,6 @@ def drop_caches(folder: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """The size of a file, or of all files below a folder, in bytes."""
     paths = path.rglob("*") if path.is_dir() else [path]
     return sum(each.stat().st_size for each in paths if each.is_file())

@@ -1,8 +1,8 @@
 """Where the seconds of a whole `fit` go: import, load, read, train, score, commit, save.
 
-Each store is trained on by fresh processes with the defaults and --passes 3, in turn with those of another
-interpreter if one is given, whose streamsvm may be of another version. Medians are printed. Kernels are
-compiled by a run beforehand that does not count.
+Fresh processes train on each store with the defaults and --passes 3, alternating with those of another
+interpreter if one is given, whose streamsvm may be another version. Medians are printed. Kernels are compiled
+by a first run that does not count.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def run(python: Path, store: Path) -> dict[str, float]:
 
 
 def child(store: str, out: str, begun: float) -> None:
-    from streamsvm.training import trainer
+    from streamsvm import fit
+    from streamsvm.run.files import RunFiles
+    from streamsvm.training import runs
+    from streamsvm.training.fit import Fit
+    from streamsvm.training.learner import Learner
 
     phases: Counter[str] = Counter({"import": time.monotonic() - begun})
 
@@ -81,12 +85,12 @@ def child(store: str, out: str, begun: float) -> None:
 
         setattr(owner, name, call)
 
-    timed("read", trainer, "open_store")
-    timed("load", trainer._Training, "_compile")
-    timed("score", trainer._Training, "_score")
-    timed("commit", trainer._Training, "_commit")
-    timed("save", trainer._Training, "_save_model")
-    result = trainer.fit(store, out, passes=3, checkpoint_every="1h")
+    timed("read", runs, "open_store")
+    timed("load", Learner, "compile")
+    timed("score", Fit, "_score")
+    timed("commit", RunFiles, "commit")
+    timed("save", RunFiles, "save_model")
+    result = fit(store, out=out, passes=3, checkpoint_every="1h")
     waited = sum(record["waited_seconds"] for record in result.history)
     phases["read"] += waited
     phases["train"] = result.seconds - waited

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume
 from streamsvm_cli.console import complain
+from typer.main import get_command
 
 from streamsvm.errors import StreamsvmWarning
 
@@ -43,14 +44,20 @@ def root(
     pass
 
 
+def options_of(words: list[str]) -> set[str] | None:
+    """Names of the options of the command in `words`; None if there is no such command."""
+    command = get_command(app).commands.get(words[0]) if words else None  # type: ignore[attr-defined]
+    return None if command is None else {parameter.name for parameter in command.params}
+
+
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's mallopt
 
 
 def give_memory_back() -> None:
-    """Have arrays of a megabyte and more leave this process when they are freed.
+    """Return the memory of arrays of a megabyte and more to the system as soon as they are freed.
 
-    By default glibc keeps up to 32 MB of each in heaps, which come apart: a fit with --memory 100M took
-    209 MB and more, and 140 like this.
+    By default, glibc keeps arrays of up to 32 MB in heaps, which fragment: a fit with --memory 100M took
+    209 MB and more, and takes 140 MB with this setting.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library

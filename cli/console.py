@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +14,9 @@ from streamsvm_cli.wording import count, shell_text, shell_value
 from streamsvm.text import format_size
 
 
-def complain(line: object) -> None:
+def complain(line: object, options: Collection[str] | None = None) -> None:
     """Print an error or a warning as one line on stderr, whatever is in the names it contains."""
-    print(f"streamsvm: {shell_text(line)}", file=sys.stderr, flush=True)
+    print(f"streamsvm: {shell_text(line, options)}", file=sys.stderr, flush=True)
 
 
 class Console:

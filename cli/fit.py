@@ -70,8 +70,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["sparse_rare"]:
         console.say(
-            f"weights of rare features are stored sparsely ({format_size(plan['sparse_rare_bytes'])} of the plan); "
-            f"a dense matrix is faster, and used from --memory {-(-plan['weights_bytes'] // 2**20)}M on"
+            f"weights of rare features are stored sparsely ({format_size(plan['sparse_rare_bytes'])} of the "
+            f"plan); a dense matrix is faster, used from --memory {-(-plan['weights_bytes'] // 2**20)}M on"
         )
     if plan["mapped_bytes"]:
         console.say(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamsvm_cli.console import Console
 from streamsvm_cli.wording import count
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, ModelError, part_of_memory
 from streamsvm.text import check_local
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ def _is_store(path: Path) -> bool:
 
 def _rows_of_text(console: Console, model: Model, path: Path, memory: int, labelled: bool) -> Iterator[Rows]:
     from streamsvm_converters import read_rows
-
-    from streamsvm.errors import ModelError, part_of_memory
 
     if model.record["index_base"] is None:
         raise ModelError(

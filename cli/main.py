@@ -29,7 +29,7 @@ def _run() -> None:
     try:
         commands.app()
     except StreamsvmError as error:
-        complain(error)
+        complain(error, commands.options_of(sys.argv[1:]))
         sys.exit(130 if isinstance(error, Interrupted) else 2 if isinstance(error, SettingsError) else 1)
     except SystemExit as ended:
         if ended.code == 130:  # Typer has turned KeyboardInterrupt into this, without a word

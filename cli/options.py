@@ -86,6 +86,9 @@ def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter
     name = field.name if field.name == "C" else field.name.replace("_", "-")
     names = [f"--{name}/--no-{name}"] if setting.kind is bool else [f"--{name}"]
     facts: dict[str, Any] = {"help": setting.help}
+    if setting.choices is not None and setting.titles is not None:
+        pairs = zip(setting.choices(), setting.titles(), strict=True)
+        facts["help"] += " " + "; ".join(f"{choice}: {title}" for choice, title in pairs) + "."
     kind: Any = setting.kind
     if setting.choices is not None:
         kind = Literal[tuple(setting.choices())]  # type: ignore[misc]

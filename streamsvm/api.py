@@ -10,8 +10,9 @@ import numpy as np
 
 from streamsvm.data.arrays import labelled_rows
 from streamsvm.errors import SettingsError
+from streamsvm.model import Model
 from streamsvm.settings import Interval, OnlineSettings, Settings
-from streamsvm.training import runs
+from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks, Progress, Report
@@ -20,7 +21,7 @@ __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
 
 def fit(
-    data: str | Path,
+    data: Any,
     y: Any = None,
     *,
     out: str | Path | None = None,
@@ -45,7 +46,7 @@ def fit(
     report: Report | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-) -> FitResult:
+) -> FitResult | Model:
     """Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
 
     Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
@@ -54,23 +55,24 @@ def fit(
 
     Parameters
     ----------
-    data : path
-        A store made by convert, or an AnnData file with CSR ``X``.
+    data : path, or matrix of shape (n, n_features)
+        A store made by convert, or an AnnData file with CSR ``X``; or a matrix in memory, as
+        `Model.predict` takes it.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own.
-    out : path
-        Run directory to create.
+    out : path, optional
+        Run directory to create; needed for a store. A matrix has none.
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         rows.
-    loss : {"ww", "cs"}
-        Loss: Weston-Watkins (ww) or Crammer-Singer (cs).
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : {"newton", "sorted"}, optional
-        Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm.
+    solver : str, optional
+        Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
@@ -114,12 +116,13 @@ def fit(
 
     Returns
     -------
-    FitResult
+    FitResult or Model
+        For a store, how training ended. For a matrix the model; its ``result`` says how training ended.
 
     Raises
     ------
     SettingsError
-        If a setting is not valid.
+        If a setting is not valid, or does not apply to the data.
     PlanError
         If the memory budget is too small; `PlanError.needed_memory` is enough.
     StoreError
@@ -136,10 +139,9 @@ def fit(
             if locals()[name] is not None:
                 raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
         rows, classes, matrix = labelled_rows(data, y, np.dtype(settings.dtype))
-        model, model.result = runs.fit_rows(
+        return array_runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
         )
-        return model
     if y is not None:
         raise SettingsError("y is for the labels of a matrix; a store has its own", setting="y")
     if out is None:
@@ -177,8 +179,8 @@ def plan(
     dict
         ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
         if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average),
-        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``lists``, whether weights of rare
-        features are stored sparsely, and ``lists_bytes``, what that takes of ``planned_bytes``;
+        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse_rare``, whether weights of
+        rare features are stored sparsely, and ``sparse_rare_bytes``, what that takes of ``planned_bytes``;
         ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
         about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
         whether C was chosen from the data; and the settings.
@@ -222,12 +224,12 @@ def online(
     C : float or "auto"
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         first 1,000 rows.
-    loss : {"ww", "cs"}
-        Loss: Weston-Watkins (ww) or Crammer-Singer (cs).
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : {"newton", "sorted"}, optional
-        Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm.
+    solver : str, optional
+        Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     hash_bits : int, optional
@@ -260,7 +262,7 @@ def online(
         If `stop` returned True.
     """
     settings = OnlineSettings.from_arguments(locals())
-    return runs.learn_stream(
+    return stream_runs.learn_stream(
         stream,
         out,
         settings,

@@ -1,4 +1,4 @@
-"""What a path holds, in words and numbers, and whether it is whole."""
+"""Describe a store, a run or a model, and check whether it is intact."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm import durable, format
 from streamsvm.errors import RunError, StreamsvmError
 
-_LOOKS = 20  # at a run that another process trains meanwhile, until a commit stays for as long as it is read
+_ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
 
 
 def inspect(
@@ -25,21 +25,21 @@ def inspect(
     ----------
     path : path
     verify : bool
-        Read all of it and check every checksum. A model is always checked.
+        Read everything and check every checksum. A model is always checked.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that `streamsvm convert` did not write.
+        Column of ``obs`` with the labels, for AnnData that was not written by convert.
     progress : callable, optional
-        Called with a stage, units done, and units in all.
+        Called with a stage, the number of units done, and of all units.
 
     Returns
     -------
     dict
-        ``kind`` ("store", "run" or "model") and what there is to say of it.
+        ``kind`` ("store", "run" or "model") and a description, which depends on the kind.
 
     Raises
     ------
     StreamsvmError
-        If it is none of these, or damaged: says which array and chunk, or which file.
+        If it is none of these, or damaged; names the array and chunk, or the file.
     """
     path = Path(path)
     if (path / format.RUN_JSON).exists():
@@ -76,23 +76,23 @@ def _store(
 
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:
-    """Look at a run until nothing that was missed was deleted, or made anew, meanwhile."""
-    for _ in range(_LOOKS):
-        found, damage, moved = _look(path, verify)
-        if not moved:
+    """Describe a run, again if another process replaced what was being read."""
+    for _ in range(_ATTEMPTS):
+        found, damage, replaced = _describe_run(path, verify)
+        if not replaced:
             break
     else:
         raise RunError(
             f"{path}: another process trains this run, and its commits change before they can be checked; "
-            "look again when it has stopped, or let it commit less often (--checkpoint-every)"
+            "try again when it has stopped, or train with less frequent commits"
         )
     if damage and verify:
-        raise RunError("; ".join(damage))
+        raise RunError(damage[0] if len(damage) == 1 else "; ".join(damage))
     return found
 
 
-def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
-    """What there is to say of a run, what is damaged, and whether it changed before there was anything."""
+def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
+    """The description of a run, what is damaged, and whether another process replaced what was read."""
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model import load_model
     from streamsvm.run.checkpoint import metrics_size, read_commit
@@ -120,7 +120,7 @@ def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
             if durable.mark(manifest) != before:  # a newer commit took its place: no damage
                 gone = True
             elif isinstance(error, RunError):
-                damage.append(str(error))
+                damage.append(error.message)
             else:
                 damage.append(f"{error.filename} cannot be read: {durable.reason(error)}")
     finished = run.model.exists()
@@ -128,8 +128,8 @@ def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
         try:
             load_model(path)
         except StreamsvmError as error:
-            damage.append(str(error))
-    moved = (gone and not commits) or durable.mark(run.settings) != begun
+            damage.append(error.message)
+    replaced = (gone and not commits) or durable.mark(run.settings) != begun
     found = {
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
@@ -139,7 +139,7 @@ def _look(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
         "model": finished,
         "verified": verify,
     }
-    return found, damage, moved
+    return found, damage, replaced
 
 
 def _model(path: Path) -> dict[str, Any]:

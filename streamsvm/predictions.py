@@ -154,9 +154,12 @@ def _fitting(model: Model, rows: Rows) -> Rows:
 
 def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
     """Columns of the highest scores of each row, best first, shape (n, top_k)."""
+    best: np.ndarray
     if top_k == 1:
-        return scores.argmax(axis=1).reshape(-1, 1)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+        best = scores.argmax(axis=1)[:, None]
+    else:
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+    return best
 
 
 def _lines(labels: np.ndarray, scores: np.ndarray | None) -> Iterator[str]:

@@ -37,6 +37,8 @@ class Setting:
     help : str
     choices : callable, optional
         Returns the valid values, if they are few.
+    titles : callable, optional
+        Returns what each of `choices` stands for.
     words : tuple of str
         Words that may stand for a number.
     least, most : int
@@ -50,6 +52,7 @@ class Setting:
     kind: type
     help: str
     choices: Callable[[], Sequence[str]] | None = None
+    titles: Callable[[], Sequence[str]] | None = None
     words: tuple[str, ...] = ()
     least: int = 0
     most: int = 2**63 - 1  # compiled code takes no more
@@ -173,6 +176,10 @@ def _names_of_losses() -> tuple[str, ...]:
     return tuple(LOSSES)
 
 
+def _names_of_solvers() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings(_Checked):
     """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
@@ -194,11 +201,18 @@ class Settings(_Checked):
         positive=True,
     )
     loss: str = _setting(
-        str, "ww", "Loss: Weston-Watkins (ww) or Crammer-Singer (cs).", choices=_names_of_losses
+        str,
+        "ww",
+        "Formulation of the multi-class SVM.",
+        choices=_names_of_losses,
+        titles=lambda: [loss.title for loss in LOSSES.values()],
     )
     margin: float = _setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
     solver: str = _setting(
-        str, None, "Block solver of Weston-Watkins: newton (default), or sorted, the published algorithm."
+        str,
+        None,
+        "Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).",
+        choices=_names_of_solvers,
     )
     dtype: str = _setting(
         str,

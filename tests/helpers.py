@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from streamsvm.coefficients import Source
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
+from streamsvm.model import save_model
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import StoreWriter
 from streamsvm.training.results import FitResult
@@ -69,6 +71,22 @@ def resume_with(
 def plan_with(policy: MemoryPolicy, store: str | Path, **settings: Any) -> dict[str, Any]:
     """`streamsvm.plan` of a store, with a memory policy."""
     return plan_store(store, Settings(**settings), policy)
+
+
+def save_weights(
+    folder: Path,
+    weights: np.ndarray,
+    record: dict[str, Any],
+    *,
+    average_delta: np.ndarray | None = None,
+    average_scale: float = 0.0,
+    columns: np.ndarray | None = None,
+    dirty: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Save a model of weights in memory, by default with the first column for the first class."""
+    columns = np.arange(len(record["classes"])) if columns is None else columns
+    save_model(folder, Source(weights, average_delta, average_scale, columns, dirty), record, names=names)
 
 
 def make_problem(

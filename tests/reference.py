@@ -98,6 +98,26 @@ def pairwise(b: np.ndarray, y: int, margin: float) -> np.ndarray:
     return a
 
 
+def one_vs_rest() -> Loss:
+    """Binary hinge losses of each class against the others: each dual has its own closed form."""
+
+    def sign(k: int, y: int) -> np.ndarray:
+        return np.where(np.arange(k) == y, 1.0, -1.0)
+
+    def block(
+        scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, margin: float, among: np.ndarray
+    ) -> np.ndarray:
+        return np.where(among, np.clip(b + (1 - sign(len(b), y) * scores) / q, 0, C), b)
+
+    return Loss(
+        value=lambda scores, y, margin: np.maximum(0, 1 - sign(len(scores), y) * scores).sum(),
+        block=block,
+        largest=np.max,
+        own_dual=True,
+        coefficients=lambda b, y, margin: sign(len(b), y) * b,
+    )
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss in plain NumPy: what the kernels of the same name are compared with."""
@@ -112,6 +132,7 @@ class Loss:
 LOSSES = {
     "ww": Loss(ww_loss, ww_block, np.max),
     "cs": Loss(cs_loss, cs_block, np.sum),
+    "ovr": one_vs_rest(),
 }
 
 

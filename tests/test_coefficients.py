@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import make_store
+from helpers import make_store, save_weights
 
 from streamsvm import coefficients, evaluate, fit, format, load_model, open_store
 from streamsvm.errors import ModelError
-from streamsvm.model import save_model
 
 D, K = 200, 70
 COLUMNS = 80  # of the weights, padding included
@@ -40,7 +39,7 @@ def names_in(folder: Path) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_model(tmp_path / "model", sparse_weights(), record())
+    save_weights(tmp_path / "model", sparse_weights(), record())
     assert names_in(tmp_path / "model") == [*SPARSE_FILES, "model.json"]
     return tmp_path / "model"
 
@@ -49,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_sparse_model_predicts_what_numpy_does(tmp_path: Path, dtype: str) -> None:
     """Whole numbers: every score is exact in any order of summation, and ties are real."""
     weights = sparse_weights(dtype)
-    save_model(tmp_path / "model", weights, record(dtype=dtype))
+    save_weights(tmp_path / "model", weights, record(dtype=dtype))
     model, W = load_model(tmp_path / "model"), weights[:, :K]
     assert names_in(tmp_path / "model") == [*SPARSE_FILES, "model.json"]
     size = sum((tmp_path / "model" / name).stat().st_size for name in SPARSE_FILES)
@@ -81,7 +80,7 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
     tmp_path: Path, density: float, n_classes: int
 ) -> None:
     weights = sparse_weights(density=density)
-    save_model(tmp_path / "model", weights, record(classes=[str(c) for c in range(n_classes)]))
+    save_weights(tmp_path / "model", weights, record(classes=[str(c) for c in range(n_classes)]))
     assert names_in(tmp_path / "model") == ["coef.npy", "model.json"]
     np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights[:, :n_classes])
 
@@ -97,7 +96,15 @@ def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
     marks = np.zeros((D, 2), np.uint64)
     marks[::2, 0] = marks[1::4, 1] = 1
     columns = rng.permutation(COLUMNS)[:K]
-    save_model(tmp_path / "model", weights, record(), lag=lag, lagging=0.5, columns=columns, marks=marks)
+    save_weights(
+        tmp_path / "model",
+        weights,
+        record(),
+        average_delta=delta,
+        average_scale=0.5,
+        columns=columns,
+        dirty=dirty,
+    )
     expected = np.where(marks.any(axis=1)[:, None], weights - 0.5 * lag, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_
     assert sp.issparse(coef) == (density < 0.1)
@@ -107,7 +114,9 @@ def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
 @pytest.mark.parametrize("shape", [(0, K), (3, K), (1, 64)])
 def test_models_of_next_to_nothing(tmp_path: Path, shape: tuple[int, int]) -> None:
     classes = [str(c) for c in range(shape[1])]
-    save_model(tmp_path / "model", np.zeros(shape, np.float32), record(n_features=shape[0], classes=classes))
+    save_weights(
+        tmp_path / "model", np.zeros(shape, np.float32), record(n_features=shape[0], classes=classes)
+    )
     model = load_model(tmp_path / "model")
     assert model.coef_.shape == shape
     assert not model.decision_function(np.ones((2, shape[0]))).any()
@@ -117,7 +126,7 @@ def test_pieces_of_zeros_take_no_disk(tmp_path: Path) -> None:
     weights = np.zeros((1_000_000, 10), np.float32)
     weights[500_000] = 1
     classes = [str(c) for c in range(10)]
-    save_model(tmp_path / "model", weights, record(n_features=len(weights), classes=classes))
+    save_weights(tmp_path / "model", weights, record(n_features=len(weights), classes=classes))
     coef = tmp_path / "model/coef.npy"
     assert coef.stat().st_size > weights.nbytes
     assert coef.stat().st_blocks * 512 < weights.nbytes / 10
@@ -243,15 +252,15 @@ def test_models_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
     weights = np.arange(8.0).reshape(4, 2).astype(np.float32)
     hashed = {"hash": {"bits": 2, "seed": 5}}
     entries = record(classes=["a", "b"], n_features=4, **(hashed if version == 2 else {}))
-    save_model(tmp_path / "model", weights, entries)
+    save_weights(tmp_path / "model", weights, entries)
     path = tmp_path / "model/model.json"
     found = json.loads(path.read_bytes())
-    assert found["version"] == 3
+    assert found["version"] == format.MODEL_VERSION
     del found["layout"]
     path.write_text(json.dumps(format.sealed({**found, "version": version})))
     model = load_model(tmp_path / "model")
     np.testing.assert_array_equal(model.coef_, weights)
-    assert model.is_hashed == (version == 2)
+    assert model.takes_any_feature == (version == 2)
     path.write_text(json.dumps(format.sealed({**found, "version": 3 - version})))
     with pytest.raises(ModelError, match="has no hash, or needs one"):
         load_model(tmp_path / "model")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import make_problem, make_store
+from helpers import make_problem, make_store, save_weights
 
-from streamsvm import fit, format, load_model, model, resume
+from streamsvm import fit, format, load_model, resume
 from streamsvm.errors import Interrupted, ModelError, RunError
 from streamsvm.info import inspect
 from streamsvm.run import append_log
@@ -70,7 +70,7 @@ def test_a_commit_pruned_while_it_is_verified_is_no_damage(run: Path, monkeypatc
 def test_a_run_that_never_stays_is_said_to_be_in_training(run: Path, monkeypatch) -> None:
     from streamsvm import info
 
-    monkeypatch.setattr(info, "_LOOKS", 3)
+    monkeypatch.setattr(info, "_ATTEMPTS", 3)
     while_checking(monkeypatch, lambda: train(run, 3), 10**9)
     with pytest.raises(RunError, match="another process trains this run"):
         inspect(run, verify=True)
@@ -87,7 +87,7 @@ def test_damage_is_reported_although_the_run_goes_on(run: Path, monkeypatch) -> 
 
 def other_model(folder: Path, value: float) -> None:
     record = {"classes": ["a", "b"], "n_features": 3, "index_base": 1, "dtype": "float32"}
-    model.save_model(folder, np.full((3, 16), value, np.float32), record)
+    save_weights(folder, np.full((3, 16), value, np.float32), record)
 
 
 @pytest.mark.parametrize("inside", ["", "run/"])

@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows, make_problem, make_store
+from helpers import as_rows, make_problem, make_store, save_weights
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, read_rows
 
-from streamsvm import Model, fit, format, load_model, open_store
+from streamsvm import Model, fit, format, load_model, online, open_store
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
-from streamsvm.model import check_room, save_model
-from streamsvm.training.online import online
+from streamsvm.model import check_room
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]
@@ -37,7 +36,7 @@ def coef() -> np.ndarray:
 
 @pytest.fixture
 def folder(tmp_path: Path, coef: np.ndarray) -> Path:
-    save_model(tmp_path / "model", coef, record())
+    save_weights(tmp_path / "model", coef, record())
     return tmp_path / "model"
 
 
@@ -57,10 +56,10 @@ def test_features_without_marks_are_not_read(tmp_path: Path, folder: Path, coef:
     marks = np.zeros((D, 2), np.uint64)
     marks[::3, 0] = marks[1::3, 1] = 1
     lag = np.ones_like(coef)
-    save_model(tmp_path / "part", coef, record(), lag=lag, lagging=0.5, marks=marks)
+    save_weights(tmp_path / "part", coef, record(), lag=lag, lagging=0.5, marks=marks)
     expected = np.where(marks.any(axis=1)[:, None], coef - np.float32(0.5), 0)[:, :K]
     np.testing.assert_array_equal(load_model(tmp_path / "part").coef_, expected)
-    save_model(tmp_path / "whole", coef, record(), marks=np.ones((D, 2), np.uint64))
+    save_weights(tmp_path / "whole", coef, record(), marks=np.ones((D, 2), np.uint64))
     for name in (format.COEF, format.MODEL_JSON):
         assert (tmp_path / "whole" / name).read_bytes() == (folder / name).read_bytes()
 
@@ -74,7 +73,7 @@ def test_numpy_alone_reads_the_coefficients(folder: Path, coef: np.ndarray) -> N
 def test_equal_models_are_equal_bytes_and_replace_each_other(tmp_path: Path, coef: np.ndarray) -> None:
     for seed in (1, 2, 1):
         weights = np.random.default_rng(seed).normal(size=(D, 8))
-        save_model(tmp_path / "model", weights, record(dtype="float64"))
+        save_weights(tmp_path / "model", weights, record(dtype="float64"))
         assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
         np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights[:, :K])
         content = [(tmp_path / "model" / name).read_bytes() for name in (format.COEF, format.MODEL_JSON)]
@@ -93,7 +92,7 @@ def test_equal_models_are_equal_bytes_and_replace_each_other(tmp_path: Path, coe
 )
 def test_predictions_equal_numpy(tmp_path: Path, coef: np.ndarray, form, dtype: str) -> None:
     """Whole numbers: every score is exact in any order of summation, and ties are real."""
-    save_model(tmp_path / "model", coef.astype(dtype), record(dtype=dtype))
+    save_weights(tmp_path / "model", coef.astype(dtype), record(dtype=dtype))
     model = load_model(tmp_path / "model")
     rng = np.random.default_rng(1)
     X = rng.integers(-1, 2, size=(300, D)) * (rng.random((300, D)) < 0.3)
@@ -149,7 +148,7 @@ def test_values_that_are_not_finite_are_refused_with_their_place(folder: Path, f
 
 
 def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
-    save_model(tmp_path / "model", np.full((D, 8), 1e30, np.float32), record())
+    save_weights(tmp_path / "model", np.full((D, 8), 1e30, np.float32), record())
     X = np.zeros((5, D), np.float32)
     X[3] = 1e30
     with pytest.raises(ModelError, match="row 3 of X: a score overflows float32"):
@@ -173,11 +172,11 @@ def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Pa
     for row, column, value in zip(coo.row, coo.col, coo.data, strict=True):
         lines[row] += f" {column + 1}:{value}"
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
-    online(TextSource([tmp_path / "text"]), tmp_path / "run", hash_bits=10, seed=3)
+    online(TextSource([tmp_path / "text"]), out=tmp_path / "run", hash_bits=10, seed=3)
     model = load_model(tmp_path / "run")
     assert model.n_features == 1024
     read = read_rows([tmp_path / "text"], classes=model.classes_, n_features=None, index_base=0)
-    of_text = np.concatenate([s.copy() for rows, _ in read for _, s in model.scores(model.hashed(rows))])
+    of_text = np.concatenate([s.copy() for rows, _ in read for _, s in model.scores(model.transformed(rows))])
     assert (model.classes_[of_text.argmax(axis=1)] == [line.split()[0] for line in lines]).mean() > 0.9
 
     loaded, _ = load_svmlight_file(str(tmp_path / "text"), zero_based=True)
@@ -198,7 +197,7 @@ NAMES = [f"gene {j} ü" for j in range(D)]
 
 @pytest.fixture
 def named(tmp_path: Path, coef: np.ndarray) -> Path:
-    save_model(tmp_path / "named", coef, record(index_base=None), names=NAMES)
+    save_weights(tmp_path / "named", coef, record(index_base=None), names=NAMES)
     return tmp_path / "named"
 
 
@@ -277,7 +276,7 @@ def test_models_of_earlier_versions_are_read(tmp_path: Path, version: int, hashe
     """Dense, without a layout; only those of version 2 hash."""
     coef = np.random.default_rng(0).normal(size=(8, K))
     said = record(n_features=8, dtype="float64") | ({"hash": hashed} if hashed else {})
-    save_model(tmp_path / "model", coef, said)
+    save_weights(tmp_path / "model", coef, said)
     path = tmp_path / "model/model.json"
     stored = json.loads(path.read_bytes()) | {"version": version}
     del stored["layout"]
@@ -285,7 +284,7 @@ def test_models_of_earlier_versions_are_read(tmp_path: Path, version: int, hashe
     model = load_model(tmp_path / "model")
     np.testing.assert_array_equal(model.coef_, coef)
     X = sp.csr_array(np.eye(8))
-    rows = model.hashed(as_rows(X, np.zeros(8, np.int32)))
+    rows = model.transformed(as_rows(X, np.zeros(8, np.int32)))
     expected = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(8, 8)) @ coef
     np.testing.assert_allclose(model.decision_function(X), expected)
     path.write_text(json.dumps(format.sealed({**stored, "version": 3 - version})))
@@ -299,7 +298,7 @@ def test_models_of_earlier_versions_are_read(tmp_path: Path, version: int, hashe
 def test_batches_are_the_rows_of_the_store_within_memory(tmp_path: Path, coef: np.ndarray) -> None:
     X, labels = make_problem(200, D, 4)
     store = make_store(tmp_path / "a.h5", X, labels)
-    save_model(tmp_path / "model", coef, record(classes=["3", "9", "1", "0", "7"]))
+    save_weights(tmp_path / "model", coef, record(classes=["3", "9", "1", "0", "7"]))
     model = load_model(tmp_path / "model")
     codes = np.array([3, 2, -1, 0])[labels]
     with open_store(store) as opened:

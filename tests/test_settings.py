@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fractions
 import json
 import re
@@ -13,11 +14,10 @@ import pytest
 from helpers import make_problem, make_store
 from streamsvm_converters import TextSource, convert, read_rows
 
-from streamsvm import fit
+from streamsvm import fit, online
 from streamsvm.errors import SettingsError
 from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.text import check_classes, format_size, parse_size, printable
-from streamsvm.training.online import online
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("real", [np.float32, np.float64, fractions.Fraction, int])
 def test_numbers_of_any_library_become_pythons_own(whole: Any, real: Any) -> None:
     given = Settings(
-        passes=whole(2), seed=whole(5), threads=whole(1), inner_passes=whole(3), block_rows=whole(7),
+        passes=whole(2), seed=whole(5), inner_passes=whole(3), block_rows=whole(7),
         C=real(2), margin=real(1), tol=real(0),
     )  # fmt: skip
-    same = Settings(passes=2, seed=5, threads=1, inner_passes=3, block_rows=7, C=2.0, margin=1.0, tol=0.0)
+    same = Settings(passes=2, seed=5, inner_passes=3, block_rows=7, C=2.0, margin=1.0, tol=0.0)
     assert given == same
     assert json.dumps(vars(given)) == json.dumps(vars(same)).replace('"tol": 0.0', f'"tol": {given.tol}')
     online = OnlineSettings(C=real(2), hash_bits=whole(8), seed=whole(1))
@@ -59,7 +59,7 @@ def test_memory_is_a_size_in_numbers_or_text(size: Any, expected: int) -> None:
 @pytest.mark.parametrize(
     "size", ["", "2X", "G", "-1", "0", "1e9", "9" * 400, "9999999T", -1, 0, 2.5, None, True]
 )
-def test_what_is_no_size_is_named(size: Any) -> None:
+def test_an_invalid_size_is_named_in_the_error(size: Any) -> None:
     with pytest.raises(SettingsError, match=re.escape(f"{size!r} is not a size")):
         parse_size(size)
 
@@ -71,7 +71,7 @@ def test_every_reader_takes_sizes_as_text(tmp_path: Path, store: Path) -> None:
     assert sum(batch.n_rows for batch, _ in rows) == 3
     stream = TextSource([tmp_path / "text"], memory="10M")
     assert stream.record()["memory"] == 10 * 1024**2
-    assert online(stream, tmp_path / "stream").rows == 3
+    assert online(stream, out=tmp_path / "stream").rows == 3
     assert fit(store, out=tmp_path / "run", memory="100M", passes=np.int64(1)).passes == 1
     with pytest.raises(SettingsError, match="'much' is not a size"):
         convert([tmp_path / "text"], tmp_path / "c.h5", memory="much")
@@ -83,25 +83,27 @@ def test_every_reader_takes_sizes_as_text(tmp_path: Path, store: Path) -> None:
         ("c", "there is no setting c; did you mean C?"),
         ("n_passes", "did you mean passes?"),
         ("inner_pass", "did you mean inner_passes?"),
-        ("Threads", "did you mean threads?"),
         ("zzz", "there is no setting zzz; there are passes, C, loss,"),
     ],
 )
-def test_an_unknown_setting_names_the_nearest_one(
-    tmp_path: Path, store: Path, name: str, message: str
-) -> None:
+def test_a_record_with_an_unknown_setting_names_the_nearest_one(name: str, message: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
-        fit(store, out=tmp_path / "run", **{name: 1})
-    assert not (tmp_path / "run").exists()
+        Settings.from_record({**dataclasses.asdict(Settings(C=1.0)), name: 1})
 
 
-def test_an_unknown_setting_of_a_stream_names_the_nearest_one(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
-    with pytest.raises(SettingsError, match="there is no setting hashbits; did you mean hash_bits"):
-        online(TextSource([tmp_path / "text"]), tmp_path / "run", hashbits=4)
+@pytest.mark.parametrize("settings", [Settings(passes=1, tol=0.5, valid="v"), OnlineSettings(hash_bits=3)])
+def test_settings_survive_a_record_in_a_file(settings: Settings | OnlineSettings) -> None:
+    record = json.loads(json.dumps(dataclasses.asdict(settings)))
+    assert type(settings).from_record(record) == settings
 
 
-def test_whole_numbers_and_others_are_seconds_between_commits(tmp_path: Path, store: Path) -> None:
+@pytest.mark.parametrize("record", [None, [], "passes", {"passes": "3"}, {"C": None}, {"valid": 3}])
+def test_a_record_that_is_none_is_refused(record: Any) -> None:
+    with pytest.raises(SettingsError, match="must be"):
+        Settings.from_record(record)
+
+
+def test_numbers_are_seconds_between_commits(tmp_path: Path, store: Path) -> None:
     """60 and 60.0 are the same; blocks are text."""
     for every, expected in ((3600, 1), (3600.0, 1), ("1", 6), ("1 block", 6)):
         result = fit(store, out=tmp_path / "run", force=True, passes=1, block_rows=6, checkpoint_every=every)
@@ -111,7 +113,7 @@ def test_whole_numbers_and_others_are_seconds_between_commits(tmp_path: Path, st
 @pytest.mark.parametrize(
     ("n", "text"), [(0, "0 B"), (999, "999 B"), (123_456, "123.5 KB"), (2.5e9, "2.5 GB")]
 )
-def test_sizes_are_shown_in_the_unit_that_fits(n: float, text: str) -> None:
+def test_sizes_are_shown_in_a_readable_unit(n: float, text: str) -> None:
     assert format_size(n) == text
 
 
@@ -126,7 +128,7 @@ def test_control_characters_are_refused_in_classes_and_shown_escaped(letter: str
     assert printable(f"a{letter}b") == f"a{escaped}b"
 
 
-def test_names_of_all_languages_are_no_control_characters() -> None:
+def test_names_in_all_languages_are_accepted() -> None:
     names = ["naïve B", "T細胞", "κύτταρο", "خلية", "🧫", "a  b", "\u200d", "\u00ad"]
     check_classes(names, "here", SettingsError)
     assert [printable(name) for name in names] == names

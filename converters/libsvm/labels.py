@@ -70,21 +70,18 @@ class LabelTable:
     """
 
     def __init__(self, known: Sequence[str] | None = None, learns: bool | None = None) -> None:
+        texts = [label.encode("utf-8") for label in known or ()]
         self.learns = known is None if learns is None else learns
-        self.count = 0
-        self._slots = np.full(16, -1, dtype=np.int32)
-        self._ends = np.zeros(16, dtype=np.int64)
-        self._letters = np.zeros(256, dtype=np.uint8)
-        if known is not None:
-            texts = [text.encode("utf-8") for text in known]
-            self.count = len(texts)
-            self._letters = np.frombuffer(b"".join(texts) or b"\0", dtype=np.uint8).copy()
-            n_slots = max(16, 1 << (2 * self.count + 1).bit_length())
-            self._ends = np.zeros(n_slots, dtype=np.int64)
-            np.cumsum([len(text) for text in texts], out=self._ends[1 : self.count + 1])
-            self._rebuild(n_slots)
+        self.count = len(texts)
+        self._letters = np.frombuffer(b"".join(texts), dtype=np.uint8)
+        self._ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        self._grow()
 
-    def _rebuild(self, n_slots: int) -> None:
+    def _grow(self, n_letters: int = 0) -> None:
+        """Make room for as many labels again, of which one may have `n_letters`."""
+        n_slots = 1 << (4 * self.count + 15).bit_length()
+        self._ends = np.pad(self._ends[: self.count + 1], (0, n_slots // 2 - self.count))
+        self._letters = np.pad(self._letters, (0, max(256, len(self._letters)) + n_letters))
         self._slots = np.full(n_slots, -1, dtype=np.int32)
         rehash(self._slots, self._ends, self._letters, self.count)
 
@@ -99,12 +96,7 @@ class LabelTable:
             )  # fmt: skip
             if row == n_rows:
                 return codes
-            longest = int(parsed.label_end[row] - parsed.label_at[row])
-            self._letters = np.concatenate(
-                (self._letters, np.zeros(len(self._letters) + longest, dtype=np.uint8))
-            )
-            self._ends = np.concatenate((self._ends, np.zeros(len(self._ends), dtype=np.int64)))
-            self._rebuild(2 * len(self._slots))
+            self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
 
     @property
     def nbytes(self) -> int:

@@ -23,6 +23,20 @@ class OldDuals(NamedTuple):
     values_at: np.ndarray  # (n_rows,) int64
     counts: np.ndarray  # (n_rows,) int32
 
+    @classmethod
+    def create(
+        cls,
+        ids: np.ndarray,
+        values: np.ndarray,
+        ids_at: np.ndarray,
+        values_at: np.ndarray,
+        counts: np.ndarray,
+    ) -> OldDuals:
+        """Of read-only views, as of a mapped log: kernels are compiled for one type of array."""
+        ids, values = ids.view(), values.view()
+        ids.flags.writeable = values.flags.writeable = False
+        return cls(ids, values, ids_at, values_at, counts)
+
 
 class DualBuffer(NamedTuple):
     """The new duals, in the order in which the rows are visited; empty when duals are not kept."""

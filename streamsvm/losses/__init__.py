@@ -16,6 +16,7 @@ _SOLVERS = ("newton", "sorted")
 _ALL = (
     Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", _SOLVERS, margins=(1.0, 0.5)),
     Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", _SOLVERS),
+    Loss("ovr", "One-vs-rest hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
 )
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from streamsvm import durable, format
 from streamsvm.data.memory_plan import Plan, are_sizes
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
+from streamsvm.schema import Check, Positive, SchemaError, decode
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
-
-_COUNTS = ("n_features", "n_classes")
 
 # What `resume` may change in run.json: commits made before the change still belong to the run.
 _CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid"}, "store": {"path"}}
@@ -105,8 +105,7 @@ class RunDir:
                 f"{self.path} has run format {record.get('version')}, this program writes and resumes "
                 f"{format.RUN_VERSION}; use the version of streamsvm that made it, or fit again"
             )
-        if not _is_valid(record):
-            raise RunError(f"{self.settings} has a valid checksum but invalid contents; fit again")
+        _check_record(self.settings, record)
         self.identity = identity(record)
         return record
 
@@ -143,23 +142,50 @@ def identity(record: dict[str, Any]) -> str:
     return format.json_digest(kept)
 
 
-def _is_valid(record: dict[str, Any]) -> bool:
-    """Return True if this program could have written such a ``run.json``."""
+@dataclasses.dataclass(frozen=True)
+class _Store:
+    """What ``run.json`` records of a store."""
+
+    path: str
+    fingerprint: str
+    n_features: Positive
+    n_classes: Positive
+
+
+@dataclasses.dataclass(frozen=True)
+class _FitRecord:
+    """What ``run.json`` of a fit contains."""
+
+    settings: dict[str, Any]
+    store: _Store
+    plan: Annotated[Plan, Check(are_sizes, "a memory plan")]
+    C_auto: bool
+    valid_fingerprint: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _StreamRecord:
+    """What ``run.json`` of a run over a stream contains."""
+
+    settings: dict[str, Any]
+    input: dict[str, Any]
+
+
+def _check_record(path: Path, record: dict[str, Any]) -> None:
+    """Raise `RunError` unless this program could have written such a ``run.json``."""
+    online = record.get("kind") == format.ONLINE
+    problem = None
     try:
-        if record.get("kind") == format.ONLINE:
-            OnlineSettings(**record["settings"])
-            return isinstance(record["input"], dict)
-        store = record["store"]
-        return (
-            are_sizes(Plan(**record["plan"]))
-            and Settings(**record["settings"]).C != AUTO
-            and type(record["C_auto"]) is bool
-            and isinstance(store["path"], str)
-            and isinstance(store["fingerprint"], str)
-            and all(type(store[name]) is int and 0 < store[name] < 2**62 for name in _COUNTS)
-        )
-    except (KeyError, TypeError, ValueError, PlanError):
-        return False
+        decode(_StreamRecord if online else _FitRecord, record)
+        settings = (OnlineSettings if online else Settings)(**record["settings"])
+        if not online and settings.C == AUTO:
+            problem = "settings.C must be a number"
+    except SchemaError as error:
+        problem = str(error)
+    except (TypeError, ValueError, PlanError):
+        problem = "the settings are not valid"
+    if problem:
+        raise RunError(f"{path} has a valid checksum but invalid contents: {problem}; fit again")
 
 
 @contextlib.contextmanager

@@ -172,7 +172,7 @@ class MemoryDuals:
         starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
         counts[rows] = part_counts
         starts[rows] = np.cumsum(part_counts, dtype=np.int64) - part_counts
-        return OldDuals(ids, values, starts, starts, counts)
+        return OldDuals.create(ids, values, starts, starts, counts)
 
     def close(self) -> None:
         pass

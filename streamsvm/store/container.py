@@ -165,9 +165,9 @@ class Container(ABC):
     def attrs(self, group: str) -> dict[str, Any]:
         """Return the attributes of a group (``""`` is the root)."""
 
-    @abstractmethod
     def attr(self, group: str, name: str) -> Any:
         """Return one attribute of a group, or None."""
+        return self.attrs(group).get(name)
 
     @abstractmethod
     def record(self, name: str) -> Any:

@@ -235,9 +235,6 @@ class ZarrContainer(Container):
             return attributes if isinstance(attributes, dict) else {}
         return self._json(group, ".zattrs") if (self.path / group / ".zattrs").exists() else {}
 
-    def attr(self, group: str, name: str) -> Any:
-        return self.attrs(group).get(name)
-
     def record(self, name: str) -> Any:
         return self.attr("", name)
 

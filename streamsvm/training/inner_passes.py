@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,11 +10,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import DualBuffer, drop_zeros
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.simd import VECTOR_BYTES
-from streamsvm.losses.base import Loss
-from streamsvm.settings import Settings
-
-if TYPE_CHECKING:
-    from streamsvm.training.learner import Learner
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
 # row's scores. The constants were measured.
@@ -30,46 +25,47 @@ class InnerPasses:
 
     After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only their classes is
     cheap, one that needs no reading is cheaper still, and it makes further progress.
+
+    Parameters
+    ----------
+    wanted : int or "auto"
+        The number of passes; by default a cost model chooses it.
+    seed : int
+        Of the order of the rows.
     """
 
-    def __init__(self, loss: Loss, settings: Settings) -> None:
-        self._revisit = loss.revisit if settings.inner_passes != 0 else None
-        self._wanted = settings.inner_passes
-        self._seed = settings.seed
+    def __init__(self, wanted: int | str, seed: int) -> None:
+        self._wanted = wanted
+        self._seed = seed
 
-    def __call__(self, learner: Learner, rows: Rows, place: tuple[int, int]) -> None:
-        """Make the passes over the rows in the learner's buffer, and drop the duals that became zero.
+    def __call__(
+        self,
+        revisit: Callable[[np.ndarray, np.ndarray], None],
+        rows: Rows,
+        weights: np.ndarray,
+        buffer: DualBuffer,
+        place: tuple[int, int],
+    ) -> None:
+        """Make the passes, and drop the duals that became zero.
 
-        `place`, the pass and the block, determines the order of the rows.
+        Parameters
+        ----------
+        revisit : callable
+            ``revisit(order, starts)`` makes one pass over the buffer's rows ``order``; the duals of the
+            buffer's row r begin at ``starts[r]``.
+        rows : Rows
+        weights : ndarray, shape (n_features, K)
+        buffer : DualBuffer
+        place : tuple of int
+            The pass and the block, which determine the order of the rows.
         """
-        if self._revisit is None:
-            return
-        buffer = learner.dual_buffer
         counts = buffer.counts[: buffer.used[1]]
         starts = np.cumsum(counts, dtype=np.int64) - counts
         active = np.flatnonzero(counts)
-        wanted = self._wanted
-        n_passes = (
-            wanted if isinstance(wanted, int) else _number(rows, learner.storage.weights.current, buffer)
-        )
+        n_passes = self._wanted if isinstance(self._wanted, int) else _number(rows, weights, buffer)
         for inner in range(1, n_passes + 1):
-            order = active[permutation(len(active), self._seed, *place, inner)]
-            self._pass(learner, rows, order, starts)
+            revisit(active[permutation(len(active), self._seed, *place, inner)], starts)
         drop_zeros(buffer)
-
-    def compile(self, learner: Learner, rows: Rows) -> None:
-        """Compile or load the kernels, on no rows."""
-        if self._revisit is not None:
-            nothing = np.zeros(0, np.int64)
-            self._pass(learner, rows, nothing, nothing)
-            drop_zeros(learner.dual_buffer)
-
-    def _pass(self, learner: Learner, rows: Rows, order: np.ndarray, starts: np.ndarray) -> None:
-        assert self._revisit is not None
-        self._revisit(
-            rows, order, starts, learner.problem, learner.moved_weights(), learner.dual_buffer,
-            learner.scratch, learner.tally, learner.storage.sparse_rows,
-        )  # fmt: skip
 
 
 def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer) -> int:

@@ -6,13 +6,14 @@ commits and reports (see `streamsvm.training.trainer`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
-from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
+from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
@@ -57,7 +58,9 @@ class Learner:
         self.averaging = False
         self._margin = settings.margin
         self._solver = self.loss.solvers.index(settings.solver)
-        self._inner = InnerPasses(self.loss, settings)
+        self._inner_passes = None
+        if settings.inner_passes != 0 and self.loss.revisit is not None:
+            self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
         self.n_classes = n_classes
         self.scratch = Scratch.create(0, self.dtype)
         self._fit_classes()
@@ -90,7 +93,9 @@ class Learner:
         self.tally = np.zeros(N_TALLIES)
         self._visit(rows, nothing, 0, 0, no_duals(0, self.dual_buffer))
         self.score(rows, None, np.zeros((1, N_TALLIES)))
-        self._inner.compile(self, rows)
+        if self._inner_passes is not None:
+            self._revisit(rows, nothing, nothing)
+            drop_zeros(self.dual_buffer)
         self.tally = tally
 
     @property
@@ -144,7 +149,11 @@ class Learner:
             is_full = reached < end and self._buffer_is_full()
             self.storage.make_room()  # a visit also ends where rare features have no room
             if is_full or reached == rows.n_rows:
-                self._inner(self, rows, (block.pass_number, block.number))
+                if self._inner_passes is not None:
+                    self._inner_passes(
+                        functools.partial(self._revisit, rows), rows, self.storage.weights.current,
+                        self.dual_buffer, (block.pass_number, block.number),
+                    )  # fmt: skip
                 if keep is not None:
                     keep.append_duals(block.number, self.dual_buffer)
                 self.dual_buffer.used[:] = 0
@@ -182,6 +191,13 @@ class Learner:
             self.scratch, self.tally, self.storage.sparse_rows,
         )  # fmt: skip
 
+    def _revisit(self, rows: Rows, order: np.ndarray, starts: np.ndarray) -> None:
+        assert self.loss.revisit is not None
+        self.loss.revisit(
+            rows, order, starts, self.problem, self.moved_weights(), self.dual_buffer, self.scratch,
+            self.tally, self.storage.sparse_rows,
+        )  # fmt: skip
+
     def _buffer_is_full(self) -> bool:
         buffer = self.dual_buffer
         return len(buffer.ids) > 0 and buffer.used[0] + self.n_classes > len(buffer.ids)
@@ -205,7 +221,7 @@ class Learner:
 def no_duals(n_rows: int, buffer: DualBuffer) -> OldDuals:
     """The duals of rows that have none, in the types of a buffer's."""
     starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
-    return OldDuals(buffer.ids[:0], buffer.values[:0], starts, starts, counts)
+    return OldDuals.create(buffer.ids[:0], buffer.values[:0], starts, starts, counts)
 
 
 def new_buffer(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> DualBuffer:

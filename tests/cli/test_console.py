@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import make_problem, make_store
+from helpers import make_problem, make_store, save_weights
 
 from streamsvm import fit, load_model
 from streamsvm.errors import InputError, ModelError, StoreError
-from streamsvm.model import save_model
 
 ODD = "B\tcell\n\x1b[31m\u202e"
 SHOWN = "B\\tcell\\n\\x1b[31m\\u202e"
@@ -115,7 +114,7 @@ def test_anndata_with_control_characters_in_a_class_is_refused(tmp_path: Path) -
 
 def test_a_model_with_control_characters_in_a_class_is_refused(tmp_path: Path) -> None:
     record = {"classes": ["a", ODD], "n_features": 3, "index_base": 1, "dtype": "float64"}
-    save_model(tmp_path / "model", np.zeros((3, 8)), record)
+    save_weights(tmp_path / "model", np.zeros((3, 8)), record)
     with pytest.raises(ModelError, match="has a control character") as caught:
         load_model(tmp_path / "model")
     assert SHOWN in str(caught.value)

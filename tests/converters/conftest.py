@@ -15,7 +15,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Put text or bytes into a file, and give its path."""
+    """Return a function that writes text or bytes to a file and returns its path."""
 
     def write(content: str | bytes, name: str = "data.svm") -> Path:
         path = tmp_path / name
@@ -27,7 +27,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture(scope="session")
 def lines_of() -> Callable[[Path], list[str]]:
-    """A store as lines of LIBSVM text, each value in the shortest form that gives it back."""
+    """Return a function that gives a store as lines of LIBSVM text, each value in its shortest form."""
 
     def lines_of(path: Path) -> list[str]:
         with open_store(path) as store:
@@ -46,7 +46,7 @@ def lines_of() -> Callable[[Path], list[str]]:
 
 @pytest.fixture(scope="session")
 def values_of() -> Callable[..., list[tuple[list[int], list[float]]]]:
-    """The rows of text, as read without a store: indices as in a base of 0, and values."""
+    """Return a function that gives indices and values of the rows of text, read without a store."""
 
     def values_of(
         inputs: Sequence[Path], *, classes: Sequence[str] = (), n_features: int = 2**62, **options: Any

@@ -1,4 +1,4 @@
-"""Options of a conversion, its place on disk, and what a failed or killed one leaves."""
+"""Options of a conversion, its files, and the files that a failed or killed one leaves behind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_like(text: Path, tmp_path: Path, lines_of: Callable[[Path], list[str]])
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "fix"])
 def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
-    """Not a dirty row, so on_error does not drop it."""
+    """It is not a malformed row, so on_error does not drop it."""
     convert([text], tmp_path / "train.h5")
     test = tmp_path / "test.svm"
     test.write_text("1 1:1\n 2 1:1\n")
@@ -137,7 +137,7 @@ def test_read_rows_is_what_the_store_holds(tmp_path: Path) -> None:
     assert (stream.counts.rows, stream.counts.nnz) == (500, len(whole.data))
 
 
-def test_read_rows_does_not_know_every_label(text: Path) -> None:
+def test_read_rows_counts_unseen_labels(text: Path) -> None:
     stream = read_rows([text], classes=["-1"], n_features=2, index_base=1)
     [(rows, _)] = stream
     assert rows.labels.tolist() == [-1, 0, -1]
@@ -225,7 +225,7 @@ def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("when", ["reading", "writing"])
 @pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
 def test_sigkill(text: Path, tmp_path: Path, name: str, when: str) -> None:
-    """Nothing that looks like a store is left, and the next conversion cleans up."""
+    """No store is left behind, and the next conversion deletes the remains."""
     program = f"""
 import os, signal, sys
 from streamsvm.data.rows import Rows
@@ -280,7 +280,7 @@ def test_input_is_output(tmp_path: Path) -> None:
     assert path.read_text() == TEXT
 
 
-def test_memory_too_small_says_what_would_do(text: Path, tmp_path: Path) -> None:
+def test_memory_too_small_names_the_memory_it_needs(text: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="memory=33_554_432"):
         convert([text], tmp_path / "a.h5", memory=10**6)
     assert convert([text], tmp_path / "a.h5", memory=33554432).n == 3
@@ -309,7 +309,7 @@ def test_one_class_is_a_store(tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    """So that the command line's help does not wait for what it does not need."""
+    """The help of the command line must not wait for modules that it does not need."""
     program = (
         "import sys, streamsvm_converters\n"
         "print([name for name in ('numba', 'zarr', 'h5py', 'scipy', 'zstandard') if name in sys.modules])"

@@ -43,7 +43,7 @@ def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_compressed(tmp_path: Path, suffix: str, fingerprint: str) -> None:
-    """Recognised by content: the name says nothing. The hash is of the file as it is on disk."""
+    """The format is recognised by content, not by name. The hash is that of the file on disk."""
     path = tmp_path / "data"
     path.write_bytes(COMPRESS[suffix](TEXT))
     calls: list[tuple[int, int | None, int]] = []
@@ -99,7 +99,7 @@ def test_garbage_after_a_stream(tmp_path: Path, suffix: str) -> None:
         convert([path], tmp_path / "a.h5")
 
 
-def test_several_files_are_one(tmp_path: Path, fingerprint: str) -> None:
+def test_several_files_are_read_as_one(tmp_path: Path, fingerprint: str) -> None:
     """Compressed or not, with or without a last newline; lines are counted in each."""
     lines = TEXT.splitlines(keepends=True)
     (tmp_path / "1").write_bytes(b"".join(lines[:1000])[:-1])
@@ -114,7 +114,7 @@ def test_several_files_are_one(tmp_path: Path, fingerprint: str) -> None:
 
 
 LONG = 300 * 2**20
-BOMB: dict[str, Callable[[], bytes]] = {  # so much text in each, most of them within a few hundred bytes
+BOMB: dict[str, Callable[[], bytes]] = {  # each expands to this size, most from a few hundred bytes
     "gz": lambda: gzip.compress(bytes(LONG), 9),
     "bz2": lambda: bz2.compress(b"\n" * LONG),
     "xz": lambda: lzma.compress(b"\n" * LONG, preset=0),
@@ -146,7 +146,7 @@ print(size, fed, calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - be
 
 
 @pytest.mark.parametrize("suffix", BOMB)
-def test_what_little_expands_to_takes_bounded_memory_and_linear_work(tmp_path: Path, suffix: str) -> None:
+def test_decompression_takes_bounded_memory_and_linear_work(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "data"
     path.write_bytes(BOMB[suffix]())
     done = subprocess.run([sys.executable, "-c", READ_IT, path], capture_output=True, text=True, check=False)
@@ -158,7 +158,7 @@ def test_what_little_expands_to_takes_bounded_memory_and_linear_work(tmp_path: P
     assert grown < 80 * 2**20
 
 
-def test_a_window_beyond_reason_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_excessive_window_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.xz"
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
     path.write_bytes(lzma.compress(TEXT, filters=filters))
@@ -167,8 +167,8 @@ def test_a_window_beyond_reason_is_refused_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_rows_of_a_compressed_pipe_come_when_they_are_there(tmp_path: Path, suffix: str) -> None:
-    """What a writer has flushed is handed out before it writes more."""
+def test_flushed_rows_of_a_compressed_pipe_are_available_at_once(tmp_path: Path, suffix: str) -> None:
+    """Text that a writer has flushed can be read before it writes more."""
     packed = COMPRESS[suffix](TEXT)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -211,7 +211,7 @@ def packed_tar(path: Path) -> None:
         ("x.tar.gz", packed_tar, "x.tar.gz is a tar archive; unpack it"),
     ],
 )
-def test_other_files_are_called_by_their_name(
+def test_other_formats_are_named(
     tmp_path: Path, name: str, make: Callable[[Path], object], message: str
 ) -> None:
     make(tmp_path / name)
@@ -221,7 +221,7 @@ def test_other_files_are_called_by_their_name(
     assert not (tmp_path / "a.h5").exists()
 
 
-def test_addresses_elsewhere_keep_their_slashes_in_messages(tmp_path: Path) -> None:
+def test_remote_addresses_keep_their_slashes_in_messages(tmp_path: Path) -> None:
     for path in ("s3://bucket/data.svm", "https://host/data.svm"):
         with pytest.raises(InputError, match=f"^{path} is not a path on this machine"):
             convert([path], tmp_path / "a.h5")

@@ -1,4 +1,4 @@
-"""What cannot be understood is refused with file, line, column, token and advice."""
+"""Malformed text is refused with file, line, column, token and a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm_converters import convert, read_rows
 
 from streamsvm.errors import InputError
 
-# Text of one line, column of the offence, the token as shown, and words of the reason.
+# A line, the column of its fault, the token as shown, and a part of the reason.
 MALFORMED = [
     (b"1:2", 1, "'1:2'", "label should be"),
     (b"1:2 3:4", 1, "'1:2'", "label should be"),
@@ -130,7 +130,7 @@ def test_message(tmp_path: Path, line: bytes, column: int, token: str | None, re
     assert "\n" not in message
     assert " --" not in message
 
-    # The same row, dropped: its neighbours stay, and the message does not offer to skip it.
+    # With "skip" the neighbours of the row stay, and the message does not offer to skip it.
     stream = read_rows([path], classes=["1", "2"], n_features=9, index_base=0, on_error="skip")
     names = [name for _, names in stream for name in names.tolist()]
     assert names == [0, 2]

@@ -1,4 +1,4 @@
-"""The external sort: one order for one seed, whatever the memory and the container."""
+"""The external shuffle: the seed determines the order, whatever the memory and the container."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = 5000
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows that say their number, sorted by class."""
+    """Rows whose values are their numbers, sorted by class."""
     path = tmp_path_factory.mktemp("text") / "sorted.svm"
     path.write_text(
         "".join(

@@ -1,4 +1,4 @@
-"""The folder in which an output is made holds nothing that is not ours to delete."""
+"""The staging folder of an output contains nothing but files of the conversion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamsvm_converters.staging import staging_folder, staging_path
 from streamsvm.errors import StoreError
 
 
-def test_a_link_in_the_place_of_the_work_folder_is_not_emptied(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_staging_folder_is_not_emptied(tmp_path: Path) -> None:
     out, elsewhere = tmp_path / "s.zarr", tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "thesis").write_text("a file of the user")

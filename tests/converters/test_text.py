@@ -1,4 +1,4 @@
-"""The grammar of the text, and what becomes of it in the store."""
+"""The grammar of LIBSVM text, and the rows of the store made from it."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_text_to_store_to_text(
 @given(
     st.lists(st.sampled_from(["a", "b 1:1", "\t", "# x", "c 2:1 7:.25", "\ufeff", "d" * 60]), max_size=120)
 )
-def test_blocks_do_not_show(write: Callable[..., Path], lines: list[str]) -> None:
+def test_the_block_size_does_not_change_the_rows(write: Callable[..., Path], lines: list[str]) -> None:
     """The same rows and numbers from blocks of 256 bytes as from one."""
     path = write("\n".join(lines))
     found = []
@@ -266,7 +266,7 @@ def test_a_long_line_grows_the_block(
     assert [len(values) for _, values in values_of([path], memory=2**22)] == [1, 9000, 1]
 
 
-def test_a_line_beyond_memory_says_what_would_do(
+def test_a_line_beyond_memory_names_the_memory_it_needs(
     write: Callable[..., Path], values_of: Callable[..., list[tuple[list[int], list[float]]]]
 ) -> None:
     pairs = " ".join(f"{index}:1" for index in range(9000))

@@ -1,4 +1,4 @@
-"""Text as a stream: begun at any place it gives the rows that follow, and only of the same text."""
+"""Text as a source of batches: reading continues from any place, but only in unchanged text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm_converters import TextSource
 
 from streamsvm.errors import InputError, PlanError
 
-SMALL = 2**16  # memory for which text is parsed in pieces of 512 bytes
+SMALL = 2**16  # memory with which text is parsed in blocks of 256 bytes
 
 
 def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
@@ -30,7 +30,7 @@ def text_of(n: int, seed: int = 0, labels: int = 40) -> bytes:
 
 
 def draw(stream: TextSource, place=None, classes=()) -> list[tuple]:
-    """All batches: rows as lists, the classes known after them, the place behind them.
+    """Return all batches: rows as lists, the classes known after them, the place where they end.
 
     The last one has no rows.
     """
@@ -53,7 +53,7 @@ def plain(line: str, base: int) -> tuple:
 
 
 @pytest.mark.parametrize("packing", ["plain", "gzip", "bzip2", "two streams", "bom", "no last newline"])
-def test_from_any_place_on_the_rest_is_the_same(tmp_path: Path, packing: str) -> None:
+def test_continuing_from_any_place_gives_the_same_rows(tmp_path: Path, packing: str) -> None:
     text = text_of(300)
     pack = {
         "plain": lambda t: t, "gzip": gzip.compress, "bzip2": bz2.compress,
@@ -71,7 +71,9 @@ def test_from_any_place_on_the_rest_is_the_same(tmp_path: Path, packing: str) ->
     last_of_a = max(n for n, (*_, place) in enumerate(batches) if place["place"]["source"] == 0)
     for number in [*range(0, len(batches), 3), last_of_a, len(batches) - 1]:
         _, known, place = batches[number]
-        rest = draw(TextSource(inputs, memory=2 * SMALL, index_base=1), place, known)  # cut otherwise
+        rest = draw(
+            TextSource(inputs, memory=2 * SMALL, index_base=1), place, known
+        )  # blocks of another size
         expected = [row for each, *_ in batches[number + 1 :] for row in each]
         assert [row for each, *_ in rest for row in each] == expected
         if rest:
@@ -79,7 +81,7 @@ def test_from_any_place_on_the_rest_is_the_same(tmp_path: Path, packing: str) ->
             assert (known, place["place"]) == (batches[-1][1], batches[-1][2]["place"])
 
 
-def test_a_place_counts_what_is_before_it(tmp_path: Path) -> None:
+def test_a_place_counts_the_text_before_it(tmp_path: Path) -> None:
     text = text_of(200)
     (tmp_path / "a").write_bytes(text)
     lines = text.splitlines(keepends=True)
@@ -92,11 +94,11 @@ def test_a_place_counts_what_is_before_it(tmp_path: Path) -> None:
         assert known == list(dict.fromkeys(line.split()[0].decode() for line in lines[:done]))
 
 
-def test_what_was_met_is_counted_once(tmp_path: Path) -> None:
+def test_statistics_do_not_depend_on_where_reading_began(tmp_path: Path) -> None:
     lines = text_of(200).decode().splitlines()
     for i in range(0, 200, 9):
         lines[i] = "L0 3:1 2:1" if i % 2 else "L0 oops"
-    lines += ["L0 oops"] * 60  # more than a piece: no row follows them
+    lines += ["L0 oops"] * 60  # more than a block, without a row after them
     (tmp_path / "a").write_text("\n".join(lines))
     stream = TextSource([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1)
     batches = draw(stream)
@@ -109,7 +111,7 @@ def test_what_was_met_is_counted_once(tmp_path: Path) -> None:
     assert end["place"]["line"] == len(lines)
 
 
-def test_a_place_knows_nothing_of_what_was_read_after_it(tmp_path: Path) -> None:
+def test_a_place_excludes_text_read_after_it(tmp_path: Path) -> None:
     texts = text_of(100), text_of(80, seed=1), b""
     paths = [tmp_path / name for name in "abc"]
     for path, text in zip(paths, texts, strict=True):
@@ -135,7 +137,7 @@ def test_a_place_knows_nothing_of_what_was_read_after_it(tmp_path: Path) -> None
     assert draw(stream, end, batches[-1][1])[0][0] == [("L0", [(7, 1.0)])]
 
 
-def test_an_error_names_its_line_after_a_new_beginning(tmp_path: Path) -> None:
+def test_an_error_names_its_line_after_continuing(tmp_path: Path) -> None:
     lines = text_of(200).decode().splitlines()
     lines[190] = "L0 1:1 oops"
     (tmp_path / "a").write_text("\n".join(lines))
@@ -150,7 +152,7 @@ def test_an_error_names_its_line_after_a_new_beginning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
+def test_changed_text_is_refused(tmp_path: Path, packed: bool) -> None:
     pack = gzip.compress if packed else bytes
     text, more = text_of(100), text_of(100, seed=1)
     paths = tmp_path / "a", tmp_path / "b"
@@ -173,7 +175,7 @@ def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
         write(first, second)
         with pytest.raises(InputError, match=f"{name} has changed"):
             draw(TextSource(paths, memory=SMALL), place, known)
-    write(text, more + b"L0 1:1\n")  # what follows may change: it was not learned from
+    write(text, more + b"L0 1:1\n")  # text after the place may change
     assert draw(TextSource(paths, memory=SMALL), in_second, late)[-2][0][-1] == ("L0", [(1, 1.0)])
     stream = TextSource(paths, memory=SMALL)
     paths[0].unlink()
@@ -182,7 +184,7 @@ def test_other_text_is_refused(tmp_path: Path, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_rows_in_a_pipe_do_not_wait_for_others(tmp_path: Path, packed: bool) -> None:
+def test_rows_in_a_pipe_do_not_wait_for_further_rows(tmp_path: Path, packed: bool) -> None:
     pieces = [b"a 1:1\nb 2:1\n", b"a 3:", b"1\nb 4", b":1\na 5:1"]
     if packed:
         pack = zlib.compressobj(wbits=31)
@@ -195,7 +197,7 @@ def test_rows_in_a_pipe_do_not_wait_for_others(tmp_path: Path, packed: bool) -> 
         with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
             for n, piece in enumerate(pieces):
                 pipe.write(piece)
-                if n != 1:  # of which no line can be made
+                if n != 1:  # which completes no line
                     drawn[n].wait(60)
 
     writer = threading.Thread(target=write)
@@ -219,7 +221,7 @@ def test_given_classes_and_width(tmp_path: Path) -> None:
         draw(TextSource([tmp_path / "a"], classes=["a", "b"]), classes=["a", "b"])
 
 
-def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
+def test_a_record_gives_the_same_source(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(text_of(100))
     stream = TextSource([tmp_path / "a"], memory=SMALL, index_base=1, on_error="skip", dtype="float64")
     assert draw(TextSource.from_record(stream.record())) == draw(stream)
@@ -247,7 +249,7 @@ def test_a_record_makes_the_same_stream(tmp_path: Path) -> None:
         TextSource([tmp_path / "missing"])
 
 
-def test_labels_beyond_memory_are_refused(tmp_path: Path) -> None:
+def test_too_many_labels_for_memory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
     with pytest.raises(PlanError, match="different labels so far"):
         draw(TextSource([tmp_path / "a"], memory=2**17))

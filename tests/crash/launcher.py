@@ -156,24 +156,24 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        self.around_visit()
-
-    def around_visit(self) -> None:
-        """Make each call of a kernel that changes weights three instants."""
         from streamsvm.training.learner import Learner
 
-        real_visit = Learner._visit
+        self.around_visit(Learner)
+
+    def around_visit(self, owner: Any) -> None:
+        """Make each call of a kernel that moves weights three instants."""
+        real_visit = owner._visit
 
         @functools.wraps(real_visit)
-        def visit(learner: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> Any:
+        def visit(training: Any, rows: Any, order: Any, begin: int, end: int, *args: Any) -> Any:
             self.reach("before visit")
             middle = (begin + end) // 2
-            self.reach("half of visit", lambda: real_visit(learner, rows, order, begin, middle, *args))
-            reached = real_visit(learner, rows, order, begin, end, *args)
+            self.reach("half of visit", lambda: real_visit(training, rows, order, begin, middle, *args))
+            reached = real_visit(training, rows, order, begin, end, *args)
             self.reach("after visit")
             return reached
 
-        Learner._visit = visit
+        owner._visit = visit
 
 
 def stack() -> list[str]:
@@ -307,7 +307,7 @@ def warm(folder: Path) -> None:
 
     from streamsvm.data import memory_plan
 
-    # Weights are in files, which a crash may leave in any state, as if they were too large for memory.
+    # As if they were too large for memory: in files, which a crash may leave in any state.
     memory_plan.POLICY = memory_plan.MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 
     assert zarr

@@ -19,6 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from trials import stage
+
+from streamsvm import durable
+from streamsvm.training.trainer import Trainer
 
 FIT = ("--passes", 2, "--C", 0.01, "--block-rows", 300, "--json")
 TWO_COMMITS = ("--checkpoint-every", 1, "--keep-duals", "--force")
@@ -99,7 +103,7 @@ def originals(launcher, digits, tmp_path_factory) -> Originals:
         ended = launcher(*fit, cwd=folder, at=at)
         if (
             ended.what == "after fsync"
-            and {"files.commit", "durable.sync_tree"} <= set(ended.stack)
+            and {stage(Trainer.commit), stage(durable.sync_tree)} <= set(ended.stack)
             and len(list((folder / "interrupted").glob("duals-*.bin"))) == 2
         ):
             break

@@ -16,6 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from streamsvm_converters import staging
+from streamsvm_converters.external_shuffle import ExternalShuffle
+from trials import stage
+
+from streamsvm.model import save_model
+from streamsvm.run import checkpoint
+from streamsvm.store.writer import StoreWriter
+from streamsvm.training.fit import Fit
+from streamsvm.training.trainer import Trainer
 
 BLOCKS = ("--block-rows", 200)  # 8 blocks a pass
 
@@ -57,12 +66,13 @@ VARIANTS = {
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
+TRAIN_PASS = stage(Trainer._train_pass)
 STAGES = (
-    *("weight_log.append_weights", "checkpoint.commit", "checkpoint.recover", "model.save_model"),
-    *("trainer._train_pass", "fit.end_pass"),
-    *("writer.finish", "staging.publish", "writer.append", "external_shuffle.append", "writer.__init__"),
+    *map(stage, (checkpoint.commit, checkpoint.recover, save_model)),
+    *(TRAIN_PASS, stage(Fit.end_pass)),
+    *map(stage, (StoreWriter.finish, staging.publish, StoreWriter.append, ExternalShuffle.append)),
+    stage(StoreWriter.__init__),
 )
-COMMITTING = ("weight_log.append_weights", "checkpoint.commit")
 # The trials of a variant: kills during convert, and during fit and resume.
 TRIALS = [(2, 1), (1, 2), (0, 3), (0, 2), (0, 1)]
 KILLS = sum(map(sum, TRIALS))
@@ -255,7 +265,7 @@ def test_killed_at_counted_instants(
     assert tally.total() == KILLS
     assert sum(len(trial) >= 2 for trial in struck) >= len(struck) / 2
     if VARIANTS[name].every == 1:
-        assert sum(count for place, count in tally.items() if place.endswith(COMMITTING)) >= 1
+        assert sum(count for place, count in tally.items() if stage(checkpoint.commit) in place) >= 1
     assert sum(count for place, count in tally.items() if place.startswith("resume")) >= 1
 
 
@@ -267,7 +277,7 @@ def test_recovery_killed_at_every_instant(launcher, digits, reference, tmp_path)
     for at in range(1000):
         ended = launcher(*trial.variant.resume(), cwd=tmp_path, at=at, lose=bool(at % 2))
         assert ended.code == -signal.SIGKILL
-        if "trainer._train_pass" in ended.stack:
+        if TRAIN_PASS in ended.stack:
             break
         trial.spoil(np.random.default_rng(at))
     assert at > 10

@@ -12,6 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from streamsvm_converters.libsvm.blocks import BlockReader
+from trials import stage
+
+from streamsvm.model import save_model
+from streamsvm.run.checkpoint import commit, recover
+from streamsvm.training.trainer import Trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +38,11 @@ class Variant:
 
 VARIANTS = {
     "growing": Variant(("train",), (), 1),
-    # Ten classes are more than a vector of float64: the files are written anew, with more columns.
+    # Ten classes are more than a line of float64: the weights are laid out anew on the way.
     "compressed": Variant(("first.bz2", "second"), ("--dtype", "float64", "--loss", "cs"), 2),
     "hashed": Variant(("first.bz2", "second"), ("--hash-bits", 5, "--seed", 9), 3),
 }
-STAGES = ("checkpoint.commit", "checkpoint.recover", "model.save_model", "trainer._learn", "blocks._skip")
+STAGES = [stage(function) for function in (commit, recover, save_model, Trainer._learn, BlockReader._skip)]
 TRIALS = [1, 2, 3]  # kills of a trial
 ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 12))]
 

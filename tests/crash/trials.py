@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,11 @@ def convert(store: str, *options: object, text: str = "../text") -> tuple:
 
 def fit(store: str, *options: object) -> tuple:
     return ("fit", store, "--out", "run", *FIT, *options)
+
+
+def stage(function: Callable) -> str:
+    """The name of a function in `conftest.Ended.stack`."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
 def one_line(ended) -> None:

@@ -25,7 +25,7 @@ from streamsvm.kernels.tally import (
 )
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import LOSSES
-from streamsvm.run.dual_log import make_pool
+from streamsvm.training.learner import new_buffer
 
 F64 = np.dtype(float)
 CASES = [
@@ -41,16 +41,15 @@ def test_every_loss_has_a_plain_reference() -> None:
 
 
 def as_old(duals: DualBuffer | None, n: int, k: int) -> OldDuals:
-    """What the next pass reads of a buffer, read-only as a mapped log is."""
+    """What the next pass reads of a buffer."""
     if duals is None:
-        duals = make_pool(0, 0, F64, dual_id_dtype(k))
+        duals = new_buffer(0, 0, F64, dual_id_dtype(k))
     size, visited = duals.used
     ids, values = duals.ids[:size].copy(), duals.values[:size].copy()
-    ids.flags.writeable = values.flags.writeable = False
     begins, counts = np.zeros(n, np.int64), np.zeros(n, np.int32)
     counts[duals.rows[:visited]] = duals.counts[:visited]
     begins[duals.rows[:visited]] = np.cumsum(duals.counts[:visited]) - duals.counts[:visited]
-    return OldDuals(ids, values, begins, begins.copy(), counts)
+    return OldDuals.create(ids, values, begins, begins.copy(), counts)
 
 
 def as_dense(old: OldDuals, k: int) -> np.ndarray:
@@ -82,7 +81,7 @@ class Fixture:
 
     def buffer(self, entries: int | None = None) -> DualBuffer:
         entries = self.n * self.k if entries is None else entries
-        return make_pool(entries, self.n, F64, dual_id_dtype(self.k))
+        return new_buffer(entries, self.n, F64, dual_id_dtype(self.k))
 
 
 @pytest.mark.parametrize("keep", [True, False])

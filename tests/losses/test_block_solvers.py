@@ -1,4 +1,4 @@
-"""The block solvers are exact: KKT conditions on many blocks, and other solvers' answers on some."""
+"""The block solvers are exact: KKT conditions of many blocks, and the answers of other solvers on some."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from streamsvm.losses.crammer_singer import threshold_newton as compiled_thresho
 from streamsvm.losses.crammer_singer import threshold_sorted as compiled_threshold_sorted
 from streamsvm.losses.weston_watkins import gamma_newton as compiled_newton
 from streamsvm.losses.weston_watkins import gamma_sorted as compiled_sorted
-from streamsvm.run.dual_log import make_pool
+from streamsvm.training.learner import new_buffer
 
 TOLERANCE = 1e-10
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")
 
 
 def random_block(rng: np.random.Generator, kind: str, most: int = 5000) -> tuple[np.ndarray, float]:
-    """A linear term v, shape (k - 1,), and a bound C, over the range of sizes that training meets."""
+    """A linear term v, shape (k - 1,), and a bound C, over the range of sizes that occur in training."""
     m = int(np.exp(rng.uniform(0, np.log(most))))
     C = 10 ** rng.uniform(-6, 6)
     scale = 10 ** rng.uniform(-6, 6)
@@ -53,7 +53,7 @@ def random_block(rng: np.random.Generator, kind: str, most: int = 5000) -> tuple
 
 
 def with_room(v: np.ndarray) -> np.ndarray:
-    """`v` in float64, followed by what a solver must not read."""
+    """`v` in float64, followed by entries that a solver must not read."""
     return np.concatenate([v.astype(float), np.full(8, np.nan)])
 
 
@@ -91,7 +91,7 @@ def test_agrees_with_a_general_solver(kind: str) -> None:
     rng = np.random.default_rng(50 + KINDS.index(kind))
     for _ in range(20):
         v, C = random_block(rng, kind, most=12)
-        scale = np.abs(v).max() or 1.0  # to where the general solver is at home
+        scale = np.abs(v).max() or 1.0  # to the range of the general solver
         v, C = v / scale, C / scale
         factor = np.linalg.cholesky(np.eye(len(v)) + 1)
         answer = lsq_linear(factor.T, np.linalg.solve(factor, v), (0, C), method="bvls", tol=1e-14).x
@@ -109,7 +109,7 @@ def test_solvers_agree_on_anything(values: list[float], C: float, guess: float) 
     v = np.array(values)
     expected = reference.walrus(v, C)
     for gamma in (gamma_sorted(v, C), gamma_newton(v, C, guess)):
-        # Rounding of v itself limits what any solver can say.
+        # The rounding of v itself limits the accuracy of any solver.
         np.testing.assert_allclose(
             np.clip(v - gamma, 0, C), expected, rtol=1e-9, atol=1e-14 * np.abs(v).max()
         )
@@ -128,7 +128,7 @@ def test_padding_and_own_class_as_zeros_change_nothing() -> None:
 
 
 def thresholds(v: np.ndarray, C: float, guess: float) -> list[tuple[np.ndarray, float, float]]:
-    """For each solver: what it is given of v, d and the largest, and the threshold it finds."""
+    """For each solver: its arguments d and the largest v_j, and the threshold it finds."""
     top = float(v.max())
     d = v - top
     found = compiled_threshold_newton(with_room(d), len(d), top, C, guess)
@@ -136,7 +136,7 @@ def thresholds(v: np.ndarray, C: float, guess: float) -> list[tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_crammer_singer_meets_the_kkt_conditions(kind: str) -> None:
+def test_crammer_singer_satisfies_the_kkt_conditions(kind: str) -> None:
     """With γ = top + θ, b_j = max(v_j - γ, 0) is optimal if and only if Σ b = min(γ, C)."""
     rng = np.random.default_rng(100 + KINDS.index(kind))
     for _ in range(5000):
@@ -209,17 +209,16 @@ def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
     weights[0, :k] = row["weights"]
     ids = np.flatnonzero(row["old"]).astype(dual_id_dtype(k))
     values = row["old"][ids]
-    ids.flags.writeable = values.flags.writeable = False
     zero = np.zeros(1, np.int64)
-    old = OldDuals(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
-    pool = make_pool(k, 1, np.dtype(float), dual_id_dtype(k))
+    old = OldDuals.create(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
+    buffer = new_buffer(k, 1, np.dtype(float), dual_id_dtype(k))
     get_loss(loss).visit(
         as_rows(X, np.array([row["y"]])).with_cost(row["C"]), np.zeros(1, np.int64), 0, 1,
-        Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, pool),
+        Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, buffer),
         Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES), None,
     )  # fmt: skip
     b = np.zeros(k)
-    b[pool.ids[: pool.used[0]]] = pool.values[: pool.used[0]]
+    b[buffer.ids[: buffer.used[0]]] = buffer.values[: buffer.used[0]]
     return b
 
 
@@ -239,7 +238,7 @@ def exact_visit(loss: str, margin: float, row: dict) -> tuple[np.ndarray, float]
 @pytest.mark.parametrize("kind", KINDS_OF_SCORES)
 @pytest.mark.parametrize(("loss", "margin"), [("ww", 1.0), ("ww", 0.5), ("cs", 1.0)])
 def test_visits_are_exact_whatever_the_size_of_C(loss: str, margin: float, kind: str) -> None:
-    """But for the rounding of 1 - M (s_y - s_j), which scores of any other program have too."""
+    """Except for the rounding of 1 - M (s_y - s_j), which is in the scores of any other program too."""
     rng = np.random.default_rng(KINDS_OF_SCORES.index(kind))
     eps = np.finfo(float).eps
     for _ in range(300):

@@ -10,8 +10,7 @@ import pytest
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
-from streamsvm.kernels.duals import DualBuffer
-from streamsvm.run.append_log import AppendLog, LogEnd
+from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualLog, DualWriter
 from streamsvm.training.learner import new_buffer
 
@@ -23,8 +22,8 @@ def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
     return DualLog(path, end.length, VALUES, IDS, K, max_duals)
 
 
-def fill(buffer: DualBuffer, rows: np.ndarray, duals: np.ndarray) -> None:
-    """Write what a kernel would leave in the buffer after visiting `rows`."""
+def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
+    """What a kernel would leave in the buffer after visiting `rows`."""
     buffer.used[:] = 0
     for row in rows:
         ids = np.flatnonzero(duals[row])
@@ -35,7 +34,7 @@ def fill(buffer: DualBuffer, rows: np.ndarray, duals: np.ndarray) -> None:
 
 
 def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.ndarray], LogEnd]:
-    """A log of blocks in random order, each in two parts; return the duals of each block, and its end."""
+    """A log with blocks in random order, each in two parts; returns the duals of each block, and its end."""
     rng = np.random.default_rng(0)
     log = DualWriter(path, LogEnd())
     buffer = new_buffer(n_rows * K, n_rows, VALUES, IDS)
@@ -69,7 +68,7 @@ def test_duals_come_back(tmp_path: Path) -> None:
     assert not read_block(log, 99).any()
 
 
-def test_a_log_that_is_appended_to_keeps_its_duals(tmp_path: Path) -> None:
+def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)
     buffer = new_buffer(20 * K, 20, VALUES, IDS)
@@ -93,7 +92,7 @@ def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
 
 
 def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], block: int = 0) -> LogEnd:
-    """A log of one part with these numbers, and with valid checksums."""
+    """A log of one part with these numbers, sealed."""
     buffer = new_buffer(len(ids), len(rows), VALUES, IDS)
     buffer.rows[:], buffer.counts[:], buffer.ids[:], buffer.values[:] = rows, counts, ids, 0.5
     buffer.used[:] = len(ids), len(rows)
@@ -127,7 +126,7 @@ def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n_rows", "n_entries"), [(2**60, 1), (1, 2**60), (-1, 1), (1, -5), (2**62, 2**62)])
 def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int) -> None:
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
+    with DualWriter(tmp_path / "log", LogEnd()) as log:
         log.append(DUALS_MAGIC, (0, n_rows, n_entries), [np.zeros(8)])
     with pytest.raises(RunError, match="block 0 does not belong to this run"):
         open_log(tmp_path / "log", log.end).segment(0, 20)

@@ -1,6 +1,6 @@
 """A log of duals: `check`, then `DualLog`, whose numbers kernels rely on.
 
-The first bytes choose the number of classes and which checksums are corrected; the rest is the log.
+The first bytes choose the number of classes and which checksums are made right again; the rest is the log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(data: bytes) -> None:
 
 
 def _check_segment(old, k: int) -> None:
-    """Check what kernels rely on: all is inside its array, and a row has each class at most once."""
+    """What a kernel relies on: everything inside its array, and in a row each class once at most."""
     for row in range(N_ROWS):
         count, ids_at, values_at = int(old.counts[row]), int(old.ids_at[row]), int(old.values_at[row])
         assert 0 <= count < k
@@ -70,8 +70,7 @@ def seeds() -> list[bytes]:
                 rows = np.arange(5, 5 - len(counts), -1, np.int32)
                 values = np.full(n, 0.5, dtype)
                 counted = np.array(counts, np.int32)
-                used = np.array([n, len(rows)])
-                log.append_duals(block, DualBuffer(ids, values, rows, counted, used))
+                log.append_duals(block, DualBuffer(ids, values, rows, counted, np.array([n, len(rows)])))
             log.close()
             found.append(bytes([flags, choice]) + path.read_bytes())
     return found

@@ -20,7 +20,6 @@ from streamsvm.run.checkpoint import Position, commit
 from streamsvm.run.directory import RunDir
 from streamsvm.run.growing_weights import TIME_UNIT, GrowingWeights
 from streamsvm.run.weight_log import restore
-from streamsvm.run.weights import DenseWeights
 from streamsvm.training.learner import new_buffer, no_duals
 
 FEATURES, CLASSES = 8, 1  # of each unit in a step
@@ -38,7 +37,8 @@ def run(data: bytes) -> None:
     for path in run_dir.path.iterdir():
         durable.remove(path)
     position = Position()
-    growing = GrowingWeights((0, 0), dtype, (run_dir.weights, run_dir.average_delta, run_dir.dirty))
+    paths = run_dir.weights, run_dir.average_delta, run_dir.dirty
+    growing = GrowingWeights((0, 0), dtype, paths)
     tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
     growing.grow(1, 1)
     for kind, a, b, c in steps:
@@ -63,12 +63,22 @@ def run(data: bytes) -> None:
     np.testing.assert_array_equal(tally, tally_at_once)
 
 
-def _check_log(run_dir: RunDir, position: Position, in_use: Weights) -> None:
-    """Check that the log of a commit holds all weights."""
-    found = DenseWeights(in_use.current.shape, in_use.current.dtype, TIME_UNIT)
-    restore(run_dir.weight_log(position.weights_number), position.weights.length, found)
-    np.testing.assert_array_equal(found.weights.current, in_use.current)
-    np.testing.assert_array_equal(found.weights.average_delta, in_use.average_delta)
+class Held:
+    """A storage that only holds weights."""
+
+    sparse_rows, n_classes = None, 0
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = self.in_use = weights
+
+
+def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
+    """What a commit wrote is all that there is."""
+    current, delta = np.zeros((2, *used.current.shape), used.current.dtype)
+    log = run_dir.weight_log(position.weights_number)
+    restore(log, position.weights.length, Held(Weights.create(current, delta, TIME_UNIT)))
+    np.testing.assert_array_equal(current, used.current)
+    np.testing.assert_array_equal(delta, used.average_delta)
 
 
 def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np.ndarray) -> None:
@@ -83,11 +93,11 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
         np.array([float(np.sum(data.astype(float) ** 2))]),
         np.ones(1),
     )
-    buffer = new_buffer(0, 0, dtype, NO_IDS)
     scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
+    buffer = new_buffer(0, 0, dtype, NO_IDS)
     get_loss("ww").visit(
-        rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights, Duals(no_duals(1, buffer), buffer),
-        scratch, tally, None,
+        rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights,
+        Duals(no_duals(1, buffer), buffer), scratch, tally, None,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """A log of weights: `check`, then `restore` into weights between guards.
 
-The first bytes choose the shape and which checksums are corrected; the rest is the log.
+The first bytes choose the shape and which checksums are made right again; the rest is the log.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ def run(data: bytes) -> None:
     dtype, n_arrays = np.dtype("f8" if flags & DOUBLE else "f4"), 2 if flags & AVERAGE else 1
     if flags & HEADER:
         log = logs.with_checksums(log)
-    path = folder("weight-log") / "changes-1.bin"
+    path = folder("changes") / "changes-1.bin"
     path.write_bytes(log)
     length = len(log) + (1 if flags & LONGER else 0)
-    current, around_current = _guarded(*shape, dtype)
+    current, around = _guarded(*shape, dtype)
     delta, around_delta = _guarded(shape[0] * (n_arrays - 1), shape[1], dtype)
     dirty, around_dirty = _guarded(shape[0], 2, np.dtype(np.uint64))
     with allowed(RunError):
         check(path, length, MAGICS)
-        restore(path, length, _Guarded(Weights.create(current, delta, 1.0, dirty)))
-    for whole in (around_current, around_delta, around_dirty):
+        restore(path, length, Held(Weights.create(current, delta, 1.0, dirty)))
+    for whole in (around, around_delta, around_dirty):
         assert not whole[:GUARD].any()
         assert not whole[len(whole) - GUARD :].any()
 
 
-class _Guarded:
-    """The part of a storage that `restore` needs."""
+class Held:
+    """A storage that only holds weights."""
 
-    sparse_rows = None
-    n_classes = 0
+    sparse_rows, n_classes = None, 0
 
     def __init__(self, weights: Weights) -> None:
-        self.weights = weights
+        self.weights = self.in_use = weights
 
     def reserve(self, n_entries: int) -> None:
         raise AssertionError("there are no sparse rows")
@@ -68,13 +67,13 @@ def _guarded(rows: int, columns: int, dtype: np.dtype) -> tuple[np.ndarray, np.n
 @functools.cache
 def seeds() -> list[bytes]:
     found = []
-    path = folder("weight-log-seeds") / "changes-1.bin"
+    path = folder("changes-seeds") / "changes-1.bin"
     for flags in (0, HEADER, HEADER | DOUBLE, HEADER | AVERAGE, HEADER | DOUBLE | AVERAGE):
         for choice, shape in enumerate(SHAPES[:3]):
             dtype = np.dtype("f8" if flags & DOUBLE else "f4")
-            current = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
-            delta = current if flags & AVERAGE else np.zeros((0, shape[1]), dtype)
-            weights = Weights.create(current, delta, 1.0)
+            now = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+            lag = now if flags & AVERAGE else np.zeros((0, shape[1]), dtype)
+            weights = Weights.create(now, lag, 1.0)
             log = AppendLog(path, LogEnd())
             for rows, groups in (([0, 2], 1), ([1], 1)):
                 weights.dirty[rows, 0] = groups

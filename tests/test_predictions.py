@@ -1,0 +1,119 @@
+"""Predicting and evaluating stores, blocks of rows and matrices from Python give the same answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem, make_store
+
+from streamsvm import evaluate, fit, load_model, open_store, predict
+from streamsvm.errors import ModelError, PlanError, SettingsError
+
+N, D, K = 120, 9, 4
+X, LABELS = make_problem(N, D, K)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and a run over it."""
+    path = tmp_path_factory.mktemp("predictions")
+    make_store(path / "s.h5", X, LABELS)
+    fit(path / "s.h5", out=path / "run", passes=2)
+    return path
+
+
+def expected_scores(folder: Path) -> np.ndarray:
+    return X.astype(np.float64) @ load_model(folder / "run").coef_
+
+
+def test_labels_and_scores_are_those_of_the_coefficients(folder: Path) -> None:
+    scores = expected_scores(folder)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    found = predict(folder / "run", folder / "s.h5", top_k=2)
+    assert found.n == N
+    np.testing.assert_array_equal(found.labels, load_model(folder / "run").classes_[order[:, :2]])
+    np.testing.assert_allclose(
+        found.scores, np.take_along_axis(scores, order[:, :2], 1), rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_array_equal(
+        predict(folder / "run", X).labels[:, 0], load_model(folder / "run").predict(X)
+    )
+
+
+@pytest.mark.parametrize("kind", ["path", "store", "rows", "list", "iterator", "matrix", "dense"])
+def test_all_kinds_of_data_give_the_same_predictions_and_metrics(folder: Path, kind: str) -> None:
+    model = load_model(folder / "run")
+    rows = as_rows(X, LABELS)
+    with open_store(folder / "s.h5") as store:
+        data = {
+            "path": folder / "s.h5", "store": store, "rows": rows, "list": [rows], "iterator": iter([rows]),
+            "matrix": X, "dense": X.toarray(),
+        }[kind]  # fmt: skip
+        y = LABELS if kind in ("matrix", "dense") else None
+        metrics = evaluate(model, iter([rows]) if kind == "iterator" else data, y, top_k=[1, 2])
+        found = predict(model, data)
+    truth = expected_scores(folder).argmax(axis=1) == LABELS
+    assert metrics.accuracy == pytest.approx(truth.mean())
+    np.testing.assert_array_equal(found.labels[:, 0] == LABELS.astype(str), truth)
+
+
+def test_a_file_has_one_line_a_row(folder: Path, tmp_path: Path) -> None:
+    done = predict(folder / "run", folder / "s.h5", tmp_path / "labels", top_k=2, scores=True)
+    assert (done.n, done.labels, done.scores, done.out) == (N, None, None, tmp_path / "labels")
+    kept = predict(folder / "run", folder / "s.h5", top_k=2)
+    for line, names, values in zip(
+        (tmp_path / "labels").read_text().splitlines(), kept.labels, kept.scores, strict=True
+    ):
+        fields = line.split("\t")
+        assert fields[::2] == list(names)
+        np.testing.assert_allclose(np.array(fields[1::2], float), values, rtol=1e-8)
+
+
+def test_a_failure_leaves_the_file_as_it_was(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "labels"
+    out.write_text("before")
+
+    def failing():
+        yield as_rows(X, LABELS)
+        raise ModelError("no more")
+
+    with pytest.raises(ModelError, match="no more"):
+        predict(folder / "run", failing(), out)
+    assert out.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_no_rows_have_no_labels(folder: Path) -> None:
+    found = predict(folder / "run", iter([]), top_k=9)
+    assert (found.n, found.labels.shape, found.scores.shape) == (0, (0, K), (0, K))
+
+
+def test_features_beyond_the_model_are_refused_before_they_are_scored(folder: Path) -> None:
+    rows = as_rows(X, LABELS)
+    for outside in (D, -1):
+        indices = rows.indices.copy()
+        indices[3] = outside
+        with pytest.raises(ModelError, match="a row has a feature outside the model's 9"):
+            predict(folder / "run", rows._replace(indices=indices))
+
+
+def test_the_needed_memory_of_an_error_is_enough(folder: Path) -> None:
+    for function in (predict, evaluate):
+        with pytest.raises(PlanError) as caught:
+            function(folder / "run", folder / "s.h5", memory=100)
+        assert function(folder / "run", folder / "s.h5", **caught.value.remedy.options).n == N
+        assert caught.value.remedy.options == {"memory": caught.value.needed_memory}
+
+
+def test_labels_of_a_matrix_must_be_as_many_as_its_rows(folder: Path) -> None:
+    with pytest.raises(ModelError, match="X has 120 rows, and y 5 labels"):
+        evaluate(folder / "run", X, LABELS[:5])
+    assert evaluate(folder / "run", X, ["?"] * N).accuracy == 0
+
+
+def test_a_store_has_its_own_labels(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="y is for"):
+        fit(folder / "s.h5", LABELS, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
