@@ -12,7 +12,7 @@ from streamsvm.data.arrays import labelled_rows
 from streamsvm.errors import SettingsError
 from streamsvm.model import Model
 from streamsvm.settings import Interval, OnlineSettings, Settings
-from streamsvm.training import runs
+from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks, Progress, Report
@@ -139,7 +139,7 @@ def fit(
             if locals()[name] is not None:
                 raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
         rows, classes, matrix = labelled_rows(data, y, np.dtype(settings.dtype))
-        return runs.fit_rows(
+        return array_runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
         )
     if y is not None:
@@ -262,7 +262,7 @@ def online(
         If `stop` returned True.
     """
     settings = OnlineSettings.from_arguments(locals())
-    return runs.learn_stream(
+    return stream_runs.learn_stream(
         stream,
         out,
         settings,

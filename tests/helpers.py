@@ -10,27 +10,67 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.coefficients import Source
-from streamsvm.data.memory_plan import Plan
+from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
 from streamsvm.model import save_model
+from streamsvm.settings import Interval, Settings
 from streamsvm.store import StoreWriter
-from streamsvm.training import fit_plan
+from streamsvm.training.results import FitResult
+from streamsvm.training.runs import fit_store, plan_store, resume_run
+from streamsvm.training.trainer import Callbacks
+
+IN_FILES = MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 
 
-def prefer(liked: Callable[[Plan], bool]) -> Callable[..., list[Plan]]:
-    """What takes the place of `fit_plan.choices`, for a fit to hold its weights in some way."""
-    choices = fit_plan.choices
+def fit_with(
+    policy: MemoryPolicy,
+    store: str | Path,
+    *,
+    out: str | Path,
+    checkpoint_every: str | float = "60s",
+    force: bool = False,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    progress: Callable[..., None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    **settings: Any,
+) -> FitResult:
+    """`streamsvm.fit` on a store, with a memory policy."""
+    return fit_store(
+        store,
+        out,
+        Settings(**settings),
+        every=Interval(checkpoint_every),
+        force=force,
+        callbacks=Callbacks.of(report, progress, stop),
+        policy=policy,
+    )
 
-    def preferred(*asked: Any) -> list[Plan]:
-        plans = sorted(choices(*asked), key=lambda plan: not liked(plan))
-        return [*plans, [plan for plan in plans if liked(plan)][-1]]  # the last one is what must do
 
-    return preferred
+def resume_with(
+    policy: MemoryPolicy,
+    run: str | Path,
+    *,
+    checkpoint_every: str | float = "60s",
+    report: Callable[[dict[str, Any]], None] | None = None,
+    progress: Callable[..., None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    **changes: Any,
+) -> FitResult:
+    """`streamsvm.resume` of a fit, with a memory policy."""
+    result = resume_run(
+        run,
+        every=Interval(checkpoint_every),
+        callbacks=Callbacks.of(report, progress, stop),
+        policy=policy,
+        **changes,
+    )
+    assert isinstance(result, FitResult)
+    return result
 
 
-def in_files(plan: Plan) -> bool:
-    """Whether a plan has all weights in files."""
-    return not plan.weights_in_memory
+def plan_with(policy: MemoryPolicy, store: str | Path, **settings: Any) -> dict[str, Any]:
+    """`streamsvm.plan` of a store, with a memory policy."""
+    return plan_store(store, Settings(**settings), policy)
 
 
 def save_weights(
@@ -38,15 +78,15 @@ def save_weights(
     weights: np.ndarray,
     record: dict[str, Any],
     *,
-    lag: np.ndarray | None = None,
-    lagging: float = 0.0,
+    average_delta: np.ndarray | None = None,
+    average_scale: float = 0.0,
     columns: np.ndarray | None = None,
-    marks: np.ndarray | None = None,
+    dirty: np.ndarray | None = None,
     names: Sequence[str] | None = None,
 ) -> None:
     """Save a model of weights in memory, by default with the first column for the first class."""
     columns = np.arange(len(record["classes"])) if columns is None else columns
-    save_model(folder, Source(weights, lag, lagging, columns, marks), record, names=names)
+    save_model(folder, Source(weights, average_delta, average_scale, columns, dirty), record, names=names)
 
 
 def make_problem(

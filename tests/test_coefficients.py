@@ -96,7 +96,15 @@ def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
     marks = np.zeros((D, 2), np.uint64)
     marks[::2, 0] = marks[1::4, 1] = 1
     columns = rng.permutation(COLUMNS)[:K]
-    save_weights(tmp_path / "model", weights, record(), lag=lag, lagging=0.5, columns=columns, marks=marks)
+    save_weights(
+        tmp_path / "model",
+        weights,
+        record(),
+        average_delta=delta,
+        average_scale=0.5,
+        columns=columns,
+        dirty=dirty,
+    )
     expected = np.where(marks.any(axis=1)[:, None], weights - 0.5 * lag, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_
     assert sp.issparse(coef) == (density < 0.1)

@@ -11,6 +11,7 @@ from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
+from streamsvm.store.csr_checks import row_norms
 from streamsvm.text import check_classes
 
 
@@ -91,9 +92,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
     """
     matrix = as_matrix(X, dtype)
     codes, classes = _encode(y, len(matrix.indptr) - 1)
-    n_rows = len(codes)
-    row_of = np.repeat(np.arange(n_rows), np.diff(matrix.indptr))
-    norm2 = np.bincount(row_of, matrix.data.astype(np.float64) ** 2, n_rows)
+    norm2 = row_norms(matrix.data, matrix.indptr)
     if not np.isfinite(norm2).all():
         raise InputError(
             f"X, row {int(np.argmin(np.isfinite(norm2)))}: its squared norm is not finite",

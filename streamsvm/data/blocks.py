@@ -12,11 +12,16 @@ import numpy as np
 from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.rows import Rows
-from streamsvm.errors import StoreError
+from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+
+_CONVERT_LIKE = Remedy(
+    "convert the data with {}, giving the model or the store it was trained on",
+    Call("convert", options=(Option("like"),)),
+)
 
 
 class Blocks:
@@ -84,8 +89,8 @@ class Blocks:
             at = int(np.argmin(np.isfinite(data)))
             row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
             raise StoreError(
-                f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}; "
-                "scale the data, or train with --dtype float64"
+                f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}",
+                remedy=Remedy("scale the data, or train with {}", Option("dtype", "float64")),
             )
         return data
 
@@ -105,8 +110,8 @@ class Blocks:
         if rows.n_rows and rows.labels.min() < 0:
             row = int(self.starts[block]) + int(np.argmax(rows.labels < 0))
             raise StoreError(
-                f"{self.store.path}: row {row} has a label outside the store's classes (kept by "
-                "--unseen-label keep); such a store serves to evaluate, not to train"
+                f"{self.store.path}: row {row} has a label outside the store's classes: such a store "
+                "serves to evaluate, not to train"
             )
         return rows
 
@@ -148,18 +153,19 @@ def blocks_to_score(
         )
     if store.n_features > n_features:
         raise StoreError(
-            f"{store.path} has {store.n_features:,} features, the model {n_features:,}; convert it "
-            "with --like and the model, or the store it was trained on"
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}",
+            remedy=_CONVERT_LIKE,
         )
     if None not in (index_base, store.index_base) and index_base != store.index_base:
         raise StoreError(
-            f"{store.path} counts features from {store.index_base}, the model's data from {index_base}; "
-            "convert it with --like and the model, or the store it was trained on"
+            f"{store.path} counts features from {store.index_base}, the model's data from {index_base}",
+            remedy=_CONVERT_LIKE,
         )
     if labelled and not set(classes) & set(store.classes):
         raise StoreError(
             f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
-            f"{tuple(classes[:1])}); convert it with --like and the model, or the store it was trained on"
+            f"{tuple(classes[:1])})",
+            remedy=_CONVERT_LIKE,
         )
     plan = make_plan(
         store,

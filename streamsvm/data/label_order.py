@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.errors import Call, Message, Option, Remedy
+
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-STREAM_WARNING = (
+STREAM_WARNING = Message(
     "the rows come in groups of alike labels: the model may be much worse than one of shuffled rows, and "
-    "there is no progressive accuracy, as it would say nothing of new data; shuffle the input first, or fit "
-    "a store that `streamsvm convert` has shuffled"
+    "there is no progressive accuracy, as it would say nothing of new data",
+    Remedy("shuffle the input first, or fit a store that {} has shuffled", Call("convert")),
 )
 _LIMIT = 0.2
 _DEVIATIONS = 15  # from what random order gives, in its standard deviations: few rows may be so by chance
@@ -121,10 +123,14 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
         groups.add(store.labels(start, min(start + _PIECE, store.n_rows)))
     if not groups.alike:
         return None
-    return (
+    return Message(
         f"the rows of {store.path} are not shuffled, and its {n_blocks:,} blocks hold different labels "
         f"(Cramér's V is {groups.association:.2f}, in random order 0): the model may be much worse than one "
-        "of shuffled rows, and there is no progressive accuracy, as it would say nothing of new data; "
-        "shuffle the rows (`streamsvm convert` does, without --no-shuffle; in Python: "
-        "adata[numpy.random.permutation(adata.n_obs)]), or give a --memory that holds them in one block"
+        "of shuffled rows, and there is no progressive accuracy, as it would say nothing of new data",
+        Remedy(
+            "shuffle the rows ({} does; in Python: adata[numpy.random.permutation(adata.n_obs)]), or hold "
+            "them in one block with {}",
+            Call("convert"),
+            Option("memory"),
+        ),
     )

@@ -1,4 +1,4 @@
-"""Begin and resume trainings: open what they read, plan their memory, claim their folder, and run them."""
+"""Begin and resume runs on stores: open the store, plan its memory, claim the folder, and train."""
 
 from __future__ import annotations
 
@@ -11,36 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import durable, format
+from streamsvm import format
+from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks, blocks_to_score, open_like
-from streamsvm.data.memory_plan import POLICY, MemoryPolicy, Plan, cut_blocks, dual_id_dtype
-from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
-from streamsvm.kernels.weights import padded_classes
+from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
+from streamsvm.errors import Call, Interrupted, Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
-from streamsvm.model import Model, check_room
-from streamsvm.run.checkpoint import Position
+from streamsvm.model import check_room
 from streamsvm.run.directory import RunDir, claimed, locked
-from streamsvm.run.files import MemoryRun, RunFiles
-from streamsvm.run.growing_weights import GrowingWeights
+from streamsvm.run.files import RunFiles
 from streamsvm.run.hybrid_weights import HybridWeights, find_rare
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import AUTO, Interval, OnlineSettings, Settings
+from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store, open_store
-from streamsvm.training.auto_c import c_for, choose_c
+from streamsvm.training.auto_c import choose_c
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import choices, columns_of, describe_fit, plan_fit
 from streamsvm.training.learner import Learner, new_buffer
-from streamsvm.training.online import Online, new_position
 from streamsvm.training.results import FitResult, OnlineResult
-from streamsvm.training.sources import ArrayBlocks, BlocksSource, Stream, StreamSource
+from streamsvm.training.sources import BlocksSource, Stream
+from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transforms import Transform
-
-_NO_IDS = np.dtype(np.uint8)  # type of the class ids of duals, of which a stream keeps none
-
-
-# -- stores ----------------------------------------------------------------------------------------
 
 
 def fit_store(
@@ -51,9 +42,10 @@ def fit_store(
     every: Interval,
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    policy: MemoryPolicy = POLICY,
+    policy: MemoryPolicy | None = None,
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it."""
+    policy = policy or memory_plan.POLICY
     run = RunDir(out)
     with open_store(path, label=settings.label) as store:
         settings, chosen = choose_c(store, settings)
@@ -77,8 +69,9 @@ def fit_store(
             return _StoreRun(run, store, record, starts, every, callbacks, policy).fit()
 
 
-def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy = POLICY) -> dict[str, Any]:
+def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy | None = None) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
+    policy = policy or memory_plan.POLICY
     with open_store(path, label=settings.label) as store:
         settings, chosen = choose_c(store, settings)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
@@ -95,7 +88,7 @@ def resume_run(
     valid: str | Path | None = None,
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    policy: MemoryPolicy = POLICY,
+    policy: MemoryPolicy | None = None,
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it."""
     run = RunDir(path)
@@ -112,10 +105,11 @@ def resume_run(
                     f"else made the stream of {path}",
                     setting="open_stream",
                 )
-            return _resume_stream(run, record, open_stream, every, callbacks)
+            return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks, policy, passes=passes, tol=tol, store=store, valid=valid
-        )
+            run, record, every, callbacks, policy or memory_plan.POLICY,
+            passes=passes, tol=tol, store=store, valid=valid,
+        )  # fmt: skip
 
 
 def _resume_store(
@@ -324,176 +318,3 @@ class _StoreRun:
             if store.fingerprint != self.record["valid_fingerprint"]:
                 raise _other_valid(valid)
             yield _valid_blocks(store, self.store, self.settings, self.plan)
-
-
-# -- streams ---------------------------------------------------------------------------------------
-
-
-def learn_stream(
-    stream: Stream,
-    out: str | Path,
-    asked: OnlineSettings,
-    *,
-    every: Interval,
-    force: bool = False,
-    callbacks: Callbacks = Callbacks(),  # noqa: B008
-) -> OnlineResult:
-    """Begin a run over a stream, as `streamsvm.online` describes it."""
-    _check_classes(stream)
-    if asked.hash_bits is not None and stream.index_base != 0:
-        raise SettingsError(
-            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
-            f"{stream.index_base} changes them; leave it 0"
-        )
-    run = RunDir(out)
-    record = {
-        "version": format.RUN_VERSION,
-        "kind": format.ONLINE,
-        "settings": dataclasses.asdict(asked),
-        "input": stream.record(),
-    }
-    with claimed(run, force=force):
-        run.write_settings(record)
-        try:
-            return _stream_trainer(run, stream, asked, every, callbacks)[0].run()
-        except Exception:
-            if not run.commits():
-                durable.remove(run.settings)  # there is nothing to continue: the folder is free again
-            raise
-
-
-def _resume_stream(
-    run: RunDir,
-    record: dict[str, Any],
-    open_stream: Callable[[dict[str, Any]], Stream],
-    every: Interval,
-    callbacks: Callbacks,
-) -> OnlineResult:
-    asked, stream = OnlineSettings(**record["settings"]), open_stream(record["input"])
-    _check_classes(stream)
-    trainer, has_commit = _stream_trainer(run, stream, asked, every, callbacks)
-    return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
-
-
-def _check_classes(stream: Stream) -> None:
-    if stream.classes is not None and len(stream.classes) < 2:
-        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
-
-
-def _stream_trainer(
-    run: RunDir, stream: Stream, asked: OnlineSettings, every: Interval, callbacks: Callbacks
-) -> tuple[Online, bool]:
-    """The trainer of a stream at its last commit, and whether there is one."""
-    callbacks.report({"event": "plan", **dataclasses.asdict(asked), **stream.record()})
-    settings = _one_pass(asked)
-    dtype = np.dtype(settings.dtype)
-    source = StreamSource(stream, dtype, asked.C, _transforms(asked))
-    files = RunFiles(run, dtype, _NO_IDS, 1, 1, every)
-    position = files.recover(None)
-    has_commit = position is not None
-    if position is None:
-        position = new_position(stream.classes)
-    else:
-        _check_position(run, position, source, dtype)
-    state = position.stream
-    assert state is not None
-    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta, run.dirty))
-    files.restore(position, storage)
-    if source.n_features is not None:
-        storage.grow(source.n_features, len(state.classes))
-    learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
-    return Online(source, asked, settings, files, learner, position, callbacks), has_commit
-
-
-def _one_pass(asked: OnlineSettings) -> Settings:
-    """The settings of a pass that keeps nothing of a row."""
-    names = ("C", "loss", "margin", "solver", "dtype")
-    return Settings(
-        passes=1,
-        keep_duals=False,
-        inner_passes=0,
-        gap="none",
-        **{name: getattr(asked, name) for name in names},
-    )
-
-
-def _transforms(asked: OnlineSettings) -> list[Transform]:
-    if asked.hash_bits is None:
-        return []
-    from streamsvm.transforms.hashing import Hashing
-
-    return [Hashing(asked.hash_bits, asked.seed)]
-
-
-def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:
-    """Raise `RunError` unless a position is one of a run over this stream."""
-    state, columns = position.stream, position.weights_shape[1]
-    if (
-        state is None
-        or source.n_features not in (None, position.weights_shape[0])
-        or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
-        or not padded_classes(len(state.classes), dtype) <= columns == padded_classes(columns, dtype)
-    ):
-        raise RunError(f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew"))
-
-
-# -- arrays ----------------------------------------------------------------------------------------
-
-
-def fit_rows(
-    rows: Rows,
-    classes: list[str],
-    n_features: int,
-    settings: Settings,
-    *,
-    names: Any = None,
-    callbacks: Callbacks = Callbacks(),  # noqa: B008
-) -> Model:
-    """Train on rows in memory, and write no file.
-
-    Parameters
-    ----------
-    rows : Rows
-        In the dtype of the settings.
-    classes : list of str
-        Label texts by class code; two or more.
-    n_features : int
-    settings : Settings
-    names : sequence of str, optional
-        Of the features.
-    callbacks : Callbacks
-
-    Returns
-    -------
-    Model
-        With the `FitResult` as its ``result``.
-    """
-    dtype = np.dtype(settings.dtype)
-    loss, k = get_loss(settings.loss), len(classes)
-    chosen = settings.C == AUTO
-    if chosen:
-        total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
-        settings = dataclasses.replace(settings, C=c_for(total, count))
-    blocks = ArrayBlocks(rows._replace(cost=np.full(rows.n_rows, settings.C)))
-    shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
-    storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
-    entries = max(1, rows.n_rows) * loss.max_duals(k) if settings.keep_duals or settings.inner_passes else 0
-    ids_dtype = dual_id_dtype(k)
-    buffer = new_buffer(max(k, min(entries, _MOST_ENTRIES)), rows.n_rows, dtype, ids_dtype)
-    files = MemoryRun(dtype, ids_dtype)
-    trainer = Fit(
-        BlocksSource(blocks, n_features, classes, settings.seed),
-        settings,
-        files,
-        Learner(settings, storage, buffer, k),
-        callbacks,
-        record={"classes": classes, "n_features": n_features, "index_base": None, "C_auto": chosen},
-        names=names,
-    )
-    result = trainer.run()
-    assert files.model is not None
-    files.model.result = result
-    return files.model
-
-
-_MOST_ENTRIES = 2**22  # duals that are collected before they are stored

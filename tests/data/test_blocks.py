@@ -1,9 +1,8 @@
-"""The memory plan, the cut into blocks, and reading ahead."""
+"""The memory plan, the cut into blocks, and reading them."""
 
 from __future__ import annotations
 
 import itertools
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +12,9 @@ from helpers import make_problem, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.data.blocks import Blocks, ReadAhead, blocks_to_score
-from streamsvm.data.memory_plan import cut_blocks, make_plan
-from streamsvm.errors import PlanError, StoreError
+from streamsvm.data.blocks import Blocks, blocks_to_score
+from streamsvm.data.memory_plan import MemoryPolicy, cut_blocks, make_plan
+from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
 
 
@@ -38,7 +37,7 @@ def test_columns_are_put_in_another_order_block_by_block(tmp_path) -> None:
 
 
 def store_of(lengths: list[int], *, shuffled: bool = True, n_classes: int = 3) -> SimpleNamespace:
-    """What a plan looks at, of a store with rows of these lengths."""
+    """What a plan needs of a store whose rows have these lengths."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return SimpleNamespace(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
@@ -48,7 +47,7 @@ def store_of(lengths: list[int], *, shuffled: bool = True, n_classes: int = 3) -
 
 
 def plan_of(store, memory: int, **options):
-    options = {"dtype": np.dtype("f4"), "columns": 4, "pooled": True, **options}
+    options = {"dtype": np.dtype("f4"), "columns": 4, "keeps_duals": True, **options}
     return make_plan(store, memory=memory, **options)
 
 
@@ -83,49 +82,22 @@ def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, bl
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=50), st.integers(1, 3000), st.integers(1, 2))
-def test_a_budget_too_small_is_refused_with_one_that_works(lengths, memory, share) -> None:
+def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(lengths, memory, parts) -> None:
+    """Also where the plan has only a part of the budget that the user gave."""
     store = store_of(lengths)
     try:
-        cut_blocks(store, plan_of(store, memory // share), share)
+        with part_of_memory(parts):
+            cut_blocks(store, plan_of(store, memory // parts))
     except PlanError as error:
-        named = int(str(error).split("at least ")[1].split(" ")[0].replace(",", ""))
-        assert named > memory
-        cut_blocks(store, plan_of(store, named // share))
+        assert error.needed_memory is not None
+        assert error.needed_memory > memory
+        cut_blocks(store, plan_of(store, error.needed_memory // parts))
 
 
-def test_a_row_beyond_the_preferred_length_of_a_block_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.data.memory_plan.SHUFFLED_BLOCK_WORK", 4 * 100)
+def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own() -> None:
     store = store_of([60, 60, 300, 10, 10])
-    assert cut_blocks(store, plan_of(store, 10**6)).tolist() == [0, 1, 2, 3, 5]
-
-
-def test_reading_ahead_gives_all_in_order_and_holds_one_more() -> None:
-    alive: list[int] = []
-    threads = set()
-
-    def read(item: int) -> int:
-        threads.add(threading.get_ident())
-        alive.append(item)
-        return item
-
-    for expected, item in enumerate(ReadAhead()(read, range(20))):
-        assert item == expected
-        assert len(alive) <= expected + 2
-    assert alive == list(range(20))
-    assert threading.get_ident() not in threads
-    assert list(ReadAhead()(read, [])) == []
-
-
-def test_errors_of_the_reading_thread_arrive() -> None:
-    def read(item: int) -> int:
-        if item == 3:
-            raise StoreError("chunk 3")
-        return item
-
-    items = ReadAhead()(read, range(9))
-    assert [next(items) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(StoreError, match="chunk 3"):
-        next(items)
+    plan = plan_of(store, 10**6, policy=MemoryPolicy(block_work=4 * 100))
+    assert cut_blocks(store, plan).tolist() == [0, 1, 2, 3, 5]
 
 
 def test_blocks_are_the_rows_of_the_store(tmp_path) -> None:
@@ -140,7 +112,7 @@ def test_blocks_are_the_rows_of_the_store(tmp_path) -> None:
         assert [a.dtype for a in blocks.empty()] == [a.dtype for a in blocks.read(0)]
 
 
-def test_labels_come_in_the_models_codes(tmp_path) -> None:
+def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
     X, labels = make_problem(30, 12, 4)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
         common = {"n_features": 12, "index_base": 1, "dtype": np.dtype("f4"), "memory": 10**6}
@@ -155,7 +127,7 @@ def test_labels_come_in_the_models_codes(tmp_path) -> None:
             blocks_to_score(store, classes=["0"], **{**common, "index_base": 0})
 
 
-def test_rows_of_unknown_label_are_no_training_data(tmp_path) -> None:
+def test_rows_with_unknown_labels_cannot_be_trained_on(tmp_path) -> None:
     X, labels = make_problem(30, 12, 4)
     labels[11] = -1
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
@@ -166,7 +138,7 @@ def test_rows_of_unknown_label_are_no_training_data(tmp_path) -> None:
 
 
 def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_path) -> None:
-    """Not an infinite weight, nor a warning of NumPy's."""
+    """It neither becomes an infinite weight, nor a warning of NumPy."""
     X, labels = make_problem(30, 5, 3)
     X = X.astype(np.float64)
     row = int(np.flatnonzero(np.diff(X.indptr))[17])

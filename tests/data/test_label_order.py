@@ -1,4 +1,4 @@
-"""Groups of alike labels are noticed as statistics defines them, and never where rows are shuffled."""
+"""Rows that are sorted by label are detected by a statistic, and shuffled rows never are."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from streamsvm import fit, resume
+from streamsvm import fit, plan, resume
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Interrupted
 from streamsvm.store import open_store
-from streamsvm.training.trainer import plan
 
 
 def cramers_v(labels: np.ndarray, size: int) -> float:
@@ -56,7 +55,9 @@ def test_the_measure_is_cramers_v(n: int, k: int, size: int, part: float) -> Non
 @given(
     st.lists(st.integers(-1, 5), max_size=200), st.lists(st.integers(0, 200), max_size=6), st.integers(1, 9)
 )
-def test_labels_may_come_in_any_pieces(labels: list[int], cuts: list[int], size: int) -> None:
+def test_the_groups_do_not_depend_on_how_the_labels_are_cut_into_pieces(
+    labels: list[int], cuts: list[int], size: int
+) -> None:
     known = [label for label in labels if label >= 0]
     whole, pieces = LabelGroups(size=size), LabelGroups(size=size)
     whole.add(np.array(labels, np.int32))
@@ -74,7 +75,7 @@ def test_labels_may_come_in_any_pieces(labels: list[int], cuts: list[int], size:
 
 @pytest.mark.parametrize("k", [2, 3, 20, 500])
 @pytest.mark.parametrize("balance", [0.1, 1.0, 100.0])
-def test_shuffled_labels_never_come_in_groups(k: int, balance: float) -> None:
+def test_shuffled_labels_are_never_reported(k: int, balance: float) -> None:
     rng = np.random.default_rng(k)
     for n in (5, 40, 300, 3000):
         for n_groups in {2, 3, 10, n // 32} & set(range(1, n)):
@@ -84,7 +85,7 @@ def test_shuffled_labels_never_come_in_groups(k: int, balance: float) -> None:
                 assert not groups.alike
 
 
-def test_pairs_of_a_label_are_no_groups_but_runs_are() -> None:
+def test_pairs_of_a_label_are_not_reported_but_long_runs_are() -> None:
     labels = np.random.default_rng(0).integers(20, size=4000)
     for length, alike in ((1, False), (2, False), (8, True), (100, True)):
         groups = LabelGroups()
@@ -109,14 +110,16 @@ def stored(path: Path, order: str, *, shuffled: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("order", ["sorted", "donors"])
-def test_a_fit_says_before_it_trains_that_blocks_hold_other_labels(tmp_path: Path, order: str) -> None:
+def test_a_fit_warns_before_it_trains_that_its_blocks_hold_different_labels(
+    tmp_path: Path, order: str
+) -> None:
     store = stored(tmp_path / "a.h5", order)
     events: list[dict[str, Any]] = []
     result = fit(store, out=tmp_path / "run", passes=1, block_rows=600, report=events.append)
     (warning,) = result.warnings
     assert "4 blocks hold different labels" in warning
     assert "convert" in warning
-    assert "--memory" in warning
+    assert "memory=" in warning
     assert events[0]["event"] == "plan"
     assert events[0]["order_warning"] == warning
     assert result.progressive_accuracy is None
@@ -130,7 +133,7 @@ def test_a_fit_says_before_it_trains_that_blocks_hold_other_labels(tmp_path: Pat
     ("order", "shuffled", "block_rows"),
     [("random", False, 600), ("sorted", False, None), ("random", True, 600), ("random", False, 7)],
 )
-def test_a_fit_of_rows_in_random_order_or_in_one_block_says_nothing(
+def test_a_fit_of_rows_in_random_order_or_in_one_block_does_not_warn(
     tmp_path: Path, order: str, shuffled: bool, block_rows: int | None
 ) -> None:
     store = stored(tmp_path / "a.h5", order, shuffled=shuffled)
@@ -139,7 +142,7 @@ def test_a_fit_of_rows_in_random_order_or_in_one_block_says_nothing(
     assert result.progressive_accuracy is not None
 
 
-def test_a_resumed_fit_says_it_too(tmp_path: Path) -> None:
+def test_a_resumed_fit_warns_too(tmp_path: Path) -> None:
     store = stored(tmp_path / "a.h5", "sorted")
     asked = {"passes": 2, "block_rows": 600}
     with pytest.raises(Interrupted):
@@ -150,7 +153,7 @@ def test_a_resumed_fit_says_it_too(tmp_path: Path) -> None:
     assert resumed.progressive_accuracy is None
 
 
-def test_only_labels_are_read_to_tell(tmp_path: Path) -> None:
+def test_the_warning_needs_no_more_than_the_labels(tmp_path: Path) -> None:
     with open_store(stored(tmp_path / "a.h5", "sorted")) as store:
         from streamsvm.data.label_order import block_warning
 

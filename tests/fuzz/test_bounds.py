@@ -44,7 +44,7 @@ def test_every_index_is_checked(what: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text", "changes", "duals", "run"])
+@pytest.mark.parametrize("name", ["text", "weight_log", "duals", "run"])
 def test_every_index_is_checked_on_what_fuzzing_found(name: str, tmp_path: Path) -> None:
     files = sorted((HERE / "corpus" / name).iterdir())
     run(HERE / "replay.py", name, *files, NUMBA_BOUNDSCHECK=1, NUMBA_CACHE_DIR=tmp_path)

@@ -55,27 +55,3 @@ def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
     fit(store, out=tmp_path / "run", passes=1, force=True)
     assert not (tmp_path / "run/duals-7.bin").exists()
     assert not (tmp_path / "run/model.old").exists()
-
-
-@pytest.mark.parametrize(
-    ("part", "name", "value", "message"),
-    [
-        ("store", "n_classes", 0, r"store\.n_classes must be in"),
-        ("store", "path", None, r"store\.path must be of type str"),
-        ("plan", "memory", -1, "plan must be a memory plan"),
-        ("plan", "memory", 1.5, r"plan\.memory must be of type int"),
-        ("settings", "C", "auto", r"settings\.C must be a number"),
-        ("settings", "passes", 0, "the settings are not valid"),
-        ("settings", "colour", "red", "the settings are not valid"),
-    ],
-)
-def test_an_invalid_record_is_refused_by_the_name_of_its_entry(
-    store: Path, tmp_path: Path, part: str, name: str, value: object, message: str
-) -> None:
-    fit(store, out=tmp_path / "run", passes=1)
-    run = RunDir(tmp_path / "run")
-    record = run.read_settings()
-    record[part][name] = value
-    run.write_settings(record)
-    with pytest.raises(RunError, match=rf"run\.json has a valid checksum but invalid contents: {message}"):
-        run.read_settings()

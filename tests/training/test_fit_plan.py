@@ -1,9 +1,8 @@
-"""Which plan a fit takes: weights before blocks, within what the process may have."""
+"""The memory plan of a fit: weights come before blocks, within the memory that the process may use."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +18,12 @@ from streamsvm.settings import Settings
 from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
 
 MB = 2**20
-ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole lines
+ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole vectors
 
 
 @pytest.fixture
 def wide() -> Any:
-    """What a plan looks at of 400,000 rows of 200 non-zeros, 200,000 features and 120 classes."""
+    """What a plan needs of a store with 400,000 rows of 200 non-zeros, 200,000 features and 120 classes."""
     n = 400_000
     return SimpleNamespace(
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
@@ -55,7 +54,9 @@ def test_weights_come_before_their_average_and_blocks_last(
         assert plan.block_bytes <= memory * MB // 8
 
 
-def test_the_budget_is_what_the_process_may_have(wide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_is_limited_by_what_the_process_may_use(
+    wide: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = Settings(C=1, memory=300 * MB)
     limit_to(monkeypatch, 400 * 10**6)
     assert find_budget(settings) == 400 * 10**6 - INTERPRETER
@@ -67,14 +68,16 @@ def test_the_budget_is_what_the_process_may_have(wide: Any, monkeypatch: pytest.
     assert find_budget(settings) == 300 * MB
 
 
-def test_too_small_a_limit_is_called_so(wide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_the_process_that_is_too_small_is_named(
+    wide: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit_to(monkeypatch, 40 * MB)
     with pytest.raises(PlanError, match=r"may have 41\.9 MB of memory.* raise the limit of the process"):
         plan_fit(wide, Settings(C=1))
 
 
 @pytest.mark.parametrize("average", [True, False])
-def test_the_memory_that_is_advised_holds_the_weights(
+def test_the_advised_memory_holds_the_weights(
     wide: Any, monkeypatch: pytest.MonkeyPatch, average: bool
 ) -> None:
     limit_to(monkeypatch, 2**34)
@@ -82,9 +85,9 @@ def test_the_memory_that_is_advised_holds_the_weights(
     settings = Settings(C=1, memory=90 * MB, average=average)
     described = describe_fit(wide, settings, *plan_fit(wide, settings))
     assert described["mapped_bytes"] == (1 + average) * ARRAY
-    advised = re.search(r"--memory (\d+)M", described["warning"])
-    assert advised is not None
-    plan, _ = plan_fit(wide, Settings(C=1, memory=int(advised[1]) * MB, average=average))
+    advised = described["warning"].remedy.options["memory"]
+    assert advised > 90 * MB
+    plan, _ = plan_fit(wide, Settings(C=1, memory=advised, average=average))
     assert plan.weights_in_memory
     assert plan.average_in_memory or not average
 
@@ -98,12 +101,12 @@ def test_a_run_resumes_by_its_own_plan_under_another_limit(
     fit(store, out=tmp_path / "run", passes=2)
     limit_to(monkeypatch, 2**34)
     resume(tmp_path / "run", passes=3)
-    ours, theirs = (load_model(tmp_path / name).coef_ for name in ("run", "whole"))
-    np.testing.assert_array_equal(ours, theirs)
+    resumed, whole = (load_model(tmp_path / name).coef_ for name in ("run", "whole"))
+    np.testing.assert_array_equal(resumed, whole)
 
 
-def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
-    """Over the budgets around each change of plan: refused before the first pass, or not at all."""
+def test_a_plan_that_can_train_can_also_validate(tmp_path: Path) -> None:
+    """For budgets around each change of plan: one that is too small is refused before the first pass."""
     store = make_store(tmp_path / "a.zarr", *make_problem(400, 60, 4, density=0.2), chunk_nnz=64)
     trained = 0
     for memory in range(12_000, 60_000, 4_000):
@@ -120,7 +123,7 @@ def test_whatever_can_be_trained_can_be_validated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("forged", ["x", None, -1, 1.5, True])
-def test_a_plan_that_is_none_is_refused(tmp_path: Path, forged: Any) -> None:
+def test_a_forged_plan_is_refused(tmp_path: Path, forged: Any) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(60, 20, 4))
     fit(store, out=tmp_path / "run", passes=2)
     path = tmp_path / "run/run.json"

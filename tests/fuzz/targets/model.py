@@ -63,19 +63,14 @@ def _use(path: Path) -> None:
     base = model.record["index_base"]
     if base is not None:
         options = {"classes": model.record["classes"], "dtype": model.record["dtype"], "index_base": base}
-        options["n_features"] = None if model.takes_any_feature else d
+        options["n_features"] = None if model.is_hashed else d
         with allowed(InputError):  # an index 0
             for rows, _ in read_rows([text], memory=2**16, **options):
-                list(model.scores(model.transformed(rows)))
+                list(model.scores(model.hashed(rows)))
 
 
 def _header_length(content: bytes) -> int:
     return 12 + int.from_bytes(content[8:12], "little")
-
-
-def whole(weights: np.ndarray) -> coefficients.Source:
-    """The coefficients of three classes, in the first columns of `weights`."""
-    return coefficients.Source(weights, None, 0.0, np.arange(3), None)
 
 
 @functools.cache
@@ -92,14 +87,15 @@ def seeds() -> list[bytes]:
             "dtype": dtype,
             "store_fingerprint": "0",
         }
-        save_model(Path(made), whole(np.arange(32, dtype=dtype).reshape(2, 16)), record)
+        save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
         files = bundle.read_files(made)
-        hashed = {"transforms": [{"name": "hash", "bits": 3, "seed": 7}]}
-        wide = whole(np.arange(128, dtype=dtype).reshape(8, 16))
-        save_model(Path(made), wide, record | {"n_features": 8} | hashed)
+        hashed = {"hash": {"bits": 3, "seed": 7}}
+        save_model(
+            Path(made), np.arange(128, dtype=dtype).reshape(8, 16), record | {"n_features": 8} | hashed
+        )
         found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
         with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
-            save_model(Path(made), whole(np.arange(32, dtype=dtype).reshape(2, 16) % 3), record)
+            save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16) % 3, record)
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found

@@ -1,0 +1,80 @@
+"""Train on rows in memory, without a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.weights import padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.model import Model
+from streamsvm.run.files import MemoryRun
+from streamsvm.run.weights import DenseWeights
+from streamsvm.settings import AUTO, Settings
+from streamsvm.training.auto_c import c_for
+from streamsvm.training.fit import Fit
+from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.sources import ArrayBlocks, BlocksSource
+from streamsvm.training.trainer import Callbacks
+
+_MOST_ENTRIES = 2**22  # duals that are collected before they are stored
+
+
+def fit_rows(
+    rows: Rows,
+    classes: list[str],
+    n_features: int,
+    settings: Settings,
+    *,
+    names: Any = None,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+) -> Model:
+    """Train on rows in memory, and write no file.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the dtype of the settings.
+    classes : list of str
+        Label texts by class code; two or more.
+    n_features : int
+    settings : Settings
+    names : sequence of str, optional
+        Of the features.
+    callbacks : Callbacks
+
+    Returns
+    -------
+    Model
+        With the `FitResult` as its ``result``.
+    """
+    dtype = np.dtype(settings.dtype)
+    loss, k = get_loss(settings.loss), len(classes)
+    chosen = settings.C == AUTO
+    if chosen:
+        total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
+        settings = dataclasses.replace(settings, C=c_for(total, count))
+    blocks = ArrayBlocks(rows._replace(cost=np.full(rows.n_rows, settings.C)))
+    shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
+    storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
+    entries = max(1, rows.n_rows) * loss.max_duals(k) if settings.keep_duals or settings.inner_passes else 0
+    ids_dtype = dual_id_dtype(k)
+    buffer = new_buffer(max(k, min(entries, _MOST_ENTRIES)), rows.n_rows, dtype, ids_dtype)
+    files = MemoryRun(dtype, ids_dtype)
+    trainer = Fit(
+        BlocksSource(blocks, n_features, classes, settings.seed),
+        settings,
+        files,
+        Learner(settings, storage, buffer, k),
+        callbacks,
+        record={"classes": classes, "n_features": n_features, "index_base": None, "C_auto": chosen},
+        names=names,
+    )
+    result = trainer.run()
+    assert files.model is not None
+    files.model.result = result
+    return files.model

@@ -1,0 +1,44 @@
+"""What tests look at in a run directory, and how they stop a training."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Figures that differ between equal trainings.
+_VARYING = {
+    "seconds", "rows_per_second", "waited_seconds", "waited_fraction", "bytes_read", "peak_memory_bytes",
+}  # fmt: skip
+
+
+def model_bytes(run: Path) -> dict[str, bytes]:
+    """The contents of the files of a run's model."""
+    return {path.name: path.read_bytes() for path in (run / "model").iterdir()}
+
+
+def metrics_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics."""
+    return parse_metrics((run / "metrics.jsonl").read_bytes())
+
+
+def parse_metrics(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines of metrics without the figures that differ between equal trainings."""
+    return [{key: value for key, value in line.items() if key not in _VARYING} for line in lines]
+
+
+def commits_of(run: Path) -> list[Path]:
+    """The commits of a run, newest first."""
+    return sorted((run / "checkpoint").iterdir(), reverse=True)
+
+
+def stop_after(n: int) -> Callable[[], bool]:
+    """A `stop` that returns True from its n-th call on."""
+    calls = itertools.count(1)
+    return lambda: next(calls) >= n

@@ -1,0 +1,256 @@
+"""What a fit computes: a replay in NumPy, tolerances, averages and degenerate data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+from run_files import metrics_of, model_bytes, stop_after
+from small_problem import BLOCK, FORMULATIONS, D, K, N
+
+from streamsvm import fit, load_model, open_store, resume
+from streamsvm.errors import Interrupted, RunError, StoreError
+from streamsvm.kernels.random import permutation
+
+
+def visits(this_pass: int, seed: int = 0) -> list[tuple[int, np.ndarray]]:
+    """Blocks of BLOCK rows in the order of a pass: the number, and the rows in the order of their visits."""
+    begins = np.arange(0, N, BLOCK)
+    order = []
+    for block in permutation(len(begins), seed, this_pass, -1, 0):
+        n = min(BLOCK, N - begins[block])
+        order.append((int(block), begins[block] + permutation(n, seed, this_pass, block, 0)))
+    return order
+
+
+class Replay:
+    """Weights, duals, and the average of the iterates: w_s, s visits after it began, weighs 2s + 1."""
+
+    def __init__(self, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float) -> None:
+        self.problem = X, labels, C, loss, margin
+        self.W, self.B = np.zeros((D, K)), np.zeros((N, K))
+        self.begin_average()
+
+    def begin_average(self) -> None:
+        self.sums = [np.zeros((D, K)), np.zeros((N, K))]
+        self.clock = 0
+
+    def visit(self, i: int, among: np.ndarray | None = None) -> None:
+        X, labels, C, loss, margin = self.problem
+        weight = 2 * self.clock + 1
+        self.sums = [self.sums[0] + weight * self.W, self.sums[1] + weight * self.B]
+        self.clock += 1
+        self.W, self.B[i] = reference.one_visit(
+            self.W, self.B[i], X[i], labels[i], C, loss, margin, among=among
+        )
+
+    @property
+    def average(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.sums[0] / self.clock**2, self.sums[1] / self.clock**2
+
+
+@pytest.mark.parametrize("inner_passes", [0, 2])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize(("loss", "margin", "solver"), FORMULATIONS)
+def test_training_equals_a_replay_in_numpy(
+    tmp_path: Path,
+    store: Path,
+    problem,
+    loss: str,
+    margin: float,
+    solver: str,
+    average: bool,
+    inner_passes: int,
+) -> None:
+    """Test-then-train row by row: weights and their average, estimates and progressive accuracy."""
+    X, labels = problem[0].toarray().astype(float), problem[1]
+    C, passes = 0.3, 3
+    options = {"loss": loss, "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
+    options |= {"inner_passes": inner_passes, "average": average, "valid": store, "gap": "pass"}
+    result = fit(store, out=tmp_path / "run", passes=passes, block_rows=BLOCK, **options)
+
+    replay = Replay(X, labels, C, loss, margin)
+    row_loss = reference.LOSSES[loss].value
+    for this_pass in range(1, passes + 1):
+        loss_sum, correct, curve = 0.0, 0, {}
+        n = 0
+        for block, rows in visits(this_pass, seed=5):
+            for i in rows:
+                if n == N // 2:
+                    replay.begin_average()
+                if X[i].any():
+                    scores = X[i] @ replay.W
+                    loss_sum += row_loss(scores, labels[i], margin)
+                    correct += scores.argmax() == labels[i]
+                    replay.visit(i)
+                n += 1
+                curve[n] = correct / n
+            active = [i for i in rows if replay.B[i].any()]
+            among = replay.B > 0
+            for inner in range(1, inner_passes + 1):
+                for t in permutation(len(active), 5, this_pass, block, inner):
+                    replay.visit(active[t], among[active[t]])
+        W, B = replay.W, replay.B
+        record = result.history[this_pass - 1]
+        assert record["primal_estimate"] == pytest.approx(0.5 * (W**2).sum() + C * loss_sum, rel=1e-9)
+        assert record["dual"] == pytest.approx(reference.dual(B, X, labels, margin), rel=1e-9)
+        assert record["primal"] == pytest.approx(reference.primal(W, X, labels, C, loss, margin), rel=1e-9)
+        assert record["accuracy"] == record["valid_accuracy"]
+        assert ("average_gap" in record) == average
+        if average:
+            W, B = replay.average
+            primal = reference.primal(W, X, labels, C, loss, margin)
+            dual = reference.dual(B, X, labels, margin)
+            assert record["average_primal"] == pytest.approx(primal, rel=1e-9)
+            assert record["average_dual"] == pytest.approx(dual, rel=1e-9)
+            assert record["average_gap"] == pytest.approx(primal - dual, rel=1e-8)
+            assert record["average_relative_gap"] == pytest.approx((primal - dual) / primal, rel=1e-8)
+            accuracy = ((X @ W).argmax(axis=1) == labels).mean()
+            assert record["average_accuracy"] == pytest.approx(accuracy)
+            assert record["average_valid_accuracy"] == pytest.approx(accuracy)
+            assert record["primal"] != pytest.approx(primal, rel=1e-6)
+        if this_pass == 1:
+            assert result.progressive_accuracy == record["progressive_accuracy"] == pytest.approx(curve[N])
+            reports = [line for line in metrics_of(tmp_path / "run") if line["event"] == "rows"]
+            assert [line["rows"] for line in reports] == [1, 2, 4, 8, 16, 32, 64]
+            for line in reports:
+                assert line["progressive_accuracy"] == pytest.approx(curve[line["rows"]])
+                assert line["pass"] == 1
+    np.testing.assert_allclose(load_model(tmp_path / "run").coef_, W, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", ["ww", "cs"])
+def test_few_entries_for_new_duals_change_nothing(
+    tmp_path: Path, store: Path, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that holds one row's duals and no more: parts of one row each in the log."""
+    options = {"passes": 3, "loss": loss, "block_rows": BLOCK, "inner_passes": 0}
+    fit(store, out=tmp_path / "large", **options)
+    monkeypatch.setattr("streamsvm.data.memory_plan._POOL_SHARE", 0.0)
+    fit(store, out=tmp_path / "tiny", **options)
+    entries = [
+        json.loads((tmp_path / run / "run.json").read_text())["plan"]["dual_entries"]
+        for run in ("large", "tiny")
+    ]
+    assert entries == [N * K, K]
+    assert model_bytes(tmp_path / "large") == model_bytes(tmp_path / "tiny")
+    sizes = [(tmp_path / run / "duals-3.bin").stat().st_size for run in ("large", "tiny")]
+    assert sizes[1] > sizes[0]  # more headers
+
+
+def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
+    options = {"dtype": "float64", "C": 0.1, "average": False}
+    free = fit(store, out=tmp_path / "free", passes=20, gap="pass", **options)
+    gaps = [record["relative_gap"] for record in free.history]
+    best = gaps.index(min(gaps[:8]))
+    assert best > 3
+    below = np.nextafter(gaps[best], 0)  # a hair short of it is not reached yet
+    later = next(i for i, gap in enumerate(gaps) if gap <= below) + 1
+    assert fit(store, out=tmp_path / "below", passes=20, tol=below, **options).passes == later > best + 1
+    expected = best + 1
+    result = fit(store, out=tmp_path / "tol", passes=20, tol=gaps[best], **options)
+    assert (result.status, result.passes) == ("converged", expected)
+    assert result.relative_gap == gaps[best]
+    assert (free.status, free.passes) == ("done", 20)
+    for more in ({}, {"passes": 21}):  # nothing left to do
+        again = resume(tmp_path / "tol", **more)
+        assert (again.status, again.passes, again.checkpoints) == ("converged", expected, 0)
+        assert again.relative_gap == result.relative_gap
+    again = resume(tmp_path / "tol", tol=below)
+    assert (again.status, again.passes) == ("converged", later)
+    assert model_bytes(tmp_path / "tol") == model_bytes(tmp_path / "below")
+
+
+def test_the_model_is_one_that_meets_the_tolerance(tmp_path: Path, store: Path) -> None:
+    """The average is kept only where it may end the run, and is the model where it meets the tolerance."""
+    kinds = set()
+    with open_store(store) as opened:
+        rows = opened.rows(0, N)
+    X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, D)).toarray().astype(float)
+    for tol in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01):
+        result = fit(store, out=tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
+        assert result.status == "converged"
+        primal = reference.primal(load_model(tmp_path / "run").coef_, X, rows.labels, 0.1, "ww", 1.0)
+        said = result.average if result.averaged else vars(result)
+        assert said is not None
+        assert said["primal"] == pytest.approx(primal, rel=1e-9)
+        assert said["relative_gap"] <= tol
+        assert load_model(tmp_path / "run").record["average"] is result.averaged
+        kinds.add(result.averaged)
+        assert sum("average_gap" in record for record in result.history) <= 4
+    assert kinds == {True, False}
+
+
+def test_an_average_that_did_not_begin_is_not_measured(tmp_path: Path, store: Path) -> None:
+    """A tolerance that is given in the second half of a pass finds the lag of an earlier pass."""
+    run = tmp_path / "run"
+    fit(store, out=run, passes=1, keep_duals=True, block_rows=BLOCK, dtype="float64", C=0.1)
+    with pytest.raises(Interrupted):
+        resume(run, passes=3, stop=stop_after(4))
+    result = resume(run, tol=1e-9)
+    assert ["average_gap" in record for record in result.history] == [True, False, True]
+
+
+def test_resume_takes_the_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
+    fit(store, out=tmp_path / "run", passes=2)
+    assert resume(tmp_path / "run", passes=np.int64(3), tol=np.float32(1e-6)).passes == 3
+
+
+def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
+    tmp_path: Path, store: Path
+) -> None:
+    options = {"dtype": "float64", "C": 0.1, "keep_duals": True}
+    fit(store, out=tmp_path / "run", passes=2, **options)
+    later = resume(tmp_path / "run", passes=50, tol=1e-2)
+    expected = fit(store, out=tmp_path / "tol", passes=50, tol=1e-2, **options)
+    assert (later.status, later.passes) == ("converged", expected.passes)
+    assert model_bytes(tmp_path / "run")["coef.npy"] == model_bytes(tmp_path / "tol")["coef.npy"]
+
+
+def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> None:
+    X, labels = make_problem(50, D, K, seed=9, density=0.9)
+    held_out = make_store(tmp_path / "valid.h5", X, labels)
+    result = fit(store, out=tmp_path / "run", passes=2, dtype="float64", valid=held_out, average=False)
+    W = load_model(tmp_path / "run").coef_
+    assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
+    assert all("valid_accuracy" in record for record in result.history)
+
+
+def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path: Path) -> None:
+    X, labels = make_problem(20, 5, 3)
+    store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
+    with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
+        fit(store, out=tmp_path / "run", C=1e300)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()  # no line of it would be true
+
+
+@pytest.mark.parametrize("n_classes", [0, 1])
+def test_one_class_is_nothing_to_learn(tmp_path: Path, n_classes: int) -> None:
+    X, labels = make_problem(5, 3, 1)
+    labels[:] = n_classes - 1
+    store = make_store(tmp_path / "a.zarr", X, labels, n_classes=n_classes)
+    with pytest.raises(StoreError, match="training needs two or more"):
+        fit(store, out=tmp_path / "run")
+    with pytest.raises(StoreError, match="no rows to train on"):
+        fit(make_store(tmp_path / "b.zarr", X[:0], labels[:0], n_classes=2), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_rows_without_any_value_give_a_model_of_zeros(tmp_path: Path) -> None:
+    X, labels = make_problem(6, 4, 3, empty=6)
+    result = fit(make_store(tmp_path / "a.h5", X, labels), out=tmp_path / "run", passes=2)
+    assert not load_model(tmp_path / "run").coef_.any()
+    assert (result.primal, result.dual, result.gap, result.relative_gap) == (0, 0, 0, 0)
+    assert result.empty_rows == 6
+
+
+def test_a_label_outside_the_classes_is_no_training_data(tmp_path: Path) -> None:
+    X, labels = make_problem(30, 4, 3)
+    labels[17] = -1
+    store = make_store(tmp_path / "a.zarr", X, labels)
+    with pytest.raises(StoreError, match="row 17 has a label outside the store's classes"):
+        fit(store, out=tmp_path / "run")

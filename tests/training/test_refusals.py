@@ -1,0 +1,247 @@
+"""Damaged runs, changed stores, and run directories that are in use or hold other files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import make_store
+from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
+from small_problem import BLOCK
+
+from streamsvm import fit, format, resume
+from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
+from streamsvm.info import inspect
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, store: Path) -> Path:
+    """A run stopped in its second pass, with two commits."""
+    with pytest.raises(Interrupted):
+        fit(
+            store, out=tmp_path / "run", passes=3, block_rows=BLOCK, gap="none",
+            checkpoint_every="1", stop=stop_after(8),
+        )  # fmt: skip
+    assert len(list((tmp_path / "run/checkpoint").iterdir())) == 2
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, store: Path) -> dict[str, bytes]:
+    run = tmp_path_factory.mktemp("whole") / "run"
+    fit(store, out=run, passes=3, block_rows=BLOCK, gap="none")
+    return model_bytes(run)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "changes"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "missing"])
+def test_when_the_newest_commit_is_damaged_the_one_before_serves(
+    stopped: Path, expected: dict[str, bytes], name: str, damage: str
+) -> None:
+    path = commits_of(stopped)[0] / name if name != "changes" else max(stopped.glob("changes-*.bin"))
+    if damage == "flip":
+        flip(path)
+    elif damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if damage == "cut" else b"")
+    result = resume(stopped)
+    assert len(result.warnings) == 1
+    assert str(path) in result.warnings[0]
+    assert "the commit before it is used" in result.warnings[0]
+    assert model_bytes(stopped) == expected
+
+
+def test_when_all_commits_are_damaged_no_model_comes_out(stopped: Path) -> None:
+    paths = list(stopped.glob("changes-*.bin"))
+    for path in paths:
+        flip(path)
+    for _ in range(2):  # and trying changes nothing
+        with pytest.raises(RunError, match="no commit is left to resume from: fit again") as caught:
+            resume(stopped)
+        assert all(str(path) in str(caught.value) for path in paths)
+    assert not (stopped / "model").exists()
+
+
+def test_damaged_duals_are_refused(stopped: Path) -> None:
+    flip(stopped / "duals-1.bin")
+    with pytest.raises(RunError, match=r"duals-1\.bin is damaged"):
+        resume(stopped)
+
+
+def test_what_no_commit_speaks_of_is_ignored(stopped: Path, expected: dict[str, bytes]) -> None:
+    """The weights in use, half a commit, a torn tail of the log, metrics not committed."""
+    (stopped / "weights.bin").write_bytes(b"noise")
+    aside = stopped / "checkpoint/aside"
+    shutil.copytree(commits_of(stopped)[0], aside)
+    (aside / "manifest.json").unlink()
+    for name in ("duals-2.bin", "metrics.jsonl"):
+        with (stopped / name).open("ab") as file:
+            file.write(b'{"half a line')
+    assert resume(stopped).warnings == []
+    assert model_bytes(stopped) == expected
+    assert [line["event"] for line in metrics_of(stopped)].count("pass") == 3
+
+
+@pytest.mark.parametrize("left", [0.6, 0.0, None])
+def test_lost_metrics_are_told_and_the_rest_follows(
+    tmp_path: Path, stopped: Path, expected: dict[str, bytes], left: float | None
+) -> None:
+    path = stopped / "metrics.jsonl"
+    content = path.read_bytes()
+    if left is None:
+        path.unlink()
+    else:
+        path.write_bytes(content[: int(left * len(content))])
+    kept = parse_metrics(content[: content.rfind(b"\n", 0, int((left or 0) * len(content))) + 1])
+    assert bool(kept) == bool(left)
+    with pytest.raises(RunError, match=r"metrics\.jsonl is cut short"):
+        inspect(stopped, verify=True)
+    shutil.copytree(stopped, tmp_path / "copy")
+    assert ["metrics.jsonl is cut short" in each for each in resume(tmp_path / "copy").warnings] == [True]
+
+    def die(event: dict[str, Any]) -> None:
+        if event["event"] == "pass":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # right behind a line that no commit knows
+        resume(stopped, report=die)
+    assert metrics_of(stopped)[: len(kept) + 1] == [*kept, {"event": "lost"}]
+    result = resume(stopped)
+    assert model_bytes(stopped) == expected
+    lines = metrics_of(stopped)
+    assert lines[: len(kept) + 1] == [*kept, {"event": "lost"}]
+    assert [(line["event"], line["pass"]) for line in lines[len(kept) + 1 :]] == [("pass", 2), ("pass", 3)]
+    assert result.warnings == []
+    inspect(stopped, verify=True)
+
+
+def reseal(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), **changes})))
+
+
+def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, bytes]) -> None:
+    newest = commits_of(stopped)[0]
+    settings = (stopped / "run.json").read_bytes()
+    reseal(stopped / "run.json", version=99)
+    with pytest.raises(RunError, match="run format 99, this program writes and resumes 5"):
+        resume(stopped)
+    (stopped / "run.json").write_bytes(settings)
+    reseal(newest / "manifest.json", version=99)
+    assert "has format 99, not 5" in resume(stopped).warnings[0]
+    assert model_bytes(stopped) == expected
+
+
+def test_a_changed_store_is_refused_and_a_moved_one_is_not(
+    tmp_path: Path, stopped: Path, store: Path, problem, expected: dict[str, bytes]
+) -> None:
+    X, labels = problem[0].copy(), problem[1]
+    X.data[7] += 1
+    changed = make_store(tmp_path / "changed.zarr", X, labels)
+    with pytest.raises(RunError, match="has changed since"):
+        resume(stopped, store=changed)
+    with pytest.raises(StoreError, match=r"absent\.zarr"):
+        resume(stopped, store=tmp_path / "absent.zarr")
+    moved = shutil.copy(store, tmp_path / "moved.h5")
+    resume(stopped, store=moved)
+    assert model_bytes(stopped) == expected
+    assert json.loads((stopped / "run.json").read_text())["store"]["path"] == str(moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nothing", "is not a run: it has no run.json"), ("file", "is not a run: a run is a folder")],
+)
+def test_paths_without_a_run_stay_clean(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / name, *([tmp_path / "folder"] if name == "nothing" else [])):
+        with pytest.raises(RunError, match=message):
+            resume(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert not list((tmp_path / "folder").iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"NaN", b"[" * 10**5, b"\xff\x00", b'{"version": 1}'])
+def test_damaged_settings_are_refused(stopped: Path, content: bytes) -> None:
+    (stopped / "run.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"run\.json is damaged"):
+        resume(stopped)
+
+
+def test_any_flipped_byte_of_the_settings_is_found(stopped: Path) -> None:
+    path = stopped / "run.json"
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 5):
+        content = bytearray(whole)
+        content[at] ^= 0x04
+        path.write_bytes(content)
+        if chr(whole[at]).isspace() and chr(content[at]).isspace():
+            continue
+        with pytest.raises(RunError, match=r"run\.json is damaged"):
+            resume(stopped)
+
+
+def test_a_run_in_use_is_refused(tmp_path: Path, store: Path, stopped: Path) -> None:
+    with (stopped / "lock").open("r+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+        with pytest.raises(RunError, match="in use by another process"):
+            resume(stopped)
+        with pytest.raises(RunError, match="in use by another process"):
+            fit(store, out=stopped, force=True)
+        assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+    resume(stopped)
+
+
+def test_nothing_else_runs_in_a_run_while_it_trains(tmp_path: Path, store: Path) -> None:
+    met = []
+
+    def stop() -> bool:
+        with pytest.raises(RunError, match="in use"):
+            resume(tmp_path / "run")
+        met.append(True)
+        return False
+
+    fit(store, out=tmp_path / "run", passes=1, stop=stop)
+    assert met
+
+
+def test_a_run_that_is_there_is_replaced_only_by_force(tmp_path: Path, store: Path) -> None:
+    fit(store, out=tmp_path / "run", passes=1, seed=1)
+    first = model_bytes(tmp_path / "run")
+    with pytest.raises(RunError, match="is a run already"):
+        fit(store, out=tmp_path / "run", passes=1, seed=2)
+    assert model_bytes(tmp_path / "run") == first
+    fit(store, out=tmp_path / "run", passes=1, seed=2, force=True)
+    with pytest.raises(PlanError, match="at least"):  # a fit that cannot work replaces nothing
+        fit(store, out=tmp_path / "run", memory=100, force=True)
+    fit(store, out=tmp_path / "other", passes=1, seed=2)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "other") != first
+    names = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("run", "other")]
+    assert names[0] == names[1]
+
+
+def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter.tex").write_text("long")
+    for force in (False, True):
+        with pytest.raises(RunError, match=r"holds other files \(chapter\.tex\)"):
+            fit(store, out=tmp_path / "thesis", force=force)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot create"):
+        fit(store, out=tmp_path / "file/run")
+    with pytest.raises(RunError, match=r"the folder .*absent/too does not exist; create it first"):
+        fit(store, out=tmp_path / "absent/too/run")
+    assert not (tmp_path / "absent").exists()

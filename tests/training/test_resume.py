@@ -1,0 +1,133 @@
+"""A run that was stopped, killed or extended ends in the same bytes."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import metrics_of, model_bytes, stop_after, without_times
+from small_problem import BLOCK
+
+from streamsvm import fit, resume
+from streamsvm.errors import Interrupted, RunError
+from streamsvm.run.directory import RunDir
+
+RUNS = [
+    ("ww", "float32", {}, "1h", 1),
+    ("ww", "float64", {"margin": 0.5, "solver": "sorted"}, "2", 4),
+    ("cs", "float32", {"gap": "end"}, "1", 3),
+    ("cs", "float64", {"gap": "none"}, "3", 4),
+]
+
+
+@pytest.mark.parametrize(("loss", "dtype", "options", "every", "step"), RUNS)
+def test_stopped_anywhere_and_resumed_is_the_same_model(
+    tmp_path: Path, store: Path, loss: str, dtype: str, options: dict, every: str, step: int
+) -> None:
+    """After each block (or each few), of training and of scoring."""
+    options = {"passes": 3, "loss": loss, "dtype": dtype, "block_rows": BLOCK, "valid": store, **options}
+    whole = fit(store, out=tmp_path / "whole", **options)
+    run = tmp_path / "run"
+    for n in itertools.count(1, step):
+        try:
+            fit(store, out=run, stop=stop_after(n), checkpoint_every=every, force=True, **options)
+        except Interrupted as stopped:
+            message = str(stopped)
+        else:
+            break
+        assert f"resume {run}" in message
+        assert not (run / "model").exists()
+        result = resume(run)
+        assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
+        assert without_times(metrics_of(run)) == without_times(metrics_of(tmp_path / "whole")), n
+        assert without_times(result.history) == without_times(whole.history)
+        assert result.warnings == []
+    readings = {"pass": 6, "end": 4, "none": 3}[options.get("gap", "end")]
+    assert n - 1 > 5 * readings  # every block of every pass and scoring, and of the valid store
+
+
+def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> None:
+    options = {"passes": 3, "block_rows": BLOCK, "gap": "pass"}
+    fit(store, out=tmp_path / "whole", **options)
+    stops = 0
+    try:
+        fit(store, out=tmp_path / "run", stop=stop_after(1), **options)
+    except Interrupted:
+        for stops in itertools.count(1):
+            # A scoring begins anew, so two blocks of it must be granted for it to end.
+            try:
+                resume(tmp_path / "run", stop=stop_after(1 if stops % 7 else 6))
+                break
+            except Interrupted:
+                assert stops < 300
+    assert stops > 15
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+    assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("loss", ["ww", "cs"])
+def test_two_passes_extended_to_three_are_three(tmp_path: Path, store: Path, loss: str) -> None:
+    fit(store, out=tmp_path / "three", passes=3, loss=loss, block_rows=BLOCK, gap="pass")
+    fit(store, out=tmp_path / "run", passes=1, loss=loss, block_rows=BLOCK, keep_duals=True, gap="pass")
+    first = model_bytes(tmp_path / "run")
+    for passes in (2, 3):
+        result = resume(tmp_path / "run", passes=passes)
+        assert result.passes == passes
+        assert model_bytes(tmp_path / "run") != first
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "three")
+    assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "three"))
+    with pytest.raises(RunError, match="asked for 3 passes; it can be extended, not shortened"):
+        resume(tmp_path / "run", passes=2)
+
+
+def test_without_duals_a_run_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:
+    options = {"passes": 1, "block_rows": BLOCK}
+    fit(store, out=tmp_path / "whole", **options)
+    assert not list((tmp_path / "whole").glob("duals-*"))
+    with pytest.raises(Interrupted):
+        fit(store, out=tmp_path / "run", stop=stop_after(3), **options)
+    with pytest.raises(RunError, match="kept no duals"):
+        resume(tmp_path / "run", passes=2)
+    resume(tmp_path / "run")
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_only_the_duals_that_commits_need_are_kept(tmp_path: Path, store: Path) -> None:
+    fit(store, out=tmp_path / "run", passes=5, block_rows=BLOCK, checkpoint_every="1")
+    assert sorted(path.name for path in (tmp_path / "run").glob("duals-*")) == ["duals-4.bin", "duals-5.bin"]
+    assert len(list((tmp_path / "run/checkpoint").iterdir())) == 2
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was killed after the model was saved, before the weights were deleted."""
+    monkeypatch.setattr("streamsvm.training.fit_plan.choices", prefer(in_files))
+    options: dict[str, Any] = {"block_rows": BLOCK, "average": True}
+    fit(store, out=tmp_path / "whole", passes=3, **options)
+    assert not list((tmp_path / "whole").glob("weights*"))
+    finished, killed = tmp_path / "finished", tmp_path / "killed"
+    fit(store, out=finished, passes=2, **options)
+
+    def die(run: RunDir) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "remove_weights", die)
+        with pytest.raises(Killed):
+            fit(store, out=killed, passes=2, **options)
+    assert list(killed.glob("weights*"))
+    assert model_bytes(killed) == model_bytes(finished)
+    assert not list(finished.glob("weights*"))
+    for run in (finished, killed):
+        assert resume(run).passes == 2  # nothing to do: it ends as before
+        assert not list(run.glob("weights*"))
+        resume(run, passes=3)
+        assert not list(run.glob("weights*"))
+        assert model_bytes(run) == model_bytes(tmp_path / "whole")

@@ -1,0 +1,104 @@
+"""Where blocks come from: what is read how often, in which order, and C of a stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+from run_files import model_bytes
+from small_problem import BLOCK
+
+from streamsvm import fit, open_store, plan
+from streamsvm.run.append_log import scan
+from streamsvm.run.dual_log import MAGICS
+from streamsvm.store.container import StoredArray
+from streamsvm.store.reader import Store
+
+
+class Reading:
+    """What a fit reads: ranges of rows, and how often each chunk of each array."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        self.chunks: Counter[tuple[str, int]] = Counter()
+        rows, read = Store.rows, StoredArray.read
+
+        def counted_rows(store: Store, start: int, stop: int):
+            self.ranges.append((start, stop))
+            return rows(store, start, stop)
+
+        def counted_read(array: StoredArray, start: int, stop: int):
+            if stop > start:
+                for chunk in range(start // array.chunk, (stop - 1) // array.chunk + 1):
+                    self.chunks[array.name, chunk] += 1
+            return read(array, start, stop)
+
+        monkeypatch.setattr(Store, "rows", counted_rows)
+        monkeypatch.setattr(StoredArray, "read", counted_read)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+def test_each_row_is_read_once_a_pass_and_chunks_hardly_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    X, labels = make_problem(400, 20, 4)
+    store = make_store(tmp_path / f"a.{suffix}", X, labels, chunk_nnz=64)
+    reading = Reading(monkeypatch)
+    result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, gap="none")
+    assert result.history[-1]["rows"] == 400
+    blocks = [(begin, begin + 50) for begin in range(0, 400, 50)]
+    for this_pass in range(3):
+        ranges = reading.ranges[8 * this_pass : 8 * (this_pass + 1)]
+        assert sorted(ranges) == blocks
+        assert ranges != blocks
+    assert len(reading.ranges) == 24
+    assert reading.ranges[:8] != reading.ranges[8:16]
+    # Blocks are longer than chunks: only a chunk that two blocks share is read twice a pass.
+    data = {chunk: times for (name, chunk), times in reading.chunks.items() if name == "X/data"}
+    with open_store(store) as opened:
+        edges = opened.indptr(0, 400)[50:400:50]
+        shared = {int(edge) // 64 for edge in edges if edge % 64}
+    assert sorted(data) == list(range(-(-X.nnz // 64)))
+    for chunk, times in data.items():
+        assert times == (6 if chunk in shared else 3)
+    assert {c: t for (name, c), t in reading.chunks.items() if name == "X/indices"} == data
+
+
+def test_the_duals_list_each_row_once(tmp_path: Path, store: Path, problem) -> None:
+    """Every row but those without values, which have no duals; in the last pass."""
+    fit(store, out=tmp_path / "run", passes=2, block_rows=BLOCK)
+    path = tmp_path / "run/duals-2.bin"
+    log = path.read_bytes()
+    seen: Counter[int] = Counter()
+    for part in scan(path, len(log), MAGICS):
+        block, n_rows, _ = part.numbers
+        rows = np.frombuffer(log, np.int32, n_rows, part.at)
+        seen.update((block * BLOCK + rows).tolist())
+    assert seen == Counter(np.flatnonzero(problem[0].toarray().any(axis=1)).tolist())
+
+
+def test_the_same_seed_gives_the_same_model_from_zarr_and_hdf5(tmp_path: Path, problem) -> None:
+    models = []
+    for name, chunk in (("a.zarr", 64), ("b.h5", 64), ("c.zarr", 1000)):
+        run = tmp_path / name.replace(".", "-")
+        fit(make_store(tmp_path / name, *problem, chunk_nnz=chunk), out=run, seed=3, block_rows=BLOCK)
+        models.append(model_bytes(run))
+    assert models[0] == models[1] == models[2]
+    fit(tmp_path / "a.zarr", out=tmp_path / "other", seed=4, block_rows=BLOCK)
+    assert model_bytes(tmp_path / "other")["coef.npy"] != models[0]["coef.npy"]
+
+
+def test_memory_decides_the_blocks_and_not_the_optimum(tmp_path: Path, store: Path) -> None:
+    """Budgets of many sizes: every row once a pass, and one answer."""
+    options = {"passes": 300, "dtype": "float64", "tol": 1e-4, "C": 0.02}
+    primals, counts = [], []
+    for memory in (20_000, 40_000, 2**30):
+        counts.append(plan(store, memory=memory, **options)["blocks"])
+        result = fit(store, out=tmp_path / f"run{memory}", memory=memory, **options)
+        assert result.status == "converged"
+        primals.append(result.primal)
+    assert counts[0] > counts[1] > counts[2] == 1
+    assert max(primals) <= min(primals) * (1 + 1e-4)
