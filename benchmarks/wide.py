@@ -1,4 +1,4 @@
-"""Weights of very many classes: lists of rare features against a matrix (see README.md)."""
+"""Weights of very many classes: sparse rows for rare features against a matrix (see README.md)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from common import print_table, write_json
 from generate import Distribution, Generator, parse_size
 from measured import drop_caches, run, size_of
 
-from streamsvm import fit
+from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted
-from streamsvm.run import hybrid_weights
-from streamsvm.training import fit_plan
+from streamsvm.settings import Interval, Settings
+from streamsvm.training.runs import fit_store
+from streamsvm.training.trainer import Callbacks
 
 MB = 10**6
 IN_MEMORY = 2**40  # a budget of which a quarter holds any weights
@@ -28,21 +29,21 @@ IN_MEMORY = 2**40  # a budget of which a quarter holds any weights
 class Way(NamedTuple):
     """How to keep the weights."""
 
-    lists: bool
-    resident: bool = False
+    sparse: bool
+    in_memory: bool = False
     limited: bool = False
 
     def __str__(self) -> str:
-        where = "in memory" if self.resident else "in files, limited" if self.limited else "in files"
-        return f"{'lists' if self.lists else 'matrix'} {where}"
+        where = "in memory" if self.in_memory else "in files, limited" if self.limited else "in files"
+        return f"{'sparse' if self.sparse else 'matrix'} {where}"
 
 
 WAYS = {
-    "memory": Way(lists=False, resident=True),
-    "files": Way(lists=False),
-    "lists": Way(lists=True),
-    "limited-files": Way(lists=False, limited=True),
-    "limited-lists": Way(lists=True, limited=True),
+    "memory": Way(sparse=False, in_memory=True),
+    "files": Way(sparse=False),
+    "sparse": Way(sparse=True),
+    "limited-files": Way(sparse=False, limited=True),
+    "limited-sparse": Way(sparse=True, limited=True),
 }
 
 
@@ -74,7 +75,7 @@ def main() -> None:
             of = Distribution(classes=k, features=options.features, nnz=options.nnz)
             Generator(of, "train").write_store(folder / "s.zarr", options.rows)
             for way in map(WAYS.__getitem__, options.ways):
-                for per_row in options.classes_per_row if way.lists else [0]:
+                for per_row in options.classes_per_row if way.sparse else [0]:
                     results.append(measure(folder, k, way, per_row, options))
             shutil.rmtree(folder / "s.zarr")
     write_json(options.out, {"options": vars(options), "results": results})
@@ -91,13 +92,13 @@ def main() -> None:
 
 
 def measure(folder: Path, k: int, way: Way, per_row: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What one fit took, in a process of its own."""
-    asked = {
-        "folder": str(folder), "lists": way.lists, "per_row": per_row, "passes": options.passes,
-        "memory": IN_MEMORY if way.resident else options.memory, "seconds": options.seconds,
+    """Measure one fit, in a process of its own."""
+    arguments = {
+        "folder": str(folder), "sparse": way.sparse, "per_row": per_row, "passes": options.passes,
+        "memory": IN_MEMORY if way.in_memory else options.memory, "seconds": options.seconds,
     }  # fmt: skip
     drop_caches(folder)
-    words = sys.executable, Path(__file__).resolve(), "--child", json.dumps(asked)
+    words = sys.executable, Path(__file__).resolve(), "--child", json.dumps(arguments)
     cost = run(words, cwd=folder, limit=options.limit if way.limited else None)
     result = json.loads(cost.output)
     print(f"{k} classes, {way}, {per_row}: {result}", file=sys.stderr, flush=True)
@@ -110,11 +111,13 @@ def processor_seconds() -> float:
 
 
 def train_once(
-    folder: str, *, lists: bool, per_row: int, passes: int, memory: int, seconds: float
+    folder: str, *, sparse: bool, per_row: int, passes: int, memory: int, seconds: float
 ) -> dict[str, Any]:
-    """Train, with or without lists whatever the number of classes; give up after so many seconds."""
-    fit_plan.MANY_CLASSES = 2 if lists else 2**31
-    hybrid_weights.CLASSES_PER_ROW = per_row
+    """Train, with sparse weights or without, whatever the number of classes; stop after so many seconds."""
+    policy = MemoryPolicy(many_classes=2 if sparse else 2**31, classes_per_row=per_row)
+    settings = Settings(
+        passes=passes, memory=memory, average=False, inner_passes=0, gap="none", block_rows=500
+    )  # fmt: skip
     out, begin = Path(folder) / "run", time.monotonic()
     processor: list[float] = []
     rows = [0]
@@ -130,10 +133,9 @@ def train_once(
         rows.append(event["rows"] if event["event"] == "rows" else 0)
 
     try:
-        result = fit(
-            f"{folder}/s.zarr", out=out, passes=passes, memory=memory, average=False, inner_passes=0,
-            gap="none", block_rows=500, checkpoint_every="1h", report=report,
-            stop=stop,
+        result = fit_store(
+            f"{folder}/s.zarr", out, settings,
+            every=Interval("1h"), callbacks=Callbacks.of(report, None, stop), policy=policy,
         )  # fmt: skip
         taken = [record["seconds"] for record in result.history]
     except Interrupted:

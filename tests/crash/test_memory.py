@@ -217,18 +217,17 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
     assert fitted["peak_memory_bytes"] - digits_run <= sizes.memory
 
 
-LISTS = """
-from streamsvm.training import fit_plan
-from streamsvm.run import hybrid_weights
+SPARSE = """
+from streamsvm.data import memory_plan
 from streamsvm_cli.main import run
 
-fit_plan.MANY_CLASSES, hybrid_weights.CLASSES_PER_ROW = 2, 1
+memory_plan.POLICY = memory_plan.MemoryPolicy(many_classes=2, classes_per_row=1)
 run()
 """
 
 
-def test_lists_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> None:
-    """2.4 million features, nearly all of them rare or absent: 79 MB to find their lists."""
+def test_sparse_weights_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> None:
+    """2.4 million features, nearly all of them rare or absent: 79 MB to find their sparse rows."""
     sizes = Sizes(128 * MB, rows=120_000, copies=1, features=2_400_000, classes=20, ratio=0, rare=0.05)
     sizes.write_text(tmp_path / "text")
     memory = ("--memory", sizes.memory, "--json")
@@ -237,7 +236,7 @@ def test_lists_of_rare_features_stay_within_the_budget(digits_run, tmp_path) -> 
             ("convert", "text", "--out", "s.zarr", *memory),
             ("fit", "s.zarr", "--out", "run", "--passes", 2, "--C", 1e-9, *memory),
         ):
-            done = limit.run("-c", LISTS, *words, cwd=tmp_path)
+            done = limit.run("-c", SPARSE, *words, cwd=tmp_path)
             assert (done.returncode, done.stderr) == (0, ""), done
     peak = json.loads(done.stdout)["peak_memory_bytes"]
     print(f"peak {peak / MB:.0f} MB, of which interpreter {digits_run / MB:.0f} MB")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 from fuzz.workplace import allowed, folder
-from streamsvm_cli.online import listed
+from streamsvm_cli.online import parse_classes
 
 from streamsvm.errors import InputError
 
@@ -35,7 +35,7 @@ def run(data: bytes) -> None:
     expected = [label for label in text.split(b" ") if label]
     found = None
     with allowed(InputError, typer.BadParameter):
-        found = listed(str(path))
+        found = parse_classes(str(path))
     try:
         labels = [label.decode() for label in expected]
     except UnicodeDecodeError:

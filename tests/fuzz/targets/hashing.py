@@ -11,7 +11,7 @@ import struct
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.transforms.hashing import hash_rows
+from streamsvm.transforms.hashing import Hashing
 
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 HEAD, PAIR = struct.Struct("<BBQ"), struct.Struct("<BQd")  # of a pair: kind, feature, value
@@ -55,7 +55,7 @@ def run(data: bytes) -> None:
         np.arange(len(rows), dtype=np.int32),
         np.zeros(len(rows)),
     )
-    found = hash_rows(given, bits, seed)
+    found = Hashing(bits, seed)(given)
     assert found.indices.dtype == (np.int32 if bits < 31 else np.int64)
     assert found.data.dtype == dtype
     np.testing.assert_array_equal(found.indptr, indptr)

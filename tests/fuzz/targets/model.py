@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from fuzz import bundle
 from fuzz.workplace import allowed, folder
+from helpers import save_weights
 from streamsvm_converters import read_rows
 
 from streamsvm import coefficients, format, load_model
 from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
-from streamsvm.model import save_model
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
 MAX_BYTES = 2000
@@ -63,10 +63,10 @@ def _use(path: Path) -> None:
     base = model.record["index_base"]
     if base is not None:
         options = {"classes": model.record["classes"], "dtype": model.record["dtype"], "index_base": base}
-        options["n_features"] = None if model.is_hashed else d
+        options["n_features"] = None if model.takes_any_feature else d
         with allowed(InputError):  # an index 0
             for rows, _ in read_rows([text], memory=2**16, **options):
-                list(model.scores(model.hashed(rows)))
+                list(model.scores(model.transformed(rows)))
 
 
 def _header_length(content: bytes) -> int:
@@ -87,15 +87,15 @@ def seeds() -> list[bytes]:
             "dtype": dtype,
             "store_fingerprint": "0",
         }
-        save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16), record)
+        weights = np.arange(128, dtype=dtype).reshape(8, 16)
+        save_weights(made, weights[:2], record)
         files = bundle.read_files(made)
-        hashed = {"hash": {"bits": 3, "seed": 7}}
-        save_model(
-            Path(made), np.arange(128, dtype=dtype).reshape(8, 16), record | {"n_features": 8} | hashed
-        )
-        found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
+        hashing = {"bits": 3, "seed": 7}
+        for hashed in ({"transforms": [{"name": "hash", **hashing}]}, {"version": 2, "hash": hashing}):
+            save_weights(made, weights, record | {"n_features": 8} | hashed)
+            found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
         with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
-            save_model(Path(made), np.arange(32, dtype=dtype).reshape(2, 16) % 3, record)
+            save_weights(made, weights[:2] % 3, record)
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found
