@@ -394,7 +394,7 @@ def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_
     assert done.code == 1
     assert "line 1438, column 3" in done.err
     rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
-    assert f"{rows:,} rows before were learned from: run/model is their model" in done.err
+    assert f"{rows:,} rows before were learned from; run/model is their model" in done.err
     assert 0 < rows <= 1437
     (tmp_path / "before").write_bytes(b"".join(lines[:rows]))
     succeeds("online", "before", "--out", "part", "--C", 0.01, cwd=tmp_path)
