@@ -305,11 +305,10 @@ def warm(folder: Path) -> None:
     import streamsvm_converters
     import zarr
 
-    from streamsvm.training import fit_plan
+    from streamsvm.data import memory_plan
 
     # As if they were too large for memory: in files, which a crash may leave in any state.
-    choices = fit_plan.choices
-    fit_plan.choices = lambda *asked: sorted(choices(*asked), key=lambda plan: plan.weights_in_memory)
+    memory_plan.POLICY = memory_plan.MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 
     assert zarr
     assert streamsvm_converters

@@ -33,7 +33,7 @@ def test_full(traced, inputs, quick_path, name: str, every: bool) -> None:
     trial = Trial(traced, inputs, quick_path, CASES[name], KINDS, errno.ENOSPC)
     rng = np.random.default_rng(list(name.encode()))
     numbers = spread(trial.calls, rng)[:SHORT]
-    if every:  # what is spooled is alike
+    if every:  # rows in buckets of the external shuffle are all alike
         numbers = [n for n, call in enumerate(trial.calls) if "rows-" not in call or rng.random() < 0.1]
     said = []
     for number in numbers:

@@ -112,9 +112,9 @@ class Recording:
         kinds = np.array([event.kind for event in self.events])
         weights = np.where(np.isin(kinds, ["fsync", "rename", "link", "rmdir"]), 8.0, 1.0)
         weights = weights + np.append(weights[1:], 0)  # and those right before
-        # What is spooled is alike, and not looked at again.
-        spooled = np.array(["rows-" in event.path for event in self.events])
-        chosen = set(np.flatnonzero(~spooled | (rng.random(len(kinds)) < 0.1)).tolist())
+        # Rows in buckets of the external shuffle are all alike: a few of these events are enough.
+        bucketed = np.array(["rows-" in event.path for event in self.events])
+        chosen = set(np.flatnonzero(~bucketed | (rng.random(len(kinds)) < 0.1)).tolist())
         if not every:
             chosen = set(rng.choice(len(kinds), SHORT, replace=False, p=weights / weights.sum()).tolist())
         disk = Disk(self.before)

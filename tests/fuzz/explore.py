@@ -39,17 +39,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--work", type=Path, required=True, help="folder for what was discovered; kept")
     parser.add_argument("--findings", type=Path, required=True, help="folder for inputs that break")
-    asked, options = parser.parse_known_args()
+    arguments, options = parser.parse_known_args()
     sys.path.insert(0, str(HERE.parent))
-    watched = ["streamsvm", "streamsvm_converters", "streamsvm_cli", f"fuzz.targets.{asked.target}"]
+    watched = ["streamsvm", "streamsvm_converters", "streamsvm_cli", f"fuzz.targets.{arguments.target}"]
     with atheris.instrument_imports(include=watched, exclude=COMPILED):
-        target = importlib.import_module(f"fuzz.targets.{asked.target}")
+        target = importlib.import_module(f"fuzz.targets.{arguments.target}")
     for name in COMPILED:
         _instrument(vars(sys.modules.get(name, sys)), name)
     run = _within_memory(target.run)
-    if asked.target == "text":
+    if arguments.target == "text":
         run = _with_branches(run)
-    work, findings = asked.work / asked.target, asked.findings / asked.target
+    work, findings = arguments.work / arguments.target, arguments.findings / arguments.target
     for folder in (work, findings):
         folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
@@ -59,7 +59,7 @@ def main() -> None:
     dictionary.write_text("".join(f'"{token}"\n' for token in quoted))
     words = [
         sys.argv[0],
-        f"-max_total_time={asked.seconds}",
+        f"-max_total_time={arguments.seconds}",
         f"-artifact_prefix={findings}/",
         f"-dict={dictionary}",
         "-timeout=20",
@@ -68,7 +68,7 @@ def main() -> None:
         f"-max_len={getattr(target, 'MAX_BYTES', 4096)}",
         *options,
         str(work),
-        *([str(HERE / "corpus" / asked.target)] if (HERE / "corpus" / asked.target).is_dir() else []),
+        *([str(HERE / "corpus" / arguments.target)] if (HERE / "corpus" / arguments.target).is_dir() else []),
     ]
     more = {}
     if hasattr(target, "mutate"):

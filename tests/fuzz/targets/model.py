@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from fuzz import bundle
 from fuzz.workplace import allowed, folder
+from helpers import save_weights
 from streamsvm_converters import read_rows
 
 from streamsvm import coefficients, format, load_model
-from streamsvm.coefficients import Source
 from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
-from streamsvm.model import save_model
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
 MAX_BYTES = 2000
@@ -70,12 +69,6 @@ def _use(path: Path) -> None:
                 list(model.scores(model.transformed(rows)))
 
 
-def _source(n_features: int, dtype: str, modulus: int = 1000) -> Source:
-    """Coefficients of three classes, whole numbers below `modulus`."""
-    weights = np.arange(16 * n_features, dtype=dtype).reshape(n_features, 16) % modulus
-    return Source(weights, None, 0.0, np.arange(3), None)
-
-
 def _header_length(content: bytes) -> int:
     return 12 + int.from_bytes(content[8:12], "little")
 
@@ -94,14 +87,15 @@ def seeds() -> list[bytes]:
             "dtype": dtype,
             "store_fingerprint": "0",
         }
-        save_model(made, _source(2, dtype), record)
+        weights = np.arange(128, dtype=dtype).reshape(8, 16)
+        save_weights(made, weights[:2], record)
         files = bundle.read_files(made)
         hashing = {"bits": 3, "seed": 7}
         for hashed in ({"transforms": [{"name": "hash", **hashing}]}, {"version": 2, "hash": hashing}):
-            save_model(made, _source(8, dtype), record | {"n_features": 8} | hashed)
+            save_weights(made, weights, record | {"n_features": 8} | hashed)
             found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
         with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
-            save_model(made, _source(2, dtype, 3), record)
+            save_weights(made, weights[:2] % 3, record)
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found

@@ -51,11 +51,10 @@ def run(data: bytes) -> None:
 
 
 def _is_short(files: dict[str, bytes]) -> bool:
-    """Whether the work asked for is not merely long."""
+    """Whether the settings do not ask for long work, which is no fault."""
     with contextlib.suppress(Exception):
-        asked = json.loads(files["run.json"])["settings"]
-        asked = asked.get("inner_passes")
-        return not (isinstance(asked, int | float) and asked > 3)
+        inner_passes = json.loads(files["run.json"])["settings"].get("inner_passes")
+        return not (isinstance(inner_passes, int | float) and inner_passes > 3)
     return True
 
 

@@ -107,9 +107,9 @@ def run(data: bytes) -> None:
     if not faults:
         assert counts.explicit_zeros == sum(left.zeros for _, left in good)
         assert counts.unseen_features == sum(left.unseen for _, left in good)
-    met = [index for row, _ in good for index, _ in row.pairs]
-    assert reader.largest == max(met, default=-1)
-    assert reader.smallest == min(met, default=MAX_INDEX) or not met
+    indices = [index for row, _ in good for index, _ in row.pairs]
+    assert reader.largest == max(indices, default=-1)
+    assert reader.smallest == min(indices, default=MAX_INDEX) or not indices
     if classes is None:
         assert reader.labels.texts() == labels
 
