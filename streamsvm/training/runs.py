@@ -156,8 +156,7 @@ def _resume_store(
         record |= {"settings": dataclasses.asdict(settings), "valid_fingerprint": fingerprint}
         record["store"]["path"] = path
         begun = _StoreRun(run, opened, record, cut_blocks(opened, plan), every, callbacks, policy)
-        run.write_settings(record)
-        return begun.fit()
+        return begun.fit(save_record=True)
 
 
 def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
@@ -238,8 +237,11 @@ class _StoreRun:
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
 
-    def fit(self) -> FitResult:
-        """Train to the end."""
+    def fit(self, *, save_record: bool = False) -> FitResult:
+        """Train to the end; with `save_record`, write what was changed in the record when it is resumed.
+
+        That is done once its last commit is known to be readable: until then nothing in the run changes.
+        """
         settings, store = self.settings, self.store
         loss = get_loss(settings.loss)
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
@@ -278,6 +280,8 @@ class _StoreRun:
             trainer.position = position
             trainer.learner.tally[:] = position.tally
             files.restore(position, storage)
+        if save_record:
+            self.run.write_settings(self.record)
         return trainer.run()
 
     def _storage(self, shape: tuple[int, int], rare: np.ndarray | None) -> DenseWeights:
