@@ -73,7 +73,8 @@ class Remedy:
     Parameters
     ----------
     words : str
-        With one ``{}`` for each of `parts`, as in ``Remedy("give at least {}", Option("memory", 2**20))``.
+        With one ``{}`` for each of `parts`, as in ``Remedy("give at least {}", Option("memory", 2**20))``;
+        without parts, braces stand for themselves.
     *parts : Option or Call
 
     Attributes
@@ -83,7 +84,7 @@ class Remedy:
     """
 
     def __init__(self, words: str, *parts: Option | Call) -> None:
-        self.words = words
+        self.words = words if parts else words.replace("{", "{{").replace("}", "}}")
         self.parts = parts
 
     def __str__(self) -> str:
@@ -99,8 +100,9 @@ class Remedy:
     def join(cls, remedies: Iterable[Self], separator: str = ", or ") -> Self:
         """Several remedies, each of which helps, as one."""
         remedies = list(remedies)
-        parts = [part for remedy in remedies for part in remedy.parts]
-        return cls(separator.join(remedy.words for remedy in remedies), *parts)
+        joined = cls("", *(part for remedy in remedies for part in remedy.parts))
+        joined.words = separator.join(remedy.words for remedy in remedies)
+        return joined
 
 
 class Message(str):

@@ -87,14 +87,14 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
 
 @pytest.mark.parametrize("piece", [1, 1000, 2**20])
 @pytest.mark.parametrize("density", [0.03, 0.3])
-def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
+def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, density: float
 ) -> None:
     monkeypatch.setattr(coefficients, "_PIECE", piece)
     weights, rng = sparse_weights(density=density), np.random.default_rng(3)
-    lag = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
-    marks = np.zeros((D, 2), np.uint64)
-    marks[::2, 0] = marks[1::4, 1] = 1
+    delta = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
+    dirty = np.zeros((D, 2), np.uint64)
+    dirty[::2, 0] = dirty[1::4, 1] = 1
     columns = rng.permutation(COLUMNS)[:K]
     save_weights(
         tmp_path / "model",
@@ -105,7 +105,7 @@ def test_averages_marks_and_columns_are_honoured_whatever_the_pieces(
         columns=columns,
         dirty=dirty,
     )
-    expected = np.where(marks.any(axis=1)[:, None], weights - 0.5 * lag, 0)[:, columns]
+    expected = np.where(dirty.any(axis=1)[:, None], weights - 0.5 * delta, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_
     assert sp.issparse(coef) == (density < 0.1)
     np.testing.assert_array_equal(coef.toarray() if sp.issparse(coef) else coef, expected)
@@ -255,12 +255,12 @@ def test_models_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
     save_weights(tmp_path / "model", weights, entries)
     path = tmp_path / "model/model.json"
     found = json.loads(path.read_bytes())
-    assert found["version"] == format.MODEL_VERSION
+    assert found["version"] == 3
     del found["layout"]
     path.write_text(json.dumps(format.sealed({**found, "version": version})))
     model = load_model(tmp_path / "model")
     np.testing.assert_array_equal(model.coef_, weights)
-    assert model.takes_any_feature == (version == 2)
+    assert model.is_hashed == (version == 2)
     path.write_text(json.dumps(format.sealed({**found, "version": 3 - version})))
     with pytest.raises(ModelError, match="has no hash, or needs one"):
         load_model(tmp_path / "model")

@@ -90,6 +90,14 @@ def test_braces_in_names_are_not_taken_for_parts() -> None:
     message = Message("{a} is missing", Remedy("give {}", Option("store", "{b}")))
     assert message == "{a} is missing; give store='{b}'"
     assert shell_text(message) == "{a} is missing; give --store '{b}'"
+    alone = Remedy("{c} is the model")
+    assert str(alone) == "{c} is the model"
+    assert str(Remedy.join([alone, Remedy("give {}", Option("force", True))])) == (
+        "{c} is the model, or give force=True"
+    )
+    assert shell_text(Message("stopped", Remedy.join([alone, alone]))) == (
+        "stopped; {c} is the model, or {c} is the model"
+    )
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])

@@ -70,7 +70,7 @@ class LabelTable:
     """
 
     def __init__(self, known: Sequence[str] | None = None, learns: bool | None = None) -> None:
-        texts = [label.encode("utf-8") for label in known or ()]
+        texts = [label.encode("utf-8") for label in (() if known is None else known)]
         self.learns = known is None if learns is None else learns
         self.count = len(texts)
         self._letters = np.frombuffer(b"".join(texts), dtype=np.uint8)

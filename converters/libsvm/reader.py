@@ -354,7 +354,7 @@ class LibsvmReader:
     def _unseen_error(self, block: Block, row: int) -> InputError:
         line, at = self._line_and_offset(block, row, block.scratch.parsed.label_at)
         label = line[at : at + int(block.scratch.parsed.label_end[row] - block.scratch.parsed.label_at[row])]
-        value, classes = as_number(label.decode("utf-8")), self._classes or ()
+        value, classes = as_number(label.decode("utf-8")), () if self._classes is None else self._classes
         twin = None if value is None else next((each for each in classes if as_number(each) == value), None)
         message = (
             f"{self._line_name(block, row)}, column {at + 1}: label {show(label)} is not among the "

@@ -73,7 +73,8 @@ class Online(Trainer):
         self._place = StreamPlace(state.place or None, *state.norms)
         self._classes = list(state.classes)
         self._groups = LabelGroups(state.label_groups)
-        self._counted = 0  # rows of the present block that are in the groups
+        self._n_features = learner.storage.n_features  # of the rows learned from; the storage has the block's
+        self._counted = 0  # rows of the present block that are in both
         self._reported = state.marked  # rows and correct ones at the last line of the report
         self._has_warned = False
         self._blocks_before = position.blocks_done
@@ -130,7 +131,7 @@ class Online(Trainer):
         self._classes += block.new_classes
         assert block.place is not None
         self._place = block.place
-        self._count_labels(block, block.rows.n_rows)
+        self._count(block, block.rows.n_rows)
         self._counted = 0
         return dataclasses.replace(
             self.position,
@@ -152,11 +153,15 @@ class Online(Trainer):
         return lambda visited: 1 << visited.bit_length()
 
     def at_pause(self, block: Block, at: int) -> None:
-        self._count_labels(block, at)
+        self._count(block, at)
         self._report_rows(self.learner.n_classes)
 
-    def _count_labels(self, block: Block, at: int) -> None:
-        self._groups.add(block.rows.labels[self._counted : at])
+    def _count(self, block: Block, at: int) -> None:
+        """Count labels and features of the rows of a block before `at`."""
+        rows = block.rows
+        self._groups.add(rows.labels[self._counted : at])
+        indices = rows.indices[rows.indptr[self._counted] : rows.indptr[at]]
+        self._n_features = max(self._n_features, int(indices.max(initial=-1)) + 1)
         self._counted = at
 
     def average_begins(self, this_pass: int) -> int | None:
@@ -236,7 +241,7 @@ class Online(Trainer):
             "progressive_accuracy": None if hidden else accuracy,
             "recent_accuracy": None if hidden else recent,
             "classes": n_classes,
-            "features": self.learner.storage.n_features,
+            "features": self._n_features,
             "empty_rows": int(self.learner.tally[EMPTY]),
             "rows_per_second": rows / max(seconds, 1e-9),
             "seconds": seconds,

@@ -66,7 +66,7 @@ def fit_store(
         with claimed(run, force=force):
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             run.write_settings(record)
-            return _StoreRun(run, store, record, starts, every, callbacks, policy).fit()
+            return _StoreRun(run, store, record, starts, every, callbacks, policy).trainer().run()
 
 
 def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy | None = None) -> dict[str, Any]:
@@ -155,8 +155,10 @@ def _resume_store(
             raise _other_valid(settings.valid)
         record |= {"settings": dataclasses.asdict(settings), "valid_fingerprint": fingerprint}
         record["store"]["path"] = path
-        begun = _StoreRun(run, opened, record, cut_blocks(opened, plan), every, callbacks, policy)
-        return begun.fit(save_record=True)
+        starts = cut_blocks(opened, plan)
+        trainer = _StoreRun(run, opened, record, starts, every, callbacks, policy).trainer()
+        run.write_settings(record)  # only now: a refusal changes nothing
+        return trainer.run()
 
 
 def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
@@ -237,11 +239,8 @@ class _StoreRun:
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
 
-    def fit(self, *, save_record: bool = False) -> FitResult:
-        """Train to the end; with `save_record`, write what was changed in the record when it is resumed.
-
-        That is done once its last commit is known to be readable: until then nothing in the run changes.
-        """
+    def trainer(self) -> Fit:
+        """The trainer, at the position of the last commit."""
         settings, store = self.settings, self.store
         loss = get_loss(settings.loss)
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
@@ -280,9 +279,7 @@ class _StoreRun:
             trainer.position = position
             trainer.learner.tally[:] = position.tally
             files.restore(position, storage)
-        if save_record:
-            self.run.write_settings(self.record)
-        return trainer.run()
+        return trainer
 
     def _storage(self, shape: tuple[int, int], rare: np.ndarray | None) -> DenseWeights:
         """The weights where the plan has them."""

@@ -91,6 +91,14 @@ def evaluated(model: object, data: object, cwd: Path) -> dict:
     return json.loads(succeeds("evaluate", model, data, "--json", cwd=cwd))
 
 
+def hash_of(model: dict) -> tuple[int, int] | None:
+    """Bits and seed of the feature hash in the record of a model."""
+    for transform in model["transforms"]:
+        if transform["name"] == "hash":
+            return transform["bits"], transform["seed"]
+    return None
+
+
 def coef(run: Path) -> bytes:
     return (run / "model/coef.npy").read_bytes()
 
@@ -196,7 +204,7 @@ def test_lists_of_classes_in_various_spellings(folder: Path, tmp_path: Path) -> 
         assert message in " ".join(fails(2, *command, given, cwd=tmp_path).split())
     (tmp_path / "binary").write_bytes(b"1\n\xff\n")
     for given in ("binary", "."):
-        assert "is no list of classes" in fails(1, *command, given, cwd=tmp_path)
+        assert "is not a list of classes" in fails(1, *command, given, cwd=tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +235,7 @@ def likes(folder: Path) -> Path:
         ("--like train.h5 --index-base 1", (64, 1, None)),
         (
             "--like train.h5 --index-base 0",
-            (1, "--index-base 0 contradicts train.h5, whose indices start at 1"),
+            (1, "an index base of 0 contradicts train.h5, whose indices start at 1; leave --index-base out"),
         ),
         ("--like train.h5 --seed 0", (2, "give --hash-bits too")),
         ("--like train.h5 --hash-bits 8", (256, 0, (8, 0))),
@@ -245,7 +253,7 @@ def likes(folder: Path) -> Path:
         ),
         ("--like hashed --seed 0", (1, "hashed has another feature hash; give --seed 3, or leave it out")),
         ("--like hashed --index-base 1", (2, "leave it out")),
-        ("--like foreign", (1, "does not record an index base; give --index-base 0 or 1")),
+        ("--like foreign", (1, "does not record an index base; give --index-base, 0 or 1")),
         ("--like foreign --index-base 1", (70, 1, None)),
         ("--like foreign --hash-bits 8", (256, 0, (8, 0))),
     ],
@@ -260,8 +268,7 @@ def test_what_options_and_like_say_together(
         return
     succeeds(*words, cwd=likes)
     model = json.loads((tmp_path / "run/model/model.json").read_text())
-    hashed = model.get("hash") and (model["hash"]["bits"], model["hash"]["seed"])
-    assert (model["n_features"], model["index_base"], hashed) == expected
+    assert (model["n_features"], model["index_base"], hash_of(model)) == expected
     assert model["classes"] == [*map(str, range(10))]
 
 
@@ -285,7 +292,7 @@ def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> 
     options = ("--hash-bits", 12, "--seed", 3, "--C", 0.01)
     succeeds("online", folder / "train", "--out", "run", *options, cwd=tmp_path)
     model = json.loads((tmp_path / "run/model/model.json").read_text())
-    assert (model["hash"], model["n_features"]) == ({"bits": 12, "seed": 3}, 4096)
+    assert (hash_of(model), model["n_features"]) == ((12, 3), 4096)
     assert json.loads((tmp_path / "run/run.json").read_text())["settings"]["hash_bits"] == 12
     by_text, by_store = (evaluated("run", folder / name, tmp_path) for name in ("test", "test.h5"))
     assert by_text == by_store
@@ -294,7 +301,7 @@ def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> 
     assert predicted == succeeds("predict", "run", folder / "test.h5", "--scores", cwd=tmp_path)
     succeeds("online", folder / "train", "--out", "like", "--like", "run", "--C", 0.01, cwd=tmp_path)
     like = json.loads((tmp_path / "like/model/model.json").read_text())
-    assert like["hash"] == model["hash"]
+    assert like["transforms"] == model["transforms"]
 
 
 def test_real_text_in_one_pass_is_learned_as_well_as_from_a_store(data_folder: Path, tmp_path: Path) -> None:
@@ -387,7 +394,7 @@ def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_
     assert done.code == 1
     assert "line 1438, column 3" in done.err
     rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
-    assert f"{rows:,} rows before were learned from: run/model is their model" in done.err
+    assert f"{rows:,} rows before were learned from; run/model is their model" in done.err
     assert 0 < rows <= 1437
     (tmp_path / "before").write_bytes(b"".join(lines[:rows]))
     succeeds("online", "before", "--out", "part", "--C", 0.01, cwd=tmp_path)

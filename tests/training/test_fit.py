@@ -1,20 +1,23 @@
-"""What a fit computes: a replay in NumPy, tolerances, averages and degenerate data."""
+"""What a fit computes: a replay in NumPy, tolerances, averages, and degenerate data."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
-from helpers import make_problem, make_store
+from helpers import fit_with, make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after
 from small_problem import BLOCK, FORMULATIONS, D, K, N
 
 from streamsvm import fit, load_model, open_store, resume
+from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels.random import permutation
+from streamsvm.losses import LOSSES
 
 
 def visits(this_pass: int, seed: int = 0) -> list[tuple[int, np.ndarray]]:
@@ -123,15 +126,12 @@ def test_training_equals_a_replay_in_numpy(
     np.testing.assert_allclose(load_model(tmp_path / "run").coef_, W, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("loss", ["ww", "cs"])
-def test_few_entries_for_new_duals_change_nothing(
-    tmp_path: Path, store: Path, loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pool that holds one row's duals and no more: parts of one row each in the log."""
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_small_buffer_of_duals_gives_the_same_model(tmp_path: Path, store: Path, loss: str) -> None:
+    """With room for the duals of one row, each part of the log has the duals of one row."""
     options = {"passes": 3, "loss": loss, "block_rows": BLOCK, "inner_passes": 0}
     fit(store, out=tmp_path / "large", **options)
-    monkeypatch.setattr("streamsvm.data.memory_plan._POOL_SHARE", 0.0)
-    fit(store, out=tmp_path / "tiny", **options)
+    fit_with(MemoryPolicy(dual_share=0.0), store, out=tmp_path / "tiny", **options)
     entries = [
         json.loads((tmp_path / run / "run.json").read_text())["plan"]["dual_entries"]
         for run in ("large", "tiny")
@@ -148,7 +148,7 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
     gaps = [record["relative_gap"] for record in free.history]
     best = gaps.index(min(gaps[:8]))
     assert best > 3
-    below = np.nextafter(gaps[best], 0)  # a hair short of it is not reached yet
+    below = np.nextafter(gaps[best], 0)  # a tolerance that this gap just misses
     later = next(i for i, gap in enumerate(gaps) if gap <= below) + 1
     assert fit(store, out=tmp_path / "below", passes=20, tol=below, **options).passes == later > best + 1
     expected = best + 1
@@ -156,7 +156,7 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
     assert (result.status, result.passes) == ("converged", expected)
     assert result.relative_gap == gaps[best]
     assert (free.status, free.passes) == ("done", 20)
-    for more in ({}, {"passes": 21}):  # nothing left to do
+    for more in ({}, {"passes": 21}):  # nothing is left to do
         again = resume(tmp_path / "tol", **more)
         assert (again.status, again.passes, again.checkpoints) == ("converged", expected, 0)
         assert again.relative_gap == result.relative_gap
@@ -165,8 +165,10 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
     assert model_bytes(tmp_path / "tol") == model_bytes(tmp_path / "below")
 
 
-def test_the_model_is_one_that_meets_the_tolerance(tmp_path: Path, store: Path) -> None:
-    """The average is kept only where it may end the run, and is the model where it meets the tolerance."""
+def test_the_model_is_the_iterate_or_the_average_that_meets_the_tolerance(
+    tmp_path: Path, store: Path
+) -> None:
+    """The average is measured only in passes that it may end, and is the model if it meets the tolerance."""
     kinds = set()
     with open_store(store) as opened:
         rows = opened.rows(0, N)
@@ -175,18 +177,18 @@ def test_the_model_is_one_that_meets_the_tolerance(tmp_path: Path, store: Path) 
         result = fit(store, out=tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
         assert result.status == "converged"
         primal = reference.primal(load_model(tmp_path / "run").coef_, X, rows.labels, 0.1, "ww", 1.0)
-        said = result.average if result.averaged else vars(result)
-        assert said is not None
-        assert said["primal"] == pytest.approx(primal, rel=1e-9)
-        assert said["relative_gap"] <= tol
+        reported = result.average if result.averaged else vars(result)
+        assert reported is not None
+        assert reported["primal"] == pytest.approx(primal, rel=1e-9)
+        assert reported["relative_gap"] <= tol
         assert load_model(tmp_path / "run").record["average"] is result.averaged
         kinds.add(result.averaged)
         assert sum("average_gap" in record for record in result.history) <= 4
     assert kinds == {True, False}
 
 
-def test_an_average_that_did_not_begin_is_not_measured(tmp_path: Path, store: Path) -> None:
-    """A tolerance that is given in the second half of a pass finds the lag of an earlier pass."""
+def test_an_average_that_did_not_begin_in_its_pass_is_not_measured(tmp_path: Path, store: Path) -> None:
+    """A tolerance that is given in the second half of a pass finds the average of an earlier pass."""
     run = tmp_path / "run"
     fit(store, out=run, passes=1, keep_duals=True, block_rows=BLOCK, dtype="float64", C=0.1)
     with pytest.raises(Interrupted):
@@ -195,7 +197,7 @@ def test_an_average_that_did_not_begin_is_not_measured(tmp_path: Path, store: Pa
     assert ["average_gap" in record for record in result.history] == [True, False, True]
 
 
-def test_resume_takes_the_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
+def test_resume_accepts_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
     fit(store, out=tmp_path / "run", passes=2)
     assert resume(tmp_path / "run", passes=np.int64(3), tol=np.float32(1e-6)).passes == 3
 
@@ -220,16 +222,16 @@ def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> No
     assert all("valid_accuracy" in record for record in result.history)
 
 
-def test_numbers_beyond_all_bounds_end_with_a_word(tmp_path: Path) -> None:
+def test_an_objective_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     X, labels = make_problem(20, 5, 3)
     store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
     with np.errstate(all="ignore"), pytest.raises(RunError, match="no longer finite; scale"):
         fit(store, out=tmp_path / "run", C=1e300)
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()  # no line of it would be true
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()  # it would have no meaningful line
 
 
 @pytest.mark.parametrize("n_classes", [0, 1])
-def test_one_class_is_nothing_to_learn(tmp_path: Path, n_classes: int) -> None:
+def test_stores_with_fewer_than_two_classes_or_no_rows_are_refused(tmp_path: Path, n_classes: int) -> None:
     X, labels = make_problem(5, 3, 1)
     labels[:] = n_classes - 1
     store = make_store(tmp_path / "a.zarr", X, labels, n_classes=n_classes)
@@ -248,7 +250,7 @@ def test_rows_without_any_value_give_a_model_of_zeros(tmp_path: Path) -> None:
     assert result.empty_rows == 6
 
 
-def test_a_label_outside_the_classes_is_no_training_data(tmp_path: Path) -> None:
+def test_a_label_outside_the_classes_is_refused(tmp_path: Path) -> None:
     X, labels = make_problem(30, 4, 3)
     labels[17] = -1
     store = make_store(tmp_path / "a.zarr", X, labels)

@@ -45,7 +45,7 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "changes"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "missing"])
-def test_when_the_newest_commit_is_damaged_the_one_before_serves(
+def test_when_the_newest_commit_is_damaged_the_one_before_is_used(
     stopped: Path, expected: dict[str, bytes], name: str, damage: str
 ) -> None:
     path = commits_of(stopped)[0] / name if name != "changes" else max(stopped.glob("changes-*.bin"))
@@ -62,11 +62,11 @@ def test_when_the_newest_commit_is_damaged_the_one_before_serves(
     assert model_bytes(stopped) == expected
 
 
-def test_when_all_commits_are_damaged_no_model_comes_out(stopped: Path) -> None:
+def test_when_all_commits_are_damaged_there_is_no_model(stopped: Path) -> None:
     paths = list(stopped.glob("changes-*.bin"))
     for path in paths:
         flip(path)
-    for _ in range(2):  # and trying changes nothing
+    for _ in range(2):  # a second attempt finds the same
         with pytest.raises(RunError, match="no commit is left to resume from: fit again") as caught:
             resume(stopped)
         assert all(str(path) in str(caught.value) for path in paths)
@@ -79,8 +79,8 @@ def test_damaged_duals_are_refused(stopped: Path) -> None:
         resume(stopped)
 
 
-def test_what_no_commit_speaks_of_is_ignored(stopped: Path, expected: dict[str, bytes]) -> None:
-    """The weights in use, half a commit, a torn tail of the log, metrics not committed."""
+def test_files_that_no_commit_refers_to_are_ignored(stopped: Path, expected: dict[str, bytes]) -> None:
+    """Weights in use, an incomplete commit, a torn tail of a log, metrics that were not committed."""
     (stopped / "weights.bin").write_bytes(b"noise")
     aside = stopped / "checkpoint/aside"
     shutil.copytree(commits_of(stopped)[0], aside)
@@ -94,7 +94,7 @@ def test_what_no_commit_speaks_of_is_ignored(stopped: Path, expected: dict[str, 
 
 
 @pytest.mark.parametrize("left", [0.6, 0.0, None])
-def test_lost_metrics_are_told_and_the_rest_follows(
+def test_lost_metrics_are_reported_and_the_rest_follows(
     tmp_path: Path, stopped: Path, expected: dict[str, bytes], left: float | None
 ) -> None:
     path = stopped / "metrics.jsonl"
@@ -114,7 +114,7 @@ def test_lost_metrics_are_told_and_the_rest_follows(
         if event["event"] == "pass":
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):  # right behind a line that no commit knows
+    with pytest.raises(KeyboardInterrupt):  # directly after a line that no commit has
         resume(stopped, report=die)
     assert metrics_of(stopped)[: len(kept) + 1] == [*kept, {"event": "lost"}]
     result = resume(stopped)
@@ -142,7 +142,7 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     assert model_bytes(stopped) == expected
 
 
-def test_a_changed_store_is_refused_and_a_moved_one_is_not(
+def test_a_changed_store_is_refused_and_a_moved_one_is_accepted(
     tmp_path: Path, stopped: Path, store: Path, problem, expected: dict[str, bytes]
 ) -> None:
     X, labels = problem[0].copy(), problem[1]
@@ -162,7 +162,7 @@ def test_a_changed_store_is_refused_and_a_moved_one_is_not(
     ("name", "message"),
     [("nothing", "is not a run: it has no run.json"), ("file", "is not a run: a run is a folder")],
 )
-def test_paths_without_a_run_stay_clean(tmp_path: Path, name: str, message: str) -> None:
+def test_resuming_where_there_is_no_run_creates_no_files(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / name, *([tmp_path / "folder"] if name == "nothing" else [])):
@@ -204,20 +204,20 @@ def test_a_run_in_use_is_refused(tmp_path: Path, store: Path, stopped: Path) -> 
     resume(stopped)
 
 
-def test_nothing_else_runs_in_a_run_while_it_trains(tmp_path: Path, store: Path) -> None:
-    met = []
+def test_a_run_cannot_be_resumed_while_it_trains(tmp_path: Path, store: Path) -> None:
+    refused = []
 
     def stop() -> bool:
         with pytest.raises(RunError, match="in use"):
             resume(tmp_path / "run")
-        met.append(True)
+        refused.append(True)
         return False
 
     fit(store, out=tmp_path / "run", passes=1, stop=stop)
-    assert met
+    assert refused
 
 
-def test_a_run_that_is_there_is_replaced_only_by_force(tmp_path: Path, store: Path) -> None:
+def test_an_existing_run_is_replaced_only_by_force(tmp_path: Path, store: Path) -> None:
     fit(store, out=tmp_path / "run", passes=1, seed=1)
     first = model_bytes(tmp_path / "run")
     with pytest.raises(RunError, match="is a run already"):
@@ -232,7 +232,7 @@ def test_a_run_that_is_there_is_replaced_only_by_force(tmp_path: Path, store: Pa
     assert names[0] == names[1]
 
 
-def test_a_folder_of_other_things_is_no_place_for_a_run(tmp_path: Path, store: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, store: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").write_text("long")
     for force in (False, True):

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import IN_FILES, fit_with, plan_with
 from run_files import metrics_of, model_bytes
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import fit, load_model, plan
-from streamsvm.errors import PlanError
+from streamsvm.data.memory_plan import MemoryPolicy
+from streamsvm.errors import Message, PlanError
 
 
-def test_metrics_hold_what_is_promised(tmp_path: Path, store: Path) -> None:
+def test_metrics_report_and_result_agree(tmp_path: Path, store: Path) -> None:
     events: list[dict[str, Any]] = []
     options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "gap": "pass"}
     result = fit(store, out=tmp_path / "run", **options, valid=store, report=events.append)
@@ -41,7 +43,7 @@ def test_metrics_hold_what_is_promised(tmp_path: Path, store: Path) -> None:
     assert result.peak_memory_bytes >= max(record["peak_memory_bytes"] for record in passes)
 
 
-def test_a_plan_says_what_a_fit_does(tmp_path: Path, store: Path) -> None:
+def test_a_plan_describes_what_a_fit_does(tmp_path: Path, store: Path) -> None:
     described = plan(store, block_rows=BLOCK, passes=1)
     events: list[dict[str, Any]] = []
     fit(store, out=tmp_path / "run", block_rows=BLOCK, passes=1, report=events.append)
@@ -54,17 +56,16 @@ def test_a_plan_says_what_a_fit_does(tmp_path: Path, store: Path) -> None:
     assert described["planned_bytes"] > described["weights_bytes"]
 
 
-def test_a_plan_warns_of_weights_without_room(
+def test_a_plan_warns_of_weights_in_files_that_do_not_fit_memory(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"passes": 1, "dtype": "float64", "average": True}
-    monkeypatch.setattr("streamsvm.training.fit_plan.choices", prefer(in_files))
-    described = plan(store, **options)
+    described = plan_with(IN_FILES, store, **options)
     needed = described["planned_bytes"] + described["weights_bytes"]
 
-    def warning(available: int, **more: Any) -> str | None:
+    def warning(available: int, policy: MemoryPolicy = IN_FILES, **more: Any) -> str | None:
         monkeypatch.setattr("streamsvm.training.fit_plan.available_memory", lambda: available)
-        return plan(store, **(options | more))["warning"]
+        return plan_with(policy, store, **(options | more))["warning"]
 
     def is_slow(text: str | None) -> bool:
         return text is not None and "tens of times" in text
@@ -73,49 +74,53 @@ def test_a_plan_warns_of_weights_without_room(
     text = warning(needed - 1)
     assert text is not None
     assert is_slow(text)
-    assert all(word in text for word in ("float32", "--no-average", "--memory"))
-    assert not is_slow(warning(needed - 1, dtype="float32"))  # what is advised is true
+    assert isinstance(text, Message)
+    assert text.remedy is not None
+    advised = text.remedy.options
+    assert advised.pop("memory") > described["planned_bytes"]
+    assert advised == {"dtype": "float32", "average": False}
+    assert not is_slow(warning(needed - 1, dtype="float32"))  # the advice helps
     assert not is_slow(warning(needed - 1, average=False))
     text = warning(1, dtype="float32", average=False)
     assert text is not None
     assert "float32" not in text
     assert "average" not in text
     events: list[dict[str, Any]] = []
-    fit(store, out=tmp_path / "run", passes=1, report=events.append)
-    assert "tens of times" in events[0]["warning"]
-    monkeypatch.setattr("streamsvm.training.fit_plan.MANY_CLASSES", K)  # then the plan in files has lists
-    assert warning(1) is None
+    fit_with(IN_FILES, store, out=tmp_path / "run", passes=1, report=events.append)
+    assert is_slow(events[0]["warning"])
+    sparse = MemoryPolicy(many_classes=K, prefer=lambda plan: plan.sparse_rare)
+    assert warning(1, sparse) is None
 
 
 @pytest.mark.parametrize("average", [False, True])
-def test_weights_in_files_are_those_in_memory(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, average: bool
+def test_weights_in_files_give_the_model_of_weights_in_memory(
+    tmp_path: Path, store: Path, average: bool
 ) -> None:
     options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "average": average}
     fit(store, out=tmp_path / "memory", **options)
-    monkeypatch.setattr("streamsvm.training.fit_plan.choices", prefer(in_files))
-    assert not plan(store, **options)["weights_in_memory"]
+    assert not plan_with(IN_FILES, store, **options)["weights_in_memory"]
     names: set[str] = set()
 
     def list_files(*_: object) -> None:
         names.update(path.name for path in (tmp_path / "files").glob("weights*.bin"))
 
-    fit(store, out=tmp_path / "files", progress=list_files, **options)
+    fit_with(IN_FILES, store, out=tmp_path / "files", progress=list_files, **options)
     assert names == {"weights.bin", "weights-dirty.bin"} | ({"weights-avg.bin"} if average else set())
     assert not list((tmp_path / "memory").glob("weights*.bin"))
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
 
 
-def test_a_budget_too_small_names_one_that_works(tmp_path: Path, store: Path) -> None:
-    with pytest.raises(PlanError, match=r"at least [\d,]+ ") as refused:
+def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(tmp_path: Path, store: Path) -> None:
+    with pytest.raises(PlanError, match="give at least memory=") as refused:
         fit(store, out=tmp_path / "run", memory=100, passes=2)
     assert not (tmp_path / "run").exists()
-    memory = int(str(refused.value).split("at least ")[1].split(" ")[0].replace(",", ""))
+    memory = refused.value.needed_memory
+    assert memory is not None
     fit(store, out=tmp_path / "run", memory=memory, passes=2)
     assert load_model(tmp_path / "run").coef_.any()
 
 
-def test_commits_come_as_often_as_asked(tmp_path: Path, store: Path) -> None:
+def test_the_interval_decides_how_many_commits_are_made(tmp_path: Path, store: Path) -> None:
     counts = {
         every: fit(
             store, out=tmp_path / f"run{every}", passes=2, block_rows=BLOCK, checkpoint_every=every

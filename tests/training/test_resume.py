@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import IN_FILES, fit_with, resume_with
 from run_files import metrics_of, model_bytes, stop_after, without_times
 from small_problem import BLOCK
 
 from streamsvm import fit, resume
-from streamsvm.errors import Interrupted, RunError
+from streamsvm.errors import Call, Interrupted, RunError
 from streamsvm.run.directory import RunDir
 
 RUNS = [
@@ -23,10 +24,10 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("loss", "dtype", "options", "every", "step"), RUNS)
-def test_stopped_anywhere_and_resumed_is_the_same_model(
+def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
     tmp_path: Path, store: Path, loss: str, dtype: str, options: dict, every: str, step: int
 ) -> None:
-    """After each block (or each few), of training and of scoring."""
+    """After each block, or each few blocks, of training and of scoring."""
     options = {"passes": 3, "loss": loss, "dtype": dtype, "block_rows": BLOCK, "valid": store, **options}
     whole = fit(store, out=tmp_path / "whole", **options)
     run = tmp_path / "run"
@@ -34,10 +35,11 @@ def test_stopped_anywhere_and_resumed_is_the_same_model(
         try:
             fit(store, out=run, stop=stop_after(n), checkpoint_every=every, force=True, **options)
         except Interrupted as stopped:
-            message = str(stopped)
+            remedy = stopped.remedy
         else:
             break
-        assert f"resume {run}" in message
+        assert remedy is not None
+        assert remedy.parts == (Call("resume", run),)
         assert not (run / "model").exists()
         result = resume(run)
         assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
@@ -48,7 +50,9 @@ def test_stopped_anywhere_and_resumed_is_the_same_model(
     assert n - 1 > 5 * readings  # every block of every pass and scoring, and of the valid store
 
 
-def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> None:
+def test_a_run_stopped_at_every_block_again_and_again_gives_the_same_model(
+    tmp_path: Path, store: Path
+) -> None:
     options = {"passes": 3, "block_rows": BLOCK, "gap": "pass"}
     fit(store, out=tmp_path / "whole", **options)
     stops = 0
@@ -56,7 +60,7 @@ def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> 
         fit(store, out=tmp_path / "run", stop=stop_after(1), **options)
     except Interrupted:
         for stops in itertools.count(1):
-            # A scoring begins anew, so two blocks of it must be granted for it to end.
+            # A scoring begins anew, so two blocks of it are needed for it to end.
             try:
                 resume(tmp_path / "run", stop=stop_after(1 if stops % 7 else 6))
                 break
@@ -68,7 +72,9 @@ def test_stopped_at_every_block_again_and_again(tmp_path: Path, store: Path) -> 
 
 
 @pytest.mark.parametrize("loss", ["ww", "cs"])
-def test_two_passes_extended_to_three_are_three(tmp_path: Path, store: Path, loss: str) -> None:
+def test_a_run_extended_to_three_passes_equals_one_of_three_passes(
+    tmp_path: Path, store: Path, loss: str
+) -> None:
     fit(store, out=tmp_path / "three", passes=3, loss=loss, block_rows=BLOCK, gap="pass")
     fit(store, out=tmp_path / "run", passes=1, loss=loss, block_rows=BLOCK, keep_duals=True, gap="pass")
     first = model_bytes(tmp_path / "run")
@@ -82,7 +88,7 @@ def test_two_passes_extended_to_three_are_three(tmp_path: Path, store: Path, los
         resume(tmp_path / "run", passes=2)
 
 
-def test_without_duals_a_run_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:
+def test_a_run_without_duals_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:
     options = {"passes": 1, "block_rows": BLOCK}
     fit(store, out=tmp_path / "whole", **options)
     assert not list((tmp_path / "whole").glob("duals-*"))
@@ -107,13 +113,12 @@ class Killed(BaseException):
 def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it was killed after the model was saved, before the weights were deleted."""
-    monkeypatch.setattr("streamsvm.training.fit_plan.choices", prefer(in_files))
+    """Also if the process died after the model was saved and before the weights were deleted."""
     options: dict[str, Any] = {"block_rows": BLOCK, "average": True}
-    fit(store, out=tmp_path / "whole", passes=3, **options)
+    fit_with(IN_FILES, store, out=tmp_path / "whole", passes=3, **options)
     assert not list((tmp_path / "whole").glob("weights*"))
     finished, killed = tmp_path / "finished", tmp_path / "killed"
-    fit(store, out=finished, passes=2, **options)
+    fit_with(IN_FILES, store, out=finished, passes=2, **options)
 
     def die(run: RunDir) -> None:
         raise Killed
@@ -121,13 +126,13 @@ def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "remove_weights", die)
         with pytest.raises(Killed):
-            fit(store, out=killed, passes=2, **options)
+            fit_with(IN_FILES, store, out=killed, passes=2, **options)
     assert list(killed.glob("weights*"))
     assert model_bytes(killed) == model_bytes(finished)
     assert not list(finished.glob("weights*"))
     for run in (finished, killed):
-        assert resume(run).passes == 2  # nothing to do: it ends as before
+        assert resume_with(IN_FILES, run).passes == 2  # nothing is left to do
         assert not list(run.glob("weights*"))
-        resume(run, passes=3)
+        resume_with(IN_FILES, run, passes=3)
         assert not list(run.glob("weights*"))
         assert model_bytes(run) == model_bytes(tmp_path / "whole")

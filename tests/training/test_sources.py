@@ -1,4 +1,4 @@
-"""Where blocks come from: what is read how often, in which order, and C of a stream."""
+"""What a source reads, how often, and in which order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.store.reader import Store
 
 
 class Reading:
-    """What a fit reads: ranges of rows, and how often each chunk of each array."""
+    """Records what a fit reads: ranges of rows, and how often each chunk of each array."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -41,7 +41,7 @@ class Reading:
 
 
 @pytest.mark.parametrize("suffix", ["zarr", "h5"])
-def test_each_row_is_read_once_a_pass_and_chunks_hardly_more(
+def test_each_row_is_read_once_a_pass_and_a_chunk_again_only_where_blocks_share_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     X, labels = make_problem(400, 20, 4)
@@ -67,8 +67,8 @@ def test_each_row_is_read_once_a_pass_and_chunks_hardly_more(
     assert {c: t for (name, c), t in reading.chunks.items() if name == "X/indices"} == data
 
 
-def test_the_duals_list_each_row_once(tmp_path: Path, store: Path, problem) -> None:
-    """Every row but those without values, which have no duals; in the last pass."""
+def test_the_log_of_duals_has_each_row_with_values_once(tmp_path: Path, store: Path, problem) -> None:
+    """In the last pass; rows without values have no duals."""
     fit(store, out=tmp_path / "run", passes=2, block_rows=BLOCK)
     path = tmp_path / "run/duals-2.bin"
     log = path.read_bytes()
@@ -91,8 +91,8 @@ def test_the_same_seed_gives_the_same_model_from_zarr_and_hdf5(tmp_path: Path, p
     assert model_bytes(tmp_path / "other")["coef.npy"] != models[0]["coef.npy"]
 
 
-def test_memory_decides_the_blocks_and_not_the_optimum(tmp_path: Path, store: Path) -> None:
-    """Budgets of many sizes: every row once a pass, and one answer."""
+def test_memory_determines_the_blocks_but_not_the_optimum(tmp_path: Path, store: Path) -> None:
+    """Whatever the budget, the gap falls below the tolerance, so the primals agree."""
     options = {"passes": 300, "dtype": "float64", "tol": 1e-4, "C": 0.02}
     primals, counts = [], []
     for memory in (20_000, 40_000, 2**30):

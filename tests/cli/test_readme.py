@@ -1,0 +1,63 @@
+"""The examples of the README, run as they stand there."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import make_problem
+
+import streamsvm
+
+README = Path(streamsvm.__file__).parents[1] / "README.md"
+
+
+def example(language: str, containing: str) -> str:
+    """The one code block of the README in a language that contains some text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+    (found,) = [block for block in blocks if containing in block]
+    return found
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A folder with LIBSVM text in the files `train`, `test` and `more.gz`."""
+    X, labels = make_problem(90, 12, 4, noise=1.5)
+    lines = []
+    for i in range(90):
+        pairs = " ".join(f"{j + 1}:{X[i, j]:g}" for j in np.flatnonzero(X[[i]].toarray()[0]).tolist())
+        lines.append(f"class{labels[i]} {pairs}\n")
+    (tmp_path / "train").write_text("".join(lines[:70]))
+    (tmp_path / "test").write_text("".join(lines[70:]))
+    (tmp_path / "more.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    return tmp_path
+
+
+def test_the_command_line_example(text: Path) -> None:
+    commands = example("", "streamsvm convert train")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", "set -o pipefail\n" + commands],
+        cwd=text, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    predicted = (text / "labels.txt").read_text().splitlines()
+    assert len(predicted) == 20
+    assert all(len(line.split("\t")) == 6 for line in predicted)  # three labels, each with its score
+    assert (text / "stream-run/model/model.json").exists()
+
+
+def test_the_python_example(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text)
+    X = make_problem(30, 12, 4)[0]
+    names = {"X": X}
+    exec(compile(example("python", "load_model"), str(README), "exec"), names)
+    assert names["result"].passes == 3
+    assert len(names["labels"]) == 30
+    assert set(names["model"].classes_) <= {f"class{c}" for c in range(4)}

@@ -1,0 +1,186 @@
+"""Online passes that were stopped, resumed or ended by an error."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+from row_stream import D, N, RowStream, late_problem
+from run_files import model_bytes, stop_after
+
+from streamsvm import FitResult, OnlineResult, fit, format, load_model, online, resume
+from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[sp.csr_array, list[str]]:
+    return late_problem()
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "cs", "dtype": "float64"}, {"hash_bits": 3, "seed": 1}])
+@pytest.mark.parametrize("batches", range(1, 8))
+def test_a_resumed_pass_ends_in_the_same_bytes(tmp_path: Path, problem, options, batches) -> None:
+    X, labels = problem
+    X = sp.csr_array(sp.vstack([X, sp.diags_array(np.ones(D), shape=(D, D))]))
+    labels = [*labels, *(f"d{i}" for i in range(D))]  # 18 classes: more than a vector of either dtype
+    cuts = (2, 30, 60, 100, 151, 155)
+    whole = online(RowStream(X, labels, cuts), out=tmp_path / "whole", **options)
+    stream = RowStream(X, labels, cuts)
+    with pytest.raises(Interrupted, match="resume"):
+        online(stream, out=tmp_path / "run", stop=stop_after(batches), **options)
+    again = RowStream(X, labels, cuts)
+    result = resume(tmp_path / "run", open_stream=lambda record: again)
+    assert again.read == ([0, *cuts][batches:])
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+    same = ("rows", "classes", "features", "progressive_accuracy", "recent_accuracy", "empty_rows")
+    assert [getattr(result, name) for name in same] == [getattr(whole, name) for name in same]
+
+
+def test_a_finished_run_learns_from_rows_that_were_added_since(tmp_path: Path, problem) -> None:
+    X, labels = problem
+    online(RowStream(X, labels, (100,)), out=tmp_path / "whole")
+    online(RowStream(X[:100], labels[:100]), out=tmp_path / "run")
+    commits = sorted((tmp_path / "run/checkpoint").iterdir())
+    resume(tmp_path / "run", open_stream=lambda record: RowStream(X[:100], labels[:100]))
+    assert sorted((tmp_path / "run/checkpoint").iterdir()) == commits  # nothing was new
+    resume(tmp_path / "run", open_stream=lambda record: RowStream(X, labels, (100,)))
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_when_the_newest_commit_is_damaged_the_one_before_is_used(tmp_path: Path, problem) -> None:
+    X, labels = problem
+    cuts = (2, 30, 60)
+    online(RowStream(X, labels, cuts), out=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        online(RowStream(X, labels, cuts), out=tmp_path / "run", stop=stop_after(3), checkpoint_every="1")
+    newest = max((tmp_path / "run").glob("changes-*.bin"))
+    with newest.open("r+b") as file:
+        file.write(b"\x55")
+    result = resume(tmp_path / "run", open_stream=lambda record: RowStream(X, labels, cuts))
+    assert "damaged" in result.warnings[0]
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"weights_shape": [D, 0]}, {"weights_shape": [D, 17]}, {"weights_shape": [D]},
+        {"classes": ["a"] * 17}, {"classes": ["c0", "c1"]},
+        {"marked": 1}, {"place": None},
+    ],
+)  # fmt: skip
+def test_a_forged_commit_is_refused(tmp_path: Path, problem, forged) -> None:
+    X, labels = problem
+    stream = RowStream(X, labels, (60,), classes=sorted(set(labels)))
+    with pytest.raises(Interrupted):
+        online(stream, out=tmp_path / "run", stop=stop_after(1))
+    path = tmp_path / "run/checkpoint/00000001/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest |= forged if "weights_shape" in forged else {"stream": manifest["stream"] | forged}
+    path.write_text(json.dumps(format.sealed(manifest)))
+    with pytest.raises(RunError, match=r"not one of this run|invalid contents"):
+        resume(tmp_path / "run", open_stream=lambda record: stream)
+
+
+def test_a_forged_commit_with_weights_larger_than_a_file_is_refused(tmp_path: Path, problem) -> None:
+    with pytest.raises(Interrupted):
+        online(RowStream(*problem, (60,)), out=tmp_path / "run", stop=stop_after(1))
+    path = tmp_path / "run/checkpoint/00000001/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["weights_shape"] = [10**9, 10**9 + 16 - 10**9 % 16]
+    path.write_text(json.dumps(format.sealed(manifest)))
+    with pytest.raises(PlanError, match="more than a file can"):
+        resume(tmp_path / "run", open_stream=lambda record: RowStream(*problem, (60,)))
+
+
+def test_a_stream_that_cannot_be_read_again_leaves_the_model_of_its_rows(tmp_path: Path, problem) -> None:
+    X, labels = problem
+    online(RowStream(X[:60], labels[:60]), out=tmp_path / "part")
+    with pytest.raises(Interrupted, match="cannot be resumed"):
+        online(RowStream(X, labels, (30, 60), resumable=False), out=tmp_path / "run", stop=stop_after(2))
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "part")
+    # Rows that were read ahead and not learned from are not in the model's sources.
+    assert load_model(tmp_path / "run").record["sources"][0]["size"] == 60
+    again = RowStream(X, labels, (30, 60), resumable=False)
+    result = resume(tmp_path / "run", open_stream=lambda record: again)
+    assert (result.status, result.input) == ("stopped", {"rows": 60})
+    assert "60 rows" in result.warnings[0]
+    assert again.read == []
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "part")
+
+
+def test_a_stream_that_waits_for_data_can_be_stopped(tmp_path: Path, problem) -> None:
+    """`stop` is called while a pipe stays open without data."""
+    read, write = os.pipe()
+    stream = RowStream(*problem, resumable=False, at_end=lambda: os.read(read, 1))
+    try:
+        with pytest.raises(Interrupted, match="150 rows"):
+            online(stream, out=tmp_path / "run", stop=stop_after(3))
+    finally:
+        os.close(write)  # lets the thread end
+    assert load_model(tmp_path / "run").record["rows"] == N
+
+
+def test_resume_continues_runs_of_both_kinds_and_refuses_what_does_not_apply(tmp_path: Path, problem) -> None:
+    X, labels = make_problem(30, 5, 3)
+    fit(make_store(tmp_path / "a.h5", X, labels), out=tmp_path / "fit", passes=1)
+    stream = RowStream(*problem)
+    assert isinstance(resume(tmp_path / "fit", open_stream=lambda record: stream), FitResult)
+    online(stream, out=tmp_path / "run")
+    assert isinstance(resume(tmp_path / "run", open_stream=lambda record: stream), OnlineResult)
+    with pytest.raises(SettingsError, match="open_stream is missing"):
+        resume(tmp_path / "run")
+    for name, value in {"passes": 2, "tol": 0.1, "store": tmp_path / "a.h5", "valid": tmp_path}.items():
+        with pytest.raises(SettingsError, match=f"{name} does not apply: .* learns from a stream"):
+            resume(tmp_path / "run", open_stream=lambda record: stream, **{name: value})
+    with pytest.raises(RunError, match="is a run already"):
+        online(stream, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_an_error_of_the_stream_is_raised_after_the_rows_before_it_are_committed(
+    tmp_path: Path, problem, resumable
+) -> None:
+    def fail() -> None:
+        raise InputError("line 151 is no row")
+
+    remains = r"`resume\(.*\)` continues" if resumable else "model is their model"
+    with pytest.raises(InputError, match=f"line 151 is no row; 150 rows before .*; .*{remains}"):
+        online(RowStream(*problem, (75,), at_end=fail, resumable=resumable), out=tmp_path / "run")
+    online(RowStream(*problem, (75,)), out=tmp_path / "whole")
+    if not resumable:
+        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+    mended = RowStream(*problem, (75,), resumable=resumable)
+    assert resume(tmp_path / "run", open_stream=lambda record: mended).rows == N
+    assert mended.read == []
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_an_error_before_the_first_row_is_raised_unchanged(tmp_path: Path, problem) -> None:
+    def fail() -> None:
+        raise InputError("line 1 is no row")
+
+    empty = RowStream(sp.csr_array((0, 3), dtype=np.float32), [], at_end=fail)
+    with pytest.raises(InputError, match=r"^line 1 is no row$"):
+        online(empty, out=tmp_path / "run")
+    one = RowStream(sp.csr_array((2, 3), dtype=np.float32), "aa", at_end=fail, resumable=False)
+    with pytest.raises(InputError, match=r"^line 1 is no row$"):
+        online(one, out=tmp_path / "run")
+    assert not (tmp_path / "run/model").exists()
+
+
+def test_a_resumed_pass_knows_the_order_of_the_rows_before(tmp_path: Path) -> None:
+    X, codes = make_problem(600, 8, 5, seed=4)
+    rows = np.argsort(codes, kind="stable")
+    labels = [f"c{code}" for code in codes[rows]]
+    with pytest.raises(Interrupted):
+        online(RowStream(X[rows], labels, (500,)), out=tmp_path / "run", stop=lambda: True)
+    resumed = resume(tmp_path / "run", open_stream=lambda record: RowStream(X[rows], labels, (500,)))
+    whole = online(RowStream(X[rows], labels), out=tmp_path / "whole")
+    assert resumed.warnings == whole.warnings != []
+    assert resumed.progressive_accuracy is None
