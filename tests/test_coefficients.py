@@ -100,10 +100,10 @@ def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
         tmp_path / "model",
         weights,
         record(),
-        average_delta=lag,
+        average_delta=delta,
         average_scale=0.5,
         columns=columns,
-        dirty=marks,
+        dirty=dirty,
     )
     expected = np.where(dirty.any(axis=1)[:, None], weights - 0.5 * delta, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_
