@@ -221,7 +221,7 @@ def test_info_recognises_stores_runs_and_models(folder: Path) -> None:
         (("fit", "absent.zarr", "--out", "r"), "absent.zarr: nothing is there; check the path"),
         (("fit", "{}/train.zarr", "--out", "{}/run"), "resume"),
         (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
-        (("fit", "{}/digits.train", "--out", "r"), "make one with `streamsvm convert`"),
+        (("fit", "{}/digits.train", "--out", "r"), "make a store with `streamsvm convert`"),
         (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "File exists; use another place"),
         (("resume", "absent"), "not a run"),
         (("resume", "{}"), "not a run"),
