@@ -144,7 +144,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
     """
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
     crc = record["coef_crc32"]
-    layout = record["layout"] if record["version"] >= format.MODEL_VERSION else format.DENSE
+    layout = record.get("layout", format.DENSE) if record["version"] >= 3 else format.DENSE  # sparse since 3
     if layout == format.DENSE:
         return _map_array(folder / format.COEF, shape, dtype, crc)
     from streamsvm.kernels.sparse_coef import are_sorted_rows
