@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm.data.arrays import labelled_rows
-from streamsvm.errors import SettingsError
+from streamsvm.data.arrays import labelled_rows, labels_of
+from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
 from streamsvm.settings import Interval, OnlineSettings, Settings
 from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks, Progress, Report
+
+_FOR_STORES = ("out", "memory", "valid", "block_rows", "checkpoint_every", "force")  # parameters of `fit`
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -24,7 +28,7 @@ def fit(
     data: Any,
     y: Any = None,
     *,
-    out: str | Path | None = None,
+    out: str | os.PathLike[str] | None = None,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
     loss: str = "ww",
@@ -57,11 +61,12 @@ def fit(
     ----------
     data : path, or matrix of shape (n, n_features)
         A store made by convert, or an AnnData file with CSR ``X``; or a matrix in memory, as
-        `Model.predict` takes it.
+        `Model.predict` takes it. `memory`, `valid`, `block_rows`, `checkpoint_every` and `force` do
+        not apply to a matrix.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own.
     out : path, optional
-        Run directory to create; needed for a store. A matrix has none.
+        Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
@@ -96,7 +101,7 @@ def fit(
     valid : path, optional
         Store to measure the accuracy on after each pass.
     label : str, optional
-        Column of obs with the labels, for AnnData that was not written by convert.
+        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory.
     keep_duals : bool, optional
         Keep the duals so that passes can be added later; the default unless passes is 1.
     block_rows : int, optional
@@ -112,7 +117,8 @@ def fit(
     progress : callable, optional
         Called with a stage ("pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows.
     stop : callable, optional
-        Called after each block; if it returns True, the run commits and raises `Interrupted`.
+        Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
+        training on a matrix nothing is kept.
 
     Returns
     -------
@@ -127,31 +133,48 @@ def fit(
         If the memory budget is too small; `PlanError.needed_memory` is enough.
     StoreError
         If the store cannot be read, is damaged, or is not fit to train on.
+    InputError
+        If a matrix has values that are not finite, or not one label for each row.
     RunError
         If `out` exists, cannot be written, or is in use by another process.
     Interrupted
         If `stop` returned True.
     """
-    settings = Settings.from_arguments(locals())
+    given = dict(locals())
+    settings = Settings.from_arguments(given)
     callbacks = Callbacks.of(report, progress, stop)
-    if not isinstance(data, str | Path):
-        for name in ("out", "valid", "label", "block_rows"):
-            if locals()[name] is not None:
-                raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
-        rows, classes, matrix = labelled_rows(data, y, np.dtype(settings.dtype))
+    if not isinstance(data, str | os.PathLike):
+        return _fit_matrix(data, y, given, settings, callbacks)
+    name_it = Remedy("name the run directory to create with {}", Option("out"))
+    if y is not None:
+        raise SettingsError(
+            "y is for the labels of a matrix, and a store has its own",
+            remedy=name_it if out is None else Remedy("leave y out"),
+            setting="y",
+        )
+    if out is None:
+        raise SettingsError("out is missing", remedy=name_it, setting="out")
+    every = Interval(checkpoint_every)
+    return runs.fit_store(Path(data), Path(out), settings, every=every, force=force, callbacks=callbacks)
+
+
+def _fit_matrix(X: Any, y: Any, given: Mapping[str, Any], settings: Settings, callbacks: Callbacks) -> Model:
+    parameters = inspect.signature(fit).parameters
+    for name in _FOR_STORES:
+        if given[name] != parameters[name].default:
+            raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
+    labels = labels_of(X, y, settings.label)
+    rows, classes, matrix = labelled_rows(X, labels, np.dtype(settings.dtype))
+    try:
         return array_runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
         )
-    if y is not None:
-        raise SettingsError("y is for the labels of a matrix; a store has its own", setting="y")
-    if out is None:
-        raise SettingsError("out is missing: name the run directory to create", setting="out")
-    every = Interval(checkpoint_every)
-    return runs.fit_store(data, out, settings, every=every, force=force, callbacks=callbacks)
+    except Interrupted as error:
+        raise Interrupted(f"{error.message.problem}; nothing is kept of a training on a matrix") from None
 
 
 def plan(
-    data: str | Path,
+    data: str | os.PathLike[str],
     *,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
@@ -190,7 +213,8 @@ def plan(
     SettingsError, PlanError, StoreError
         As in `fit`.
     """
-    return runs.plan_store(data, Settings.from_arguments(locals()))
+    given = dict(locals())
+    return runs.plan_store(Path(data), Settings.from_arguments(given))
 
 
 def online(
@@ -261,7 +285,8 @@ def online(
     Interrupted
         If `stop` returned True.
     """
-    settings = OnlineSettings.from_arguments(locals())
+    given = dict(locals())
+    settings = OnlineSettings.from_arguments(given)
     return stream_runs.learn_stream(
         stream,
         out,

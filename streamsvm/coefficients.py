@@ -48,6 +48,18 @@ class SparseCoef(NamedTuple):
         return self.data.dtype
 
 
+class DenseRows:
+    """A sparse matrix whose slices are dense, as `Coefficients` takes them."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = matrix
+        self.shape, self.dtype = matrix.shape, matrix.dtype
+
+    def __getitem__(self, rows_and_columns: tuple[slice, slice]) -> np.ndarray:
+        dense: np.ndarray = self._matrix[rows_and_columns].toarray()
+        return dense
+
+
 class Coefficients(NamedTuple):
     """The coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.errors import ModelError
 from streamsvm.model import Model, load_model
-from streamsvm.predictions import rows_to_score
+from streamsvm.predictions import checked_top_k, rows_to_score
 from streamsvm.text import parse_size
 
 
@@ -44,7 +45,7 @@ def evaluate(
     data: Any,
     y: Any = None,
     *,
-    top_k: Iterable[int] = (1, 5),
+    top_k: int | Iterable[int] = (1, 5),
     memory: int | str = 2**28,
     label: str | None = None,
 ) -> Evaluation:
@@ -58,13 +59,13 @@ def evaluate(
         Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the model's
         features and codes of its classes; or anything that `Model.predict` takes.
     y : array_like, shape (n,), optional
-        Labels of a matrix.
-    top_k : iterable of int
-        The numbers k of best classes to measure the top-k accuracy for.
+        Labels of a matrix, which has none of its own.
+    top_k : int or iterable of int
+        The numbers k of best classes to measure the top-k accuracy for: 1 or more.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert.
+        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory.
 
     Returns
     -------
@@ -73,15 +74,19 @@ def evaluate(
     Raises
     ------
     ModelError, FeatureError, StoreError
-        If the model cannot be read, or the data cannot be read, does not fit the model, or has no label
-        that the model knows.
+        If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
+        has no label that the model knows.
+    InputError
+        If a matrix has no labels: neither `y` nor, for AnnData, `label`.
+    SettingsError
+        If `top_k` or `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
     model = model if isinstance(model, Model) else load_model(model)
     memory = parse_size(memory)
     n_classes = len(model.classes_)
-    wanted = sorted(set(top_k))
+    wanted = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
     hits = np.zeros(len(wanted), np.int64)
     true, predicted, both = (np.zeros(n_classes, np.int64) for _ in range(3))
     n = 0
@@ -102,12 +107,16 @@ def evaluate(
             )
             rank = ahead.sum(axis=1)
             hits += [(rank < k).sum() for k in wanted]
+    if n == 0:
+        raise ModelError("the data has no rows to evaluate the model on")
+    if not true.any():
+        raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     occurs = (true + predicted) > 0
     f1 = 2 * both[occurs] / (true + predicted)[occurs]
     return Evaluation(
         n=n,
-        accuracy=float(both.sum() / max(n, 1)),
-        top_k={k: float(h / max(n, 1)) for k, h in zip(wanted, hits, strict=True)},
-        macro_f1=float(f1.mean()) if len(f1) else 0.0,
-        micro_f1=float(both.sum() / max(n, 1)),
+        accuracy=float(both.sum() / n),
+        top_k={k: float(h / n) for k, h in zip(wanted, hits, strict=True)},
+        macro_f1=float(f1.mean()),
+        micro_f1=float(both.sum() / n),
     )

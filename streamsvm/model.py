@@ -17,20 +17,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm import durable, format
-from streamsvm.coefficients import Coefficients, SparseCoef, open_coef, write_coef
+from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef, open_coef, write_coef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, PlanError, Remedy, StreamsvmWarning
 from streamsvm.schema import Check, Count, SchemaError, decode
-from streamsvm.text import check_classes, check_local, format_size
-from streamsvm.transforms import Transform, apply, transforms_from
+from streamsvm.text import check_classes, check_local, format_size, printable
+from streamsvm.transforms import TRANSFORMS, Transform, apply, records_of, transforms_from
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.training.results import FitResult
 
 _FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
+_OF_STORAGE = (
+    "version",
+    "checksum",
+    "layout",
+    "nnz",
+    "coef_crc32",
+    "features_sha256",
+)  # entries of the record
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
 
 
@@ -146,6 +154,12 @@ def _load(path: Path) -> Model:
                 f"{format.MODEL_VERSION}; update streamsvm"
             )
         decoded = decode(_Record, record)
+        for transform in decoded.transforms:
+            if transform["name"] not in TRANSFORMS:
+                name = printable(str(transform["name"]))
+                raise ModelError(
+                    f"{header} has a transform {name} that this program does not know; update streamsvm"
+                )
         transforms = transforms_from(decoded.transforms)
         if transforms and record["n_features"] != transforms[-1].n_features(record["n_features"]):
             raise ModelError(f"{header} is damaged: its transforms give another number of features")
@@ -246,6 +260,40 @@ class Model:
         import scipy.sparse
 
         return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model into the model folder `path`, which `load_model` reads.
+
+        A model that `path` already holds is replaced. Coefficients are stored sparsely where that is much
+        smaller.
+
+        Raises
+        ------
+        ModelError
+            If `path` holds anything but a model, or cannot be written.
+        """
+        check_local(path, ModelError)
+        folder = Path(os.path.realpath(path))
+        coef = self._coef if isinstance(self._coef, np.ndarray) else DenseRows(self.coef_)
+        columns = np.arange(len(self.classes_))
+        record = {name: value for name, value in self.record.items() if name not in (*_OF_STORAGE, "hash")}
+        record |= {
+            "n_features": self.n_features,
+            "dtype": str(self.dtype),
+            "index_base": self.record.get("index_base"),
+            "transforms": records_of(self.transforms),
+        }
+        names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            others = sorted(set(os.listdir(folder)) - set(_FILES)) if folder.exists() else []
+            if others:
+                raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
+            save_model(folder, Coefficients(coef, None, 0.0, columns, None), record, names=names)
+        except OSError as error:
+            raise ModelError(
+                f"{error.filename or folder} cannot be written: {durable.reason(error)}"
+            ) from None
 
     def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
         """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,8 +13,9 @@ from typing import Any, TextIO, cast
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.data.arrays import labels_of
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError, part_of_memory
+from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model import Model, load_model
 from streamsvm.store import Store, open_store
 from streamsvm.text import parse_size
@@ -63,7 +65,7 @@ def predict(
     out : path or text file, optional
         Where to write the labels, one line a row, separated by tabs. A path is replaced when all is written.
     top_k : int
-        How many of the best classes, at most.
+        How many of the best classes, at most: 1 or more.
     scores : bool
         Whether each label in `out` is followed by its score.
     memory : int or str
@@ -79,10 +81,12 @@ def predict(
     ------
     ModelError, FeatureError, StoreError
         If the model cannot be read, or the data cannot be read or does not fit it.
+    SettingsError
+        If `top_k` or `memory` is not valid.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
-    model, memory = _loaded(model), parse_size(memory)
+    model, memory, top_k = _loaded(model), parse_size(memory), checked_top_k(top_k)
     count, labels, best = 0, [], []
     with ExitStack() as stack:
         file = None
@@ -121,9 +125,14 @@ def rows_to_score(
 ) -> Iterator[Rows]:
     """The rows of `data`, in its order, with the model's features; they take half of `memory` (bytes).
 
-    `data` is as for `predict`; with a matrix, `y` are its labels. If `labelled`, a store must have labels
-    that the model knows.
+    `data` is as for `predict`. If `labelled`, a store must have labels that the model knows, and a matrix
+    needs `y`, or `label` if it is AnnData.
     """
+    has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
+        isinstance(data, list) and all(isinstance(x, Rows) for x in data)
+    )
+    if has_labels and y is not None:
+        raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
     if isinstance(data, str | os.PathLike):
         with open_store(data, label=label, labelled=labelled) as store:
             yield from rows_to_score(model, store, memory=memory, labelled=labelled)
@@ -132,13 +141,22 @@ def rows_to_score(
             yield from model.batches(data, memory // 2, labelled=labelled)
     elif isinstance(data, Rows):
         yield _fitting(model, data)
-    elif isinstance(data, Iterator) or (isinstance(data, list) and all(isinstance(x, Rows) for x in data)):
+    elif has_labels:
         for rows in cast(Iterable[Rows], data):
             yield _fitting(model, rows)
     else:
-        if y is None and label is not None and hasattr(data, "obs"):
-            y = data.obs[label]
-        yield model.rows(data, y)
+        yield model.rows(data, labels_of(data, y, label) if labelled else None)
+
+
+def checked_top_k(top_k: Any) -> int:
+    """A number of best classes as int; raises `SettingsError` if it is none, or below 1."""
+    try:
+        number = operator.index(top_k)
+    except TypeError:
+        number = 0
+    if isinstance(top_k, bool) or number < 1:
+        raise SettingsError(f"top_k must be a whole number, 1 or more, not {top_k!r}", setting="top_k")
+    return number
 
 
 def _loaded(model: Model | str | Path) -> Model:

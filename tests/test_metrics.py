@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import as_rows, make_problem, make_store
 from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
 
-from streamsvm import Model, evaluate, fit, load_model, open_store
+from streamsvm import Model, evaluate, fit, load_model, open_store, predict
 from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, ModelError, SettingsError
 
 D, K = 10, 7
 
@@ -77,9 +81,66 @@ def test_of_equal_scores_the_first_class_ranks_first() -> None:
     assert found.accuracy == pytest.approx(1 / 3)
 
 
-def test_metrics_of_no_rows_are_zero() -> None:
-    found = evaluate(make_model(), [])
-    assert (found.n, found.accuracy, found.macro_f1, found.top_k) == (0, 0.0, 0.0, {1: 0.0, 5: 0.0})
+def test_data_without_a_known_label_is_refused() -> None:
+    """An accuracy of 0 would look like one that was measured."""
+    model = make_model()
+    X, labels = make_problem(9, D, 3)
+    for nothing in ([], iter([])):
+        with pytest.raises(ModelError, match="the data has no rows"):
+            evaluate(model, nothing)
+    with pytest.raises(ModelError, match="no rows"):
+        evaluate(model, X[:0], [])
+    with pytest.raises(ModelError, match="none of the 9 rows has a label that the model knows"):
+        evaluate(model, [as_rows(X, np.full_like(labels, -1))])
+    with pytest.raises(ModelError, match="none of the 9 rows"):
+        evaluate(model, X, ["?"] * 9)
+    with pytest.raises(InputError, match="y is missing: give one label for each row"):
+        evaluate(model, X)
+
+
+def test_labels_given_beside_those_of_the_data_are_refused() -> None:
+    rows = as_rows(*make_problem(9, D, 3))
+    for data in (rows, [rows], iter([rows]), "store.zarr"):
+        with pytest.raises(SettingsError, match="y is for the labels of a matrix"):
+            evaluate(make_model(), data, ["c0"] * 9)
+
+
+def test_one_number_of_best_classes_is_enough() -> None:
+    rows = as_rows(*make_problem(90, D, K))
+    several = evaluate(make_model(), rows, top_k=[2, 3]).top_k
+    assert evaluate(make_model(), rows, top_k=2).top_k == {2: several[2]}
+    assert evaluate(make_model(), rows, top_k=np.int64(3)).top_k == {3: several[3]}
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 1.5, "2", True, None])
+def test_a_number_of_best_classes_below_one_is_refused(top_k: Any) -> None:
+    rows = as_rows(*make_problem(9, D, 3))
+    with pytest.raises(SettingsError, match="top_k must be a whole number, 1 or more"):
+        predict(make_model(), rows, top_k=top_k)
+    with pytest.raises(SettingsError, match="top_k must be a whole number, 1 or more"):
+        evaluate(make_model(), rows, top_k=top_k)
+
+
+def test_anndata_in_memory_has_its_labels_in_obs() -> None:
+    X, labels = make_problem(90, D, K)
+    names = [f"c{label}" for label in labels]
+    data = anndata.AnnData(
+        X, obs=pd.DataFrame({"cell_type": pd.Categorical(names)}, index=map(str, range(90)))
+    )
+    data.var_names = list(map(str, range(D)))
+    model = fit(data, label="cell_type", passes=2)
+    np.testing.assert_array_equal(model.coef_, fit(X, names, passes=2).coef_)
+    assert evaluate(model, data, label="cell_type") == evaluate(model, data, names)
+    assert predict(model, data, label="nothing").n == 90
+    for function, first in ((fit, []), (evaluate, [model])):
+        with pytest.raises(InputError, match=r"y is missing: .* or label, the name of a column of obs"):
+            function(*first, data)
+        with pytest.raises(InputError, match="obs has no column 'type'; it has 'cell_type'"):
+            function(*first, data, label="type")
+        with pytest.raises(SettingsError, match="y and label both give the labels"):
+            function(*first, data, names, label="cell_type")
+        with pytest.raises(SettingsError, match="label does not apply to a matrix"):
+            function(*first, X, names, label="cell_type")
 
 
 def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:

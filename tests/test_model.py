@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import anndata
 import numpy as np
@@ -22,6 +23,7 @@ from streamsvm.model import check_room
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]
+NAMES = [f"gene {j} ü" for j in range(D)]
 
 
 def record(**changes) -> dict:
@@ -190,9 +192,99 @@ def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Pa
         model.predict(named)
 
 
-# -- names of features -----------------------------------------------------------------------------
+# -- saving ----------------------------------------------------------------------------------------
 
-NAMES = [f"gene {j} ü" for j in range(D)]
+
+def assert_equal_models(found: Model, expected: Model) -> None:
+    assert type(found.coef_) is type(expected.coef_)
+    dense = [coef.toarray() if sp.issparse(coef) else coef for coef in (found.coef_, expected.coef_)]
+    np.testing.assert_array_equal(*dense)
+    assert found.dtype == expected.dtype
+    assert found.classes_.tolist() == expected.classes_.tolist()
+    assert found.transforms == expected.transforms
+    names = [None if m.feature_names_in_ is None else list(m.feature_names_in_) for m in (found, expected)]
+    assert names[0] == names[1]
+    assert (
+        found.record.items()
+        >= {
+            name: value for name, value in expected.record.items() if name not in ("version", "checksum")
+        }.items()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_model_of_arrays_is_saved(tmp_path: Path, dtype: Any, named: bool) -> None:
+    X, labels = make_problem(60, D, 4)
+    model = fit(pd.DataFrame(X.toarray(), columns=NAMES) if named else X, labels, passes=2, dtype=dtype)
+    assert model.result.model == ""
+    assert not {"memory", "block_rows"} & set(model.record)  # which trained no matrix
+    model.save(tmp_path / "new" / "model")
+    assert_equal_models(load_model(tmp_path / "new" / "model"), model)
+
+
+def test_a_model_that_was_loaded_is_saved_as_the_same_bytes(
+    tmp_path: Path, folder: Path, named: Path
+) -> None:
+    """Dense, sparse, with names of features and with hashing; also over itself."""
+    rng = np.random.default_rng(0)
+    many = record(classes=[str(c) for c in range(80)], n_features=40)
+    save_weights(tmp_path / "sparse", (rng.random((40, 80)) < 0.02).astype(np.float32), many)
+    assert not (tmp_path / "sparse" / format.COEF).exists()
+    (tmp_path / "text").write_text("a 1:1 2:1\nb 2:1\na 1:2\n")
+    online(TextSource([tmp_path / "text"]), out=tmp_path / "run", hash_bits=4)
+    for path in (folder, named, tmp_path / "sparse", tmp_path / "run" / "model"):
+        content = {file.name: file.read_bytes() for file in path.iterdir()}
+        for target in (tmp_path / "copy", path):  # the copy replaces the model before
+            load_model(path).save(target)
+            saved = {file.name: file.read_bytes() for file in target.iterdir()}
+            assert saved.keys() == content.keys()
+            header, expected = (json.loads(files.pop(format.MODEL_JSON)) for files in (saved, dict(content)))
+            for said in (header, expected):
+                said.pop("checksum"), said.setdefault("transforms", [])
+            assert header == expected
+            assert saved == {name: text for name, text in content.items() if name != format.MODEL_JSON}
+        assert_equal_models(load_model(tmp_path / "copy"), load_model(path))
+
+
+def test_a_model_of_the_first_transforms_is_saved_in_the_present_format(tmp_path: Path) -> None:
+    said = record(n_features=8, hash={"bits": 3, "seed": 5})
+    save_weights(tmp_path / "old", np.ones((8, K), np.float32), said)
+    path = tmp_path / "old" / format.MODEL_JSON
+    path.write_text(json.dumps(format.sealed(json.loads(path.read_bytes()) | {"version": 2})))
+    old = load_model(tmp_path / "old")
+    old.save(tmp_path / "new")
+    new = load_model(tmp_path / "new")
+    assert new.record["version"] == format.MODEL_VERSION
+    assert len(new.transforms) == 1
+    assert new.transforms == old.transforms
+    np.testing.assert_array_equal(new.coef_, old.coef_)
+
+
+def test_saving_replaces_nothing_but_a_model(tmp_path: Path, folder: Path) -> None:
+    model = load_model(folder)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("important")
+    with pytest.raises(ModelError, match="mine holds notes, which is no part of a model"):
+        model.save(tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes").read_text() == "important"
+    for path in (tmp_path / "mine" / "notes", tmp_path / "mine" / "notes" / "model"):
+        with pytest.raises(ModelError, match="cannot be written"):
+            model.save(path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "model"]
+
+
+def test_a_transform_of_a_later_version_is_named(folder: Path) -> None:
+    path = folder / format.MODEL_JSON
+    said = json.loads(path.read_bytes()) | {"transforms": [{"name": "fourier", "seed": 1}]}
+    path.write_text(json.dumps(format.sealed(said)))
+    with pytest.raises(
+        ModelError, match="a transform fourier that this program does not know; update streamsvm"
+    ):
+        load_model(folder)
+
+
+# -- names of features -----------------------------------------------------------------------------
 
 
 @pytest.fixture

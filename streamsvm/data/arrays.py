@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, Remedy, StreamsvmError
+from streamsvm.errors import InputError, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
 from streamsvm.store.csr_checks import row_norms
 from streamsvm.text import check_classes
@@ -71,6 +71,33 @@ def _without_names(X: Any) -> tuple[Any, list[str] | None]:
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         return X.to_numpy(), feature_names(X.columns, "X")
     return X, None
+
+
+def labels_of(X: Any, y: Any, label: str | None) -> Any:
+    """The labels of a matrix: `y`, or the column `label` of the ``obs`` of AnnData.
+
+    Raises
+    ------
+    InputError
+        If there are no labels, or ``obs`` has no such column.
+    SettingsError
+        If `label` does not apply: `y` is given too, or `X` has no ``obs``.
+    """
+    has_obs = hasattr(X, "obs")
+    if label is None and y is None:
+        column = ", or label, the name of a column of obs" if has_obs else ""
+        raise InputError(f"y is missing: give one label for each row{column}")
+    if label is None:
+        return y
+    if not has_obs:
+        raise SettingsError(
+            "label does not apply to a matrix in memory: only AnnData has obs", setting="label"
+        )
+    if y is not None:
+        raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
+    if label not in X.obs:
+        raise InputError(f"X: obs has no column {label!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")
+    return X.obs[label]
 
 
 def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Matrix]:

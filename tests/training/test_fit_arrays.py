@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 
-from streamsvm import fit, load_model
-from streamsvm.errors import InputError, SettingsError
+from streamsvm import fit, load_model, plan
+from streamsvm.errors import InputError, Interrupted, SettingsError
 
 N, D, K = 120, 15, 6
 
@@ -100,7 +100,47 @@ def test_values_that_are_not_finite_are_refused_by_row_and_column(problem) -> No
         fit(X, problem[1])
 
 
-@pytest.mark.parametrize("setting", [{"valid": "a.zarr"}, {"label": "cell_type"}, {"block_rows": 10}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"valid": "a.zarr"}, {"label": "cell_type"}, {"block_rows": 10}, {"out": "run"}, {"memory": "1G"},
+        {"force": True}, {"checkpoint_every": 5},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)  # fmt: skip
 def test_settings_of_stores_do_not_apply_to_arrays(problem, setting: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(setting))):
         fit(*problem, **setting)
+
+
+def test_a_matrix_without_labels_is_refused(problem) -> None:
+    with pytest.raises(InputError, match=r"^y is missing: give one label for each row$"):
+        fit(problem[0])
+
+
+def test_a_matrix_without_columns_trains_to_a_model_without_coefficients() -> None:
+    model = fit(np.zeros((4, 0)), [0, 1, 0, 1])
+    assert model.coef_.shape == (0, 2)
+    assert model.predict(np.zeros((3, 0))).tolist() == ["0"] * 3  # of equal scores the first class
+
+
+def test_a_training_that_was_stopped_says_that_nothing_is_kept(problem) -> None:
+    with pytest.raises(Interrupted, match=r"stopped in pass 1 .*; nothing is kept of a training on a matrix"):
+        fit(*problem, stop=lambda: True)
+
+
+def test_any_path_names_a_store(tmp_path: Path, problem) -> None:
+    """Whatever has ``__fspath__``, not only what `pathlib` makes."""
+
+    class Named:
+        def __init__(self, path: Path) -> None:
+            self.path = path
+
+        def __fspath__(self) -> str:
+            return str(self.path)
+
+    store = make_store(tmp_path / "a.zarr", *problem)
+    fit(Named(store), out=Named(tmp_path / "run"), valid=Named(store), passes=1)
+    fit(store, out=tmp_path / "same", valid=store, passes=1)
+    np.testing.assert_array_equal(load_model(tmp_path / "run").coef_, load_model(tmp_path / "same").coef_)
+    assert plan(Named(store))["rows"] == N
