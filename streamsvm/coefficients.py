@@ -48,45 +48,49 @@ class SparseCoef(NamedTuple):
         return self.data.dtype
 
 
-class Source(NamedTuple):
-    """What a model's coefficients are made of: ``weights - lagging * lag``, in columns of their order."""
+class Coefficients(NamedTuple):
+    """The coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
 
-    weights: Any  # (n_features, K): an array, or what gives one for a slice of rows and one of columns
-    lag: Any  # the same, or None
-    lagging: float
-    columns: np.ndarray  # (n_classes,) int64
-    marks: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
+    current: Any  # (n_features, K): an array, or what gives one for a slice of rows and one of columns
+    average_delta: Any  # the same, or None
+    average_scale: float
+    columns: np.ndarray  # (n_classes,) int64, of `current`
+    dirty: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The coefficients, a few rows at a time, in an array that is used again."""
         from streamsvm.kernels.sparse_coef import gather_rows
 
-        n_features, n_classes = self.weights.shape[0], len(self.columns)
-        step = max(1, _PIECE // (max(n_classes, 1) * self.weights.dtype.itemsize))
-        buffer = np.empty((min(step, n_features), n_classes), self.weights.dtype)
-        no_marks = np.zeros((0, 2), np.uint64)
+        n_features, n_classes = self.current.shape[0], len(self.columns)
+        step = max(1, _PIECE // (max(n_classes, 1) * self.current.dtype.itemsize))
+        buffer = np.empty((min(step, n_features), n_classes), self.current.dtype)
+        none_dirty = np.zeros((0, 2), np.uint64)
         for begin in range(0, n_features, step):
             rows = slice(begin, min(begin + step, n_features))
-            now = np.ascontiguousarray(self.weights[rows, :])
-            lag = now[:0] if self.lag is None else np.ascontiguousarray(self.lag[rows, :])
-            marks = no_marks if self.marks is None else self.marks[rows]
+            current = np.ascontiguousarray(self.current[rows, :])
+            delta = self.average_delta
+            delta = current[:0] if delta is None else np.ascontiguousarray(delta[rows, :])
+            dirty = none_dirty if self.dirty is None else self.dirty[rows]
             piece = buffer[: rows.stop - begin]
-            gather_rows(now, lag, now.dtype.type(self.lagging), self.columns, marks, piece)
+            scale = current.dtype.type(self.average_scale)
+            gather_rows(current, delta, scale, self.columns, dirty, piece)
             yield piece
 
 
-def write_coef(folder: Path, source: Source) -> dict[str, Any]:
-    """Write the coefficients into `folder`, sparse if that is smaller; return what the record says of it."""
-    if len(source.columns) >= _LEAST_CLASSES:
-        written = _write_sparse(folder, source)
+def write_coef(folder: Path, coefficients: Coefficients) -> dict[str, Any]:
+    """Write `coefficients` into `folder`, sparse if that is smaller; return their entries in the record."""
+    if len(coefficients.columns) >= _LEAST_CLASSES:
+        written = _write_sparse(folder, coefficients)
         if written is not None:
             return written
         for name in format.SPARSE_COEF.values():
             (folder / name).unlink()
     with (folder / format.COEF).open("wb") as file:
-        _write_header(file, source.weights.dtype, (source.weights.shape[0], len(source.columns)))
+        _write_header(
+            file, coefficients.current.dtype, (coefficients.current.shape[0], len(coefficients.columns))
+        )
         crc = 0
-        for piece in source.pieces():
+        for piece in coefficients.pieces():
             crc = zlib.crc32(piece.data, crc)
             if piece.any():
                 file.write(piece.data)
@@ -96,12 +100,12 @@ def write_coef(folder: Path, source: Source) -> dict[str, Any]:
     return {"layout": format.DENSE, "coef_crc32": crc}
 
 
-def _write_sparse(folder: Path, source: Source) -> dict[str, Any] | None:
+def _write_sparse(folder: Path, coefficients: Coefficients) -> dict[str, Any] | None:
     """Write sparse coefficients; None, and what was written is of no use, if they take too much."""
     from streamsvm.kernels.sparse_coef import compress_rows
 
-    dtype, n_features = source.weights.dtype, source.weights.shape[0]
-    most = _MOST_BYTES * n_features * len(source.columns) * dtype.itemsize
+    dtype, n_features = coefficients.current.dtype, coefficients.current.shape[0]
+    most = _MOST_BYTES * n_features * len(coefficients.columns) * dtype.itemsize
     most -= _INDPTR.itemsize * (n_features + 1)
     crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
     with contextlib.ExitStack() as stack:
@@ -118,7 +122,7 @@ def _write_sparse(folder: Path, source: Source) -> dict[str, Any] | None:
         for name, (kind, length) in shapes.items():
             _write_header(opened[name], kind, (length,))
         append(indptr=np.zeros(1, _INDPTR))
-        for piece in source.pieces():
+        for piece in coefficients.pieces():
             data, indices = np.empty(piece.size, dtype), np.empty(piece.size, _INDICES)
             ends = np.empty(len(piece), _INDPTR)
             size = compress_rows(piece, data, indices, ends)

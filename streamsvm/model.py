@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm import durable, format
-from streamsvm.coefficients import Source, SparseCoef, open_coef, write_coef
+from streamsvm.coefficients import Coefficients, SparseCoef, open_coef, write_coef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.rows import Rows
@@ -35,14 +35,14 @@ _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, a
 
 
 def save_model(
-    folder: Path, coefficients: Source, record: dict[str, Any], *, names: Sequence[str] | None = None
+    folder: Path, coefficients: Coefficients, record: dict[str, Any], *, names: Sequence[str] | None = None
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
     Parameters
     ----------
     folder : Path
-    coefficients : Source
+    coefficients : Coefficients
         With a column for each of ``record["classes"]``.
     record : dict
         The description of the model; equal records and coefficients give equal bytes.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm.coefficients import Source
+from streamsvm.coefficients import Coefficients
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
 from streamsvm.model import save_model
@@ -86,7 +86,9 @@ def save_weights(
 ) -> None:
     """Save a model of weights in memory, by default with the first column for the first class."""
     columns = np.arange(len(record["classes"])) if columns is None else columns
-    save_model(folder, Source(weights, average_delta, average_scale, columns, dirty), record, names=names)
+    save_model(
+        folder, Coefficients(weights, average_delta, average_scale, columns, dirty), record, names=names
+    )
 
 
 def make_problem(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.coefficients import Source
+from streamsvm.coefficients import Coefficients
 from streamsvm.kernels.duals import DualBuffer, OldDuals
 from streamsvm.model import Model, save_model
 from streamsvm.run.append_log import LogEnd
@@ -137,7 +137,7 @@ class RunFiles:
             file.write(json.dumps(record).encode() + b"\n")
             return dataclasses.replace(position, metrics_length=file.tell())
 
-    def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
+    def save_model(self, coefficients: Coefficients, record: dict[str, Any], names: Any) -> str:
         """Write the model, and delete the files of weights, which no later process reads."""
         save_model(self.run.model, coefficients, record, names=names)
         self.run.remove_weights()
@@ -217,7 +217,7 @@ class MemoryRun:
         self.check_finite(record)
         return position
 
-    def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
+    def save_model(self, coefficients: Coefficients, record: dict[str, Any], names: Any) -> str:
         pieces = [piece.copy() for piece in coefficients.pieces()]
         coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
         self.model = Model(coef, record, names, transforms_from(record["transforms"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.coefficients import Source
+from streamsvm.coefficients import Coefficients
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.weights import Weights, padded_classes
@@ -83,10 +83,10 @@ class GrowingWeights(DenseWeights):
     def begin_average(self) -> None:
         """Nothing to do: the average of a stream begins with its first row, where its delta is zero."""
 
-    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.in_use
         delta = None if average_scale is None else weights.average_delta
-        return Source(weights.current, delta, average_scale or 0.0, columns, weights.dirty)
+        return Coefficients(weights.current, delta, average_scale or 0.0, columns, weights.dirty)
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm import durable, format
-from streamsvm.coefficients import Source
+from streamsvm.coefficients import Coefficients
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
@@ -157,10 +157,10 @@ class HybridWeights(DenseWeights):
         super().begin_average()
         restart_sparse_average(self.sparse_rows)
 
-    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.weights
         delta = None if average_scale is None else _Whole(self, weights.average_delta, 2)
-        return Source(_Whole(self, weights.current, 1), delta, average_scale or 0.0, columns, None)
+        return Coefficients(_Whole(self, weights.current, 1), delta, average_scale or 0.0, columns, None)
 
     def spread(self, matrix: np.ndarray, column: int, begin: int, end: int) -> np.ndarray:
         """Features `begin` to `end` as rows of a matrix, from `matrix` and that column of the entries."""

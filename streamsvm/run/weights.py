@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.coefficients import Source
+from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Remedy, RunError
 from streamsvm.kernels.weights import Weights
@@ -97,7 +97,7 @@ class WeightStorage(Protocol):
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk cannot take what a block of these rows may change."""
 
-    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         """The coefficients of a model: of the last iterate (None), or of the average."""
 
 
@@ -178,11 +178,11 @@ class DenseWeights:
             except RunError:  # most features occur in many rows
                 check_mapped(path, array, len(np.unique(rows.indices)))
 
-    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Source:
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.weights
         dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
-        return Source(weights.current, delta, average_scale or 0.0, columns, dirty)
+        return Coefficients(weights.current, delta, average_scale or 0.0, columns, dirty)
 
 
 def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:

@@ -285,7 +285,7 @@ def test_text_converted_like_what_is_to_score_it_is_scored_as_the_text_is(
     if like == "hashed":  # it takes any features
         assert succeeds("predict", model, "alone.h5", "--scores", cwd=tmp_path) == scores
     else:
-        assert "--like and the model" in fails(1, "predict", model, "alone.h5", cwd=tmp_path)
+        assert "`streamsvm convert --like`" in fails(1, "predict", model, "alone.h5", cwd=tmp_path)
 
 
 def test_a_hashed_model_serves_text_and_stores(folder: Path, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
     ("content", "options", "message"),
     [
         ("1 0:1\n", {}, "line 1, column 3: '0:1' has index 0"),
-        ("1 1:1\n", {"index_base": 0}, "--index-base 0 contradicts"),
+        ("1 1:1\n", {"index_base": 0}, "an index base of 0 contradicts"),
         ("1 1:1\n", {"n_features": 5}, "n_features=5 contradicts"),
     ],
 )
@@ -99,7 +99,7 @@ def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"shape": (0, 3), "nnz": 0, "classes": ["-1", "1"], "dtype": "float32"}
     with StoreWriter(tmp_path / "train.h5", "hdf5", **options, index_base=None) as writer:
         writer.finish()
-    with pytest.raises(InputError, match="does not record an index base; give --index-base"):
+    with pytest.raises(InputError, match="does not record an index base; give index_base="):
         convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5")
     report = convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5", index_base=1)
     assert (report.index_base, report.d, report.nnz) == (1, 3, 4)
