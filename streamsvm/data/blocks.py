@@ -17,6 +17,7 @@ from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+    from streamsvm.transforms import Transform
 
 _CONVERT_LIKE = Remedy(
     "convert the data with {}, giving the model or the store it was trained on",
@@ -39,6 +40,8 @@ class Blocks:
         Give these features instead of the store's own: a permutation.
     cost : float
         The cost of each row.
+    transforms : sequence of Transform
+        Applied to the rows that are read.
     """
 
     def __init__(
@@ -49,7 +52,9 @@ class Blocks:
         classes: Sequence[str] | None = None,
         columns: np.ndarray | None = None,
         cost: float = 1.0,
+        transforms: Sequence[Transform] = (),
     ) -> None:
+        self._transforms = transforms
         self.store = store
         self._cost = cost
         self.starts = starts
@@ -77,6 +82,8 @@ class Blocks:
             data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
         cost = np.full(rows.n_rows, self._cost)
         rows = rows._replace(data=data, indices=indices, labels=labels, cost=cost)
+        for transform in self._transforms:
+            rows = transform(rows)
         if len(self) == 1:
             self._only = rows
         return rows
@@ -137,6 +144,7 @@ def blocks_to_score(
     labelled: bool = True,
     feature_names: Sequence[str] | None = None,
     model: str = "the model",
+    transforms: Sequence[Transform] = (),
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
@@ -175,4 +183,4 @@ def blocks_to_score(
         keeps_duals=False,
         shared=0 if columns is None else columns.nbytes,
     )
-    return Blocks(store, cut_blocks(store, plan), dtype, classes, columns)
+    return Blocks(store, cut_blocks(store, plan), dtype, classes, columns, transforms=transforms)

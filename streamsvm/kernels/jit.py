@@ -83,12 +83,13 @@ def is_compiled(dispatcher: Any) -> bool:
 # -- the cache -------------------------------------------------------------------------------------
 
 _KERNELS = re.compile(r"^@(kernel|inlined|allocating|compiled|intrinsic)\b|\(NamedTuple\)", re.MULTILINE)
+_COMPILED = ("kernels", "losses")  # folders of which all files count: kernels take their constants
 _DIGEST = 32  # bytes of SHA-256
 
 
 @functools.cache
 def source_digest(folder: Path) -> str:
-    """Hash of this file, and of every file below `folder` with compiled functions or tuples they take.
+    """Hash of this file, and of every file below `folder` with compiled functions, or what they take.
 
     Numba itself compares only the file of a function, and would load code with a stale callee inlined from
     another file.
@@ -96,7 +97,8 @@ def source_digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
         text = path.read_bytes()
-        if path == Path(__file__) or _KERNELS.search(text.decode("utf-8")):
+        compiled = path.parent.name in _COMPILED or _KERNELS.search(text.decode("utf-8"))
+        if path == Path(__file__) or compiled:
             digest.update(text)
     return digest.hexdigest()
 

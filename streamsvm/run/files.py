@@ -20,6 +20,7 @@ from streamsvm.run.dual_log import DualLog, DualWriter
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Interval
+from streamsvm.transforms import transforms_from
 
 
 class OldDualsOfPass(Protocol):
@@ -184,9 +185,9 @@ class MemoryRun:
     checkpoints = 0
     checkpoint_seconds = 0.0
     checkpoint_bytes = 0
-    every = Interval(10**9)
 
     def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+        self.every = Interval(10**9)
         self.warnings: list[str] = []
         self.model: Model | None = None
         self._dtypes = values_dtype, ids_dtype
@@ -217,5 +218,7 @@ class MemoryRun:
         return position
 
     def save_model(self, coefficients: Source, record: dict[str, Any], names: Any) -> str:
-        self.model = Model(np.concatenate([piece.copy() for piece in coefficients.pieces()]), record, names)
+        pieces = [piece.copy() for piece in coefficients.pieces()]
+        coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
+        self.model = Model(coef, record, names, transforms_from(record["transforms"]))
         return ""

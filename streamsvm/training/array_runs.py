@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from streamsvm.training.fit import Fit
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform, apply, records_of
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
 
@@ -32,6 +34,7 @@ def fit_rows(
     *,
     names: Any = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
+    transforms: Sequence[Transform] = (),
 ) -> Model:
     """Train on rows in memory, and write no file.
 
@@ -46,6 +49,8 @@ def fit_rows(
     names : sequence of str, optional
         Of the features.
     callbacks : Callbacks
+    transforms : sequence of Transform
+        Applied to the rows, and by the model.
 
     Returns
     -------
@@ -54,6 +59,9 @@ def fit_rows(
     """
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
+    rows = apply(transforms, rows)
+    for transform in transforms:
+        n_features = transform.n_features(n_features) or 0
     chosen = settings.C == AUTO
     if chosen:
         total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
@@ -61,17 +69,26 @@ def fit_rows(
     blocks = ArrayBlocks(rows._replace(cost=np.full(rows.n_rows, settings.C)))
     shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
     storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
-    entries = max(1, rows.n_rows) * loss.max_duals(k) if settings.keep_duals or settings.inner_passes else 0
+    entries = 0
+    if settings.keep_duals or settings.inner_passes:
+        entries = max(k, min(rows.n_rows * loss.max_duals(k), _MOST_ENTRIES))
     ids_dtype = dual_id_dtype(k)
-    buffer = new_buffer(max(k, min(entries, _MOST_ENTRIES)), rows.n_rows, dtype, ids_dtype)
+    buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype)
     files = MemoryRun(dtype, ids_dtype)
     trainer = Fit(
         BlocksSource(blocks, n_features, classes, settings.seed),
         settings,
         files,
         Learner(settings, storage, buffer, k),
+        None,
         callbacks,
-        record={"classes": classes, "n_features": n_features, "index_base": None, "C_auto": chosen},
+        record={
+            "classes": classes,
+            "n_features": n_features,
+            "index_base": None,
+            "C_auto": chosen,
+            "transforms": records_of(transforms),
+        },
         names=names,
     )
     result = trainer.run()

@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.settings import AUTO, Settings
+from streamsvm.transforms import apply
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+    from streamsvm.transforms import Transform
 
 _PIECE = 2**18  # rows whose norms are read at a time
 _SLICES, _SLICE = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
 _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 
 
-def choose_c(store: Store, settings: Settings) -> tuple[Settings, bool]:
+def choose_c(store: Store, settings: Settings, transforms: Sequence[Transform] = ()) -> tuple[Settings, bool]:
     """Settings in which C is a number, and whether it was chosen here.
 
-    A store made by `streamsvm convert` holds the norms of all its rows; of AnnData by others, up to 64
-    slices of 1,024 rows are read, evenly spaced.
+    A store made by `streamsvm.convert` has the norms of all its rows; of other AnnData, and of rows that are
+    transformed, up to 64 slices of 1,024 rows are read, evenly spaced.
     """
     if settings.C != AUTO:
         return settings, False
     total, count = 0.0, 0
-    for norm2 in _norms(store):
+    for norm2 in _norms(store, transforms):
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
     return dataclasses.replace(settings, C=c_for(total, count)), True
@@ -45,12 +48,13 @@ def c_for(total: float, count: int) -> float:
     return float(min(max(C, _SMALLEST), _LARGEST))
 
 
-def _norms(store: Store):
-    """Squared norms of the rows, some at a time."""
-    if store.native:
+def _norms(store: Store, transforms: Sequence[Transform]) -> Iterator[np.ndarray]:
+    """Squared norms of the transformed rows, some at a time."""
+    if store.native and not transforms:
         for begin in range(0, store.n_rows, _PIECE):
             yield store.norms(begin, min(begin + _PIECE, store.n_rows))
         return
     n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
     for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
-        yield store.norms(begin, min(begin + _SLICE, store.n_rows))
+        end = min(begin + _SLICE, store.n_rows)
+        yield apply(transforms, store.rows(begin, end)).norm2 if transforms else store.norms(begin, end)

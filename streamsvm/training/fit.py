@@ -33,6 +33,8 @@ class Fit(Trainer):
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
+    position : Position or None
+        The last commit's, which is checked; None before there is one.
     callbacks : Callbacks
     record : dict
         What the model's record says beside what training adds.
@@ -54,6 +56,7 @@ class Fit(Trainer):
         settings: Settings,
         files: RunFiles | MemoryRun,
         learner: Learner,
+        position: Position | None,
         callbacks: Callbacks,
         *,
         record: dict[str, Any],
@@ -62,8 +65,7 @@ class Fit(Trainer):
         order_warning: str | None = None,
         bytes_read: Callable[[], int] = lambda: 0,
     ) -> None:
-        super().__init__(source, settings, files, callbacks)
-        self.learner = learner
+        super().__init__(source, settings, files, learner, position or Position(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
         self._record = record
         self._names = names
@@ -71,7 +73,8 @@ class Fit(Trainer):
         self._order_warning = order_warning
         self._bytes_read = bytes_read
         self._bytes_before = bytes_read()
-        self.position = Position()
+        if position is not None:
+            self._check(position)
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
@@ -83,7 +86,7 @@ class Fit(Trainer):
         )
         return self._result(model)
 
-    def check(self, position: Position) -> None:
+    def _check(self, position: Position) -> None:
         """Raise `RunError` unless a position is one of this training, with the duals that it needs."""
         done, blocks = position.passes_done, position.blocks_done
         needed = {done} if done else set()

@@ -62,11 +62,9 @@ class Online(Trainer):
         position: Position,
         callbacks: Callbacks,
     ) -> None:
-        super().__init__(source, settings, files, callbacks)
-        self.learner = learner
-        self.position = position
-        self.learner.tally[:] = position.tally
+        super().__init__(source, settings, files, learner, position, callbacks)
         self.stream = source.stream
+        self.joins_reader = self.stream.resumable  # a thread may wait for a silent pipe for ever
         self._asked = asked
         self._run = files.run
         state = self._state
@@ -111,18 +109,20 @@ class Online(Trainer):
         yield 1
 
     def begin(self) -> tuple[StreamPlace, int, int, list[str]]:
-        return self._place, self.position.blocks_done, self.learner.visited, self._classes
+        return self._place, self.position.blocks_done, self.learner.visited, list(self._classes)
 
     def make_room(self, block: Block) -> None:
-        learner, indices = self.learner, block.rows.indices
+        storage, indices = self.learner.storage, block.rows.indices
+        n_features, n_classes = storage.n_features, self.learner.n_classes + len(block.new_classes)
         if self.source.n_features is not None or len(indices) == 0:
+            storage.grow(n_features, n_classes)
             return
         largest = int(indices.max())
         try:
-            learner.storage.grow(largest + 1, learner.n_classes + len(block.new_classes))
+            storage.grow(largest + 1, n_classes)
         except PlanError as error:
             at = int(np.argmax(indices == largest))
-            row = learner.visited + int(np.searchsorted(block.rows.indptr, at, "right"))
+            row = self.learner.visited + int(np.searchsorted(block.rows.indptr, at, "right"))
             raise PlanError(
                 f"row {row:,} has the feature {largest:,}: {error.message.problem}", remedy=error.remedy
             ) from None
@@ -136,7 +136,8 @@ class Online(Trainer):
         return dataclasses.replace(
             self.position,
             blocks_done=self.position.blocks_done + (block.rows.n_rows > 0),
-            stream=self._stream_position(),
+            # The batch behind the last row of a stream has no rows: it changes nothing.
+            stream=self._stream_position(ended=self._state.ended and block.rows.n_rows == 0),
         )
 
     def _stream_position(self, *, ended: bool = False) -> StreamPosition:

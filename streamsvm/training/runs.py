@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from streamsvm import format
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks, blocks_to_score, open_like
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
-from streamsvm.errors import Call, Interrupted, Option, Remedy, RunError, SettingsError, StoreError
+from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
 from streamsvm.model import check_room
 from streamsvm.run.directory import RunDir, claimed, locked
@@ -32,6 +32,7 @@ from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import BlocksSource, Stream
 from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform, records_of, transforms_from
 
 
 def fit_store(
@@ -43,12 +44,14 @@ def fit_store(
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
+    transforms: Sequence[Transform] = (),
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it."""
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
     with open_store(path, label=settings.label) as store:
-        settings, chosen = choose_c(store, settings)
+        _check_width(store, transforms)
+        settings, chosen = choose_c(store, settings, transforms)
         plan, starts = plan_fit(store, settings, policy)
         record = {
             "version": format.RUN_VERSION,
@@ -61,6 +64,7 @@ def fit_store(
             },
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
+            "transforms": records_of(transforms),
             "valid_fingerprint": _check_valid(store, settings, plan),
         }
         with claimed(run, force=force):
@@ -161,6 +165,16 @@ def _resume_store(
         return trainer.run()
 
 
+def _check_width(store: Store, transforms: Sequence[Transform]) -> None:
+    """Raise `PlanError` if a transform gives another number of features, for which there is no plan."""
+    for transform in transforms:
+        if transform.n_features(store.n_features) != store.n_features:
+            raise PlanError(
+                f"the transform {transform.name} changes the number of features, which a fit of a store "
+                "cannot do; train on text with online, or transform the data before it is stored"
+            )
+
+
 def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
     """Raise `RunError` unless a run with these settings can go on to `passes` in all."""
     if passes < settings.passes:
@@ -199,7 +213,9 @@ def _other_valid(path: Any) -> RunError:
     )
 
 
-def _valid_blocks(held_out: Store, store: Store, settings: Settings, plan: Plan) -> Blocks:
+def _valid_blocks(
+    held_out: Store, store: Store, settings: Settings, plan: Plan, transforms: Sequence[Transform] = ()
+) -> Blocks:
     """The blocks of a validation store, in what weights, duals and rows in memory leave of the plan."""
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
@@ -211,6 +227,7 @@ def _valid_blocks(held_out: Store, store: Store, settings: Settings, plan: Plan)
         memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
         feature_names=store.feature_names(),
         model="the training data",
+        transforms=transforms,
     )
 
 
@@ -235,7 +252,8 @@ class _StoreRun:
         self.callbacks = callbacks
         self.policy = policy
         self.dtype = np.dtype(self.settings.dtype)
-        self.blocks = Blocks(store, starts, self.dtype, cost=self.settings.C)
+        self.transforms = transforms_from(record["transforms"])
+        self.blocks = Blocks(store, starts, self.dtype, cost=self.settings.C, transforms=self.transforms)
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
 
@@ -261,6 +279,7 @@ class _StoreRun:
             settings,
             files,
             Learner(settings, storage, buffer, store.n_classes),
+            position,
             self.callbacks,
             record={
                 "classes": list(store.classes),
@@ -268,6 +287,7 @@ class _StoreRun:
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],
                 "store_fingerprint": store.fingerprint,
+                "transforms": self.record["transforms"],
             },
             names=store.feature_names(),
             valid_blocks=None if settings.valid is None else self._open_valid,
@@ -275,9 +295,6 @@ class _StoreRun:
             bytes_read=lambda: store.bytes_read,
         )
         if position is not None:
-            trainer.check(position)
-            trainer.position = position
-            trainer.learner.tally[:] = position.tally
             files.restore(position, storage)
         return trainer
 
@@ -318,4 +335,4 @@ class _StoreRun:
         with open_like(valid, self.settings.label) as store:
             if store.fingerprint != self.record["valid_fingerprint"]:
                 raise _other_valid(valid)
-            yield _valid_blocks(store, self.store, self.settings, self.plan)
+            yield _valid_blocks(store, self.store, self.settings, self.plan, self.transforms)

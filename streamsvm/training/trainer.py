@@ -52,6 +52,17 @@ class Callbacks:
 class Trainer(abc.ABC):
     """A training in progress.
 
+    Parameters
+    ----------
+    source : Source
+    settings : Settings
+    files : RunFiles or MemoryRun
+    learner : Learner
+        With the weights of `position`.
+    position : Position
+        Where to begin.
+    callbacks : Callbacks
+
     A subclass says what differs between several passes over a store and one over a stream: which passes
     are left, what is reported, and what happens when a pass ends.
 
@@ -65,24 +76,30 @@ class Trainer(abc.ABC):
         Largest private memory observed, in bytes.
     """
 
-    learner: Learner
-    position: Position
     polls_for_rows = False  # whether `stop` is asked while rows are awaited, which may never come
+    joins_reader = True  # whether the reading thread is waited for at the end of a pass
 
     def __init__(
-        self, source: Source, settings: Settings, files: RunFiles | MemoryRun, callbacks: Callbacks
+        self,
+        source: Source,
+        settings: Settings,
+        files: RunFiles | MemoryRun,
+        learner: Learner,
+        position: Position,
+        callbacks: Callbacks,
     ) -> None:
         self.source = source
         self.settings = settings
         self.files = files
+        self.learner = learner
+        self.learner.tally[:] = position.tally
+        self.position = position
         self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
         self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
         self.waited = 0.0
-        self._begin, self._before = (
-            time.perf_counter(),
-            0.0,
-        )  # of the present pass, in this process and before
+        # When the present pass began in this process, and what earlier ones spent on it.
+        self._begin, self._before = time.perf_counter(), position.pass_seconds
 
     # -- what subclasses say -----------------------------------------------------------------------
 
@@ -144,7 +161,6 @@ class Trainer(abc.ABC):
 
     def _train_pass(self, this_pass: int) -> None:
         settings, learner = self.settings, self.learner
-        learner.tally[:] = self.position.tally
         learner.averaging = self.position.average_pass == this_pass
         old = self.files.old_duals(self.position, this_pass - 1)
         new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
@@ -152,7 +168,7 @@ class Trainer(abc.ABC):
         blocks = Prefetcher(
             self._prepared(this_pass),
             self.stop if self.polls_for_rows else None,
-            join=not self.polls_for_rows,
+            join=self.joins_reader,
         )
         try:
             while (item := self._next(blocks, new)) is not None:
