@@ -139,10 +139,10 @@ def free_bytes(path: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def mark(path: Path) -> tuple[int, ...] | None:
-    """What tells one file or folder under this name from another, or from itself before a change.
+def file_identity(path: Path) -> tuple[int, ...] | None:
+    """Return device, inode, size and modification time of a file or folder; None if there is none.
 
-    None if there is nothing.
+    They differ if another file took its place, or if it was changed.
     """
     try:
         found = os.stat(path)

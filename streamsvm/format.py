@@ -41,7 +41,8 @@ CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
-DUALS, WEIGHT_LOG = "duals", "changes"  # kinds of logs, numbered by the pass, and from 1
+# Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
+DUALS, WEIGHT_LOG = "duals", "changes"
 
 
 def log_name(kind: str, number: int) -> str:
@@ -60,7 +61,7 @@ LOG_HEADER = struct.Struct("<8sqqqqII")
 LOG_CRC = struct.Struct("<I")
 DUALS_MAGIC = b"SSVMDUAL"  # numbers: block, rows, non-zero duals
 WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
-SPARSE_WEIGHTS_MAGIC = b"SSVMRARE"  # numbers: lists, entries, 0
+SPARSE_WEIGHTS_MAGIC = b"SSVMRARE"  # numbers: rows, entries, 0
 
 # Before the bits of rare-features.bin: magic number, features, CRC-32 of (fingerprint of the store, bits).
 RARE_FEATURES_HEADER = struct.Struct("<8sqI")
@@ -76,6 +77,8 @@ MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION)
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (f"{RUN_JSON}.tmp", f"{RARE_FEATURES}.tmp", f"{MODEL}.aside", f"{MODEL}.old")
+# Files of runs of earlier formats, which a new run may replace.
+FORMER = ("marks.bin", "weights-marks.bin", "weights-rare.bin")
 MODEL_JSON = "model.json"
 DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"

@@ -99,7 +99,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
     from streamsvm.run.directory import RunDir
 
     run = RunDir(path)
-    begun = durable.mark(run.settings)
+    begun = durable.file_identity(run.settings)
     record = run.read_settings()
     online = record.get("kind") == format.ONLINE
     commits: list[str] = []
@@ -107,7 +107,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
     gone = False
     for number in run.commits():
         manifest = run.commit_path(number) / format.MANIFEST
-        before = durable.mark(manifest)
+        before = durable.file_identity(manifest)
         try:
             position = read_commit(run, run.commit_path(number), verify=verify)
             if not commits and metrics_size(run) < position.metrics_length:
@@ -117,7 +117,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
             else:
                 commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except (RunError, OSError) as error:
-            if durable.mark(manifest) != before:  # a newer commit took its place: no damage
+            if durable.file_identity(manifest) != before:  # a newer commit took its place: no damage
                 gone = True
             elif isinstance(error, RunError):
                 damage.append(error.message)
@@ -129,7 +129,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
             load_model(path)
         except StreamsvmError as error:
             damage.append(error.message)
-    replaced = (gone and not commits) or durable.mark(run.settings) != begun
+    replaced = (gone and not commits) or durable.file_identity(run.settings) != begun
     found = {
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),

@@ -132,7 +132,7 @@ def load_model(path: str | Path) -> Model:
 
 def _marks(path: Path) -> list[Any]:
     """Marks of the model's files, which differ once another process replaces the model."""
-    return [durable.mark(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
+    return [durable.file_identity(folder / name) for folder in (path, path / format.MODEL) for name in _FILES]
 
 
 def _is_being_replaced(path: Path) -> bool:

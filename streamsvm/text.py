@@ -1,4 +1,4 @@
-"""Text between people and the program: sizes in bytes, and names from outside that stay on their line."""
+"""Text that users write or read: sizes in bytes, paths, and names with control characters in them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 from streamsvm.errors import SettingsError, StreamsvmError
 
-# Characters that end a line, move the cursor or turn the order of what follows: control characters, line and
+# Characters that end a line, move the cursor or change the direction of text: control characters, line and
 # paragraph separators, bidirectional embeddings, overrides and isolates.
 CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{CONTROL}]")
-_UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff]")  # and what no encoding of a terminal has
+_UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff]")  # and surrogates, which cannot be encoded
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _SHOWN = 60  # characters of a class name that a message repeats
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with what would do something to a terminal as ``\\n``, ``\\x1b``, ``\\u2028``."""
+    """Return `text` with line ends and control characters escaped: ``\\n``, ``\\x1b``, ``\\u2028``."""
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:
     """Raise `error` about `where` if a class has a control character in its name.
 
-    Such a name would break the lines of predictions apart, and do what it likes to a terminal.
+    Such a name could split a line of predictions in two, or send commands to a terminal.
     """
     for name in classes:
         if _CONTROL.search(name):
@@ -40,12 +40,12 @@ def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmEr
 
 
 def parse_size(size: Any) -> int:
-    """Bytes in "500M", "2G", "1.5GiB" (binary units), or in a whole number.
+    """Return the bytes in a text such as "500M", "2G" or "1.5GiB" (binary units), or in a whole number.
 
     Raises
     ------
     SettingsError
-        If it is none, not positive, or 2**63 and more.
+        If it is not a size, not positive, or 2**63 or more.
     """
     wanted = f"{size!r} is not a size: a number of bytes, or text such as 500M or 2G"
     if isinstance(size, str):
@@ -63,7 +63,7 @@ def parse_size(size: Any) -> int:
 
 
 def format_size(n: float) -> str:
-    """A number of bytes in the unit that fits: 512 B, 1.5 GB (decimal units)."""
+    """Return a number of bytes as text in decimal units, such as 512 B or 1.5 GB."""
     for unit in ("B", "KB", "MB", "GB"):
         if n < 1000:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""The memory plan: a budget divided between weights, blocks and scratch, and the cut into blocks."""
+"""The memory plan: how a budget is divided between weights, blocks and scratch, and where blocks start."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.errors import PlanError
+from streamsvm.schema import Count
 from streamsvm.store.page_cache import memory_limit
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-LIVE_BLOCKS = 2  # the one in work and the one read ahead
-# Bytes of a block, enough where weights need the memory: rows are read in sequence, weights at random.
+LIVE_BLOCKS = 2  # in memory at a time: the one being trained on, and the one being read ahead
+# Bytes of a block where the weights need the memory: rows are read in sequence, weights at random.
 SMALL_BLOCK = 2**22
-# What a process takes beside its plan: the interpreter, libraries and compiled code.
+# Bytes that a process needs in addition to its plan: for the interpreter, libraries and compiled code.
 INTERPRETER = 120 * 2**20
 _SCAN_ROWS = 2**18  # row offsets read at a time while cutting blocks
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPolicy:
-    """By what memory plans are made: the same policy makes the same plan again.
+    """The constants of a memory plan: with the same policy the plan of a fit is the same.
 
     Attributes
     ----------
     dual_share : float
-        Fraction of what weights and scratch leave that holds new duals on their way to the log.
+        New duals are held in memory until they are appended to the log: in this fraction of the memory that
+        weights and scratch leave.
     block_work : int
-        Non-zeros times columns of a block, at most: a few seconds of work, after which a run can commit or
-        stop. Fewer and larger blocks reach a finer gap.
+        Largest number of non-zeros times columns in a block: a few seconds of work, after which a run can
+        commit or stop. Fewer and larger blocks reach a smaller gap.
     many_classes : int
-        Classes from which on the weights of rare features are sparse where a matrix does not fit the budget.
-        With fewer, a feature's row of the matrix is less than a page.
+        With at least so many classes, the weights of rare features are sparse if the matrix does not fit the
+        budget. With fewer classes a feature's row of the matrix takes less than a page.
     classes_per_row : float
-        A feature is rare if it occurs in fewer than one row for so many classes. With fewer classes per row,
-        sparse rows take longer than the matrix, and no less memory (docs/engine.md has the measurements).
+        A feature is rare if it occurs in fewer than ``n_classes / classes_per_row`` rows. With a smaller
+        value, sparse rows are slower than the matrix and save no memory (measured in docs/engine.md).
     prefer : callable, optional
         ``prefer(plan)`` returns true for the plans to try before all others.
     """
@@ -58,42 +60,35 @@ POLICY = MemoryPolicy()
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a fit holds in memory, decided before the first row is read; all sizes in bytes.
+    """How much memory each part of a fit may use, decided before the first row is read; sizes in bytes.
 
     Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
-    system keeps as much of them as there is room for.
+    system caches as many of their pages as it has room for.
     """
 
-    memory: int  # the budget: what was asked for, or less where the process may not have as much
-    fixed: int  # weights in memory, chunks being decoded, one row's scratch, what is shared
-    decode_bytes: int  # of that, for the chunks
-    dual_entries: int  # new duals held before they are appended to the log
-    dual_bytes: int
-    block_bytes: int  # bound of one block
-    row_bytes: int  # cost of a row in a block, beside its non-zeros
-    nnz_bytes: int  # cost of a non-zero in a block
-    max_block_rows: int
-    max_block_nnz: int
-    weights_in_memory: bool = False  # and not in memory-mapped files
+    memory: Count  # the budget: that of the settings, or less if the process may not use as much
+    fixed: Count  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
+    decode_bytes: Count  # the chunks being decoded, which `fixed` includes
+    dual_entries: Count  # most new duals held before they are appended to the log
+    dual_bytes: Count
+    block_bytes: Count  # the most that one block may take
+    row_bytes: Count  # of each row in a block, without its non-zeros
+    nnz_bytes: Count  # of each non-zero in a block
+    max_block_rows: Count
+    max_block_nnz: Count
+    weights_in_memory: bool = False  # or in memory-mapped files
     average_in_memory: bool = False
     sparse_rare: bool = False  # the weights of rare features are sparse
 
     @property
     def total(self) -> int:
-        """Bound of everything planned: less than the budget where the blocks cannot fill it."""
+        """The most that the plan uses: less than the budget if the store is too small to fill it."""
         return self.fixed + self.dual_bytes + LIVE_BLOCKS * min(self.largest_block, self.block_bytes)
 
     @property
     def largest_block(self) -> int:
-        """Bytes of the largest block that any budget would give."""
+        """Bytes of the largest block that an unlimited budget would give."""
         return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz
-
-
-def are_sizes(plan: Plan) -> bool:
-    """Whether a plan from a record has the types of one that was made here."""
-    kinds = {field.name: bool if field.type == "bool" else int for field in dataclasses.fields(plan)}
-    values = dataclasses.asdict(plan)
-    return all(type(values[name]) is kind and 0 <= values[name] < 2**63 for name, kind in kinds.items())
 
 
 def make_plan(
@@ -111,23 +106,29 @@ def make_plan(
     average_in_memory: bool = False,
     sparse_rare: bool = False,
 ) -> Plan:
-    """Divide the budget `memory` (bytes): `shared` and scratch first, then new duals and blocks.
+    """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
 
     Parameters
     ----------
+    store : Store
+    dtype : dtype
+        Of the weights.
     columns : int
-        Columns of the weights (classes, padded).
+        Columns of the weights: one for each class, and padding.
+    memory : int
+        The budget in bytes.
     keeps_duals : bool
         Whether new duals are held, for the log or for inner passes.
     shared : int
-        Bytes for all that a fit holds beside blocks and scratch: weights, lists, commits.
+        Bytes of everything else that is in memory: weights, sparse rows, buffers of commits.
+    policy : MemoryPolicy
     block_rows, most_block_bytes : int, optional
-        Upper bounds of a block, beside those that memory sets.
+        Largest rows and bytes of a block, if the budget allows more.
     weights_in_memory, average_in_memory, sparse_rare : bool
-        Where the weights are, for the record; `shared` counts what they take.
+        Where the weights are. This is only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
-    scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # and a sorted copy
+    scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # the second for a sorted copy
     fixed = decode + scratch + shared
     entry = dtype.itemsize + dual_id_dtype(store.n_classes).itemsize
     dual_entries = 0
@@ -135,10 +136,11 @@ def make_plan(
         worst = store.n_rows * store.n_classes
         dual_entries = max(store.n_classes, min(worst, int((memory - fixed) * policy.dual_share) // entry))
     dual_bytes = dual_entries * entry
-    # Non-zeros: value and index in this block, the same again while they are read and checked.
+    # A non-zero: its value and index, both twice since they are copied while they are read and checked, and
+    # the value in the dtype of the weights.
     nnz_bytes = 2 * (store.dtype.itemsize + store.index_dtype.itemsize) + dtype.itemsize
-    # Rows: offsets, labels, norms, and as much again while reading; order, old and new duals; what
-    # inner passes know of a row.
+    # A row: offset, label and norm, all twice while they are read; its place in the order; its old and new
+    # duals; and the arrays of inner passes.
     row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
     block_bytes = max((memory - fixed - dual_bytes) // LIVE_BLOCKS, 0)
     return Plan(
@@ -159,12 +161,12 @@ def make_plan(
 
 
 def dual_id_dtype(n_classes: int) -> np.dtype:
-    """Smallest unsigned type that numbers the classes."""
+    """The smallest unsigned integer type that can hold every class id."""
     return np.min_scalar_type(max(n_classes - 1, 0))
 
 
 def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tuple[int, int]:
-    """The budget that would do where a plan does not, and the non-zeros of the longest row."""
+    """The smallest budget with which `plan` could hold the longest row, and the non-zeros of that row."""
     longest = 0
     for begin in range(0, store.n_rows, _SCAN_ROWS):
         longest = max(longest, int(np.diff(store.indptr(begin, min(begin + _SCAN_ROWS, store.n_rows))).max()))
@@ -174,9 +176,9 @@ def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tup
     return need, longest
 
 
-def _too_small(store: Store, plan: Plan) -> PlanError:
-    """Why the plan cannot work, and the budget that is enough: for two of the longest row, and the rest."""
-    need, longest = least_budget(store, plan)
+def _too_small(store: Store, plan: Plan, policy: MemoryPolicy) -> PlanError:
+    """The error for a plan whose blocks cannot hold the longest row; says which budget is enough."""
+    need, longest = least_budget(store, plan, policy)
     return PlanError(
         f"{store.path}: the memory budget cannot hold a row of {longest:,} non-zeros and the "
         f"{plan.fixed:,} bytes for chunks, scratch and features",
@@ -184,16 +186,27 @@ def _too_small(store: Store, plan: Plan) -> PlanError:
     )
 
 
-def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
-    """First row of every block, and the number of rows at the end (int64).
+def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.ndarray:
+    """Return the first row of each block, followed by the number of rows.
 
-    Rows are taken in the store's order for as long as they fit the plan, so the cut is a function
-    of store and plan alone. Reads the row offsets once, in pieces.
+    A block is as many successive rows of the store as the plan allows, so that the result depends only on
+    the store and the plan. Reads the row offsets once, in pieces.
+
+    Parameters
+    ----------
+    store : Store
+    plan : Plan
+    policy : MemoryPolicy
+        Of the plan; for the budget that the error names.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_blocks + 1,)
 
     Raises
     ------
     PlanError
-        If the budget cannot hold a row; says which budget can.
+        If the budget cannot hold the longest row; says which budget can.
     """
     starts = [0]
     rows_left, nnz_left, bytes_left = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
@@ -208,10 +221,10 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
             end = max(at, min(at + rows_left, by_nnz, by_bytes, n))
             if end == at:  # the next row does not fit what is left
                 row = begin + at
-                if starts[-1] == row:  # nor a block of its own
+                if starts[-1] == row:  # nor an empty block
                     if cost[at + 1] - cost[at] > plan.block_bytes:
-                        raise _too_small(store, plan)
-                    end = at + 1  # longer than the preferred block, but it fits in memory
+                        raise _too_small(store, plan, policy)
+                    end = at + 1  # it has more than `max_block_nnz`, but fits in memory
                 else:
                     starts.append(row)
                     rows_left, nnz_left, bytes_left = (
@@ -228,7 +241,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
 
 
 def available_memory() -> int:
-    """Bytes that this process and the pages of its files could have beside what it holds for itself."""
+    """Bytes that are left for this process and for cached pages of its files."""
     available = memory_limit() - private_memory()
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -237,9 +250,9 @@ def available_memory() -> int:
 
 
 def private_memory() -> int:
-    """Bytes of memory this process holds for itself now, memory-mapped files not counted.
+    """Bytes of memory that this process uses now, without memory-mapped files.
 
-    Where the system does not tell (it does on Linux), the peak of all resident memory.
+    On systems that do not report this (Linux does), the peak of all resident memory.
     """
     try:
         with open("/proc/self/status") as file:

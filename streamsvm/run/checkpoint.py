@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
-from streamsvm.errors import Remedy, RunError
-from streamsvm.kernels.tally import N_TALLIES
+from streamsvm.errors import Option, Remedy, RunError
+from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, VISITED
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
@@ -34,8 +34,10 @@ _LINE = 2**16  # bytes of a line of metrics, at most
 _NO_LOG = LogEnd()
 
 _Labels = Annotated[list[str], Check(format.are_labels, "labels")]
-_Tally = Annotated[tuple[float, ...], Check(lambda tally: len(tally) == N_TALLIES, f"{N_TALLIES} numbers")]
-_Report = Annotated[dict[str, Any], Check(lambda report: _are_numbers(report), "the numbers of a pass")]
+_COUNTS = (CORRECT, VISITED, EMPTY, CLOCK)  # of the tally
+_Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
+_Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
+_IN_EVERY_REPORT = ("waited_seconds", "peak_memory_bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ class StreamPosition:
         Where the input continues; only the stream knows what it means.
     classes : list of str
         In the order of their codes.
-    marked : tuple of int
+    reported : tuple of int
         Rows, and correct predictions among them, at the last line of metrics.
     norms : tuple of float and int
         Sum and number of the squared norms from which C is chosen.
@@ -60,7 +62,7 @@ class StreamPosition:
 
     place: dict[str, Any]
     classes: _Labels
-    marked: tuple[Count, Count]
+    reported: tuple[Count, Count]
     norms: tuple[float, Count]
     label_groups: list[list[float]]
     ended: bool
@@ -119,10 +121,16 @@ class Position:
     stream: StreamPosition | None = None
 
 
-def _are_numbers(report: dict[str, Any]) -> bool:
-    """Return True if all entries of a report but its event are finite numbers or None."""
-    values = [value for name, value in report.items() if name != "event"]
-    return all(value is None or (type(value) in (int, float) and abs(value) < 2.0**1023) for value in values)
+def _is_tally(tally: tuple[float, ...]) -> bool:
+    """Return True for a number per entry, if float64 holds the counts among them exactly."""
+    return len(tally) == N_TALLIES and all(0 <= tally[count] < 2.0**53 for count in _COUNTS)
+
+
+def _is_report(report: dict[str, Any]) -> bool:
+    """Return True if all entries but the event are finite numbers or None, and those used are there."""
+    numbers = {name: value for name, value in report.items() if name != "event" and value is not None}
+    are_finite = (type(value) in (int, float) and abs(value) < 2.0**1023 for value in numbers.values())
+    return all(name in numbers for name in _IN_EVERY_REPORT) and all(are_finite)
 
 
 def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
@@ -169,9 +177,11 @@ def check_finite(path: Path | None, numbers: Any) -> None:
     try:
         json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
-        where = "" if path is None else f"{path}: "
-        remedy = Remedy("scale the values of the data to about 1, or lower C, and fit again")
-        raise RunError(f"{where}the objective is no longer finite", remedy=remedy) from None
+        remedy = "scale the values of the data to about 1, or lower C"
+        if path is None:
+            raise RunError("the objective is no longer finite", remedy=Remedy(remedy)) from None
+        anew = Remedy(f"{remedy}, and begin anew with {{}}", Option("force", True))
+        raise RunError(f"{path}: the objective is no longer finite", remedy=anew) from None
 
 
 def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:

@@ -8,12 +8,12 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from streamsvm import durable, format
-from streamsvm.data.memory_plan import Plan, are_sizes
+from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
-from streamsvm.schema import Check, Positive, SchemaError, decode
+from streamsvm.schema import Positive, SchemaError, decode
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
 
@@ -73,7 +73,7 @@ class RunDir:
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return name in {*files, *format.TEMPORARY} or _is_log(name)
+        return name in {*files, *format.TEMPORARY, *format.FORMER} or _is_log(name)
 
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
@@ -158,7 +158,7 @@ class _FitRecord:
 
     settings: dict[str, Any]
     store: _Store
-    plan: Annotated[Plan, Check(are_sizes, "a memory plan")]
+    plan: Plan
     C_auto: bool
     valid_fingerprint: str | None = None
 

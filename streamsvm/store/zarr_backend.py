@@ -328,7 +328,7 @@ class ZarrContainer(Container):
     def _watch(self, path: str) -> None:
         """Notice when chunks of the array `path` are replaced, by the change of their folder."""
         for folder in (self.path / path, self.path / path / "c"):
-            self._watched[folder] = durable.mark(folder)
+            self._watched[folder] = durable.file_identity(folder)
 
     def unwatch(self, path: str) -> None:
         """Stop watching the folder of the array `path`: each of its chunks has a checksum on record."""
@@ -347,7 +347,7 @@ class ZarrContainer(Container):
                 raise changed_error(self.path, "the store was replaced by another")
             now = os.fstat(self._root_file)
             if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns) or any(
-                durable.mark(folder) != before for folder, before in self._watched.items()
+                durable.file_identity(folder) != before for folder, before in self._watched.items()
             ):
                 raise changed_error(self.path, "the store was written to")
 

@@ -65,9 +65,9 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
     for plan in better:
         if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
             with contextlib.suppress(PlanError):  # a row is longer than its blocks
-                return plan, cut_blocks(store, plan)
+                return plan, cut_blocks(store, plan, policy)
     try:
-        return last, cut_blocks(store, last)
+        return last, cut_blocks(store, last, policy)
     except PlanError:
         if last.memory == settings.memory:
             raise

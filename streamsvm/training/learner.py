@@ -16,6 +16,7 @@ from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
+from streamsvm.kernels.random import permutation
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
@@ -85,13 +86,14 @@ class Learner:
         """Begin the sums of the next pass; the average's clock goes on."""
         self.tally[:CLOCK] = 0.0
 
-    def compile(self, rows: Rows) -> None:
-        """Compile or load the kernels on no rows, so that neither counts as training."""
+    def compile(self, rows: Rows, old: OldDuals) -> None:
+        """Compile or load the kernels, on no rows and their duals, so that neither counts as training."""
         rows = self.storage.bind(self.storage.prepare(rows))
         nothing = np.zeros(0, np.int64)
         tally = self.tally
         self.tally = np.zeros(N_TALLIES)
-        self._visit(rows, nothing, 0, 0, no_duals(0, self.dual_buffer))
+        permutation(0, 0, 0, 0, 0)
+        self._visit(rows, nothing, 0, 0, old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
         if self._inner_passes is not None:
             self._revisit(rows, nothing, nothing)
@@ -216,12 +218,6 @@ class Learner:
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)
-
-
-def no_duals(n_rows: int, buffer: DualBuffer) -> OldDuals:
-    """The duals of rows that have none, in the types of a buffer's."""
-    starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
-    return OldDuals.create(buffer.ids[:0], buffer.values[:0], starts, starts, counts)
 
 
 def new_buffer(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> DualBuffer:

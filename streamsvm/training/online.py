@@ -73,7 +73,7 @@ class Online(Trainer):
         self._groups = LabelGroups(state.label_groups)
         self._n_features = learner.storage.n_features  # of the rows learned from; the storage has the block's
         self._counted = 0  # rows of the present block that are in both
-        self._reported = state.marked  # rows and correct ones at the last line of the report
+        self._reported = state.reported  # rows and correct ones at the last line of the report
         self._has_warned = False
         self._blocks_before = position.blocks_done
         self._history: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ class Online(Trainer):
         return StreamPosition(
             place=self._place.place or {},
             classes=list(self._classes),
-            marked=self._reported,
+            reported=self._reported,
             norms=(self._place.norm_sum, self._place.n_norms),
             label_groups=self._groups.state.tolist(),
             ended=ended,

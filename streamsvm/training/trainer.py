@@ -156,7 +156,8 @@ class Trainer(abc.ABC):
         begin = time.perf_counter()
         if not self.learner.is_compiled:
             self.report({"event": "compile"})
-        self.learner.compile(self.source.empty())
+        old = self.files.old_duals(self.position, 0)
+        self.learner.compile(self.source.empty(), old.segment(0, 0))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})
 
     def _train_pass(self, this_pass: int) -> None:

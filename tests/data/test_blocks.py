@@ -81,19 +81,26 @@ def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, bl
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=50), st.integers(1, 3000), st.integers(1, 2))
-def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(lengths, memory, parts) -> None:
-    """Also where the plan has only a part of the budget that the user gave."""
-    store = store_of(lengths)
+@given(
+    st.lists(st.integers(0, 500), min_size=1, max_size=50),
+    st.integers(1, 3000),
+    st.integers(1, 2),
+    st.sampled_from([1 / 8, 3 / 4]),
+)
+def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(
+    lengths, memory, parts, dual_share
+) -> None:
+    """Also where the plan has only a part of the budget that the user gave, and with any policy."""
+    store, policy = store_of(lengths, n_classes=40), MemoryPolicy(dual_share=dual_share)
     try:
         with part_of_memory(parts):
-            cut_blocks(store, plan_of(store, memory // parts))
+            cut_blocks(store, plan_of(store, memory // parts, policy=policy), policy)
     except PlanError as error:
         enough = error.needed_memory or 0
     else:
         return
     assert enough > memory
-    cut_blocks(store, plan_of(store, enough // parts))
+    cut_blocks(store, plan_of(store, enough // parts, policy=policy), policy)
 
 
 def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own() -> None:

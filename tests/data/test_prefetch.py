@@ -61,6 +61,7 @@ def test_a_silent_source_can_be_stopped() -> None:
 
 def test_closing_ends_the_thread_and_closes_a_generator_in_it() -> None:
     closed_in = []
+    before = set(threading.enumerate())
 
     def items() -> Iterator[int]:
         try:
@@ -73,4 +74,4 @@ def test_closing_ends_the_thread_and_closes_a_generator_in_it() -> None:
         next(prefetched)
     assert len(closed_in) == 1
     assert closed_in[0] != threading.get_ident()
-    assert not any(thread.name == "streamsvm-prefetch" for thread in threading.enumerate())
+    assert not set(threading.enumerate()) - before

@@ -14,9 +14,11 @@ import pytest
 from fuzz import logs
 from helpers import make_problem, make_store
 
-from streamsvm import durable, fit, resume
+from streamsvm import durable, fit, format, resume
 from streamsvm.errors import Interrupted, RunError, StreamsvmError
 from streamsvm.info import inspect
+from streamsvm.kernels.tally import CLOCK, CORRECT, VISITED
+from streamsvm.run.checkpoint import check_finite
 
 K = 4
 OPTIONS = {"passes": 2, "C": 0.01, "block_rows": 20, "keep_duals": True, "checkpoint_every": "1"}
@@ -124,13 +126,58 @@ def test_what_resume_changes_in_the_settings_does_not_part_a_run_from_its_commit
 
 
 def test_a_run_of_another_format_is_refused_with_what_to_do(store: Path, tmp_path: Path) -> None:
-    from streamsvm import format
-
     run = stopped(store, tmp_path / "run")
     record = json.loads((run / "run.json").read_bytes())
     (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": 4})))
     with pytest.raises(RunError, match=r"run format 4, .* resumes 5; use the version .* or fit again"):
         resume(run)
+
+
+def forge(run: Path, part: str, entry: int | str, value: object) -> None:
+    """Change an entry of the newest manifest, whose checksum is valid afterwards; None deletes it."""
+    path = max(run.glob("checkpoint/0*/manifest.json"))
+    manifest = json.loads(path.read_bytes())
+    record = manifest["history"][-1] if part == "history" else manifest[part]
+    if value is None:
+        del record[entry]
+    else:
+        record[entry] = value
+    path.write_text(json.dumps(format.sealed(manifest)))
+
+
+@pytest.mark.parametrize("name", ["waited_seconds", "peak_memory_bytes"])
+@pytest.mark.parametrize("value", [None, "1", True])
+def test_a_report_without_its_numbers_is_refused(
+    store: Path, tmp_path: Path, name: str, value: object
+) -> None:
+    run = stopped(store, tmp_path / "run")
+    forge(run, "history", name, value)
+    with pytest.raises(RunError, match=r"invalid contents: history\[0\] must be the numbers of a pass"):
+        inspect(run, verify=True)
+
+
+@pytest.mark.parametrize("count", [CORRECT, VISITED, CLOCK])
+@pytest.mark.parametrize("value", [-1.0, 2.0**53])
+def test_a_count_of_rows_that_no_run_reaches_is_refused(
+    store: Path, tmp_path: Path, count: int, value: float
+) -> None:
+    run = stopped(store, tmp_path / "run")
+    forge(run, "tally", count, value)
+    with pytest.raises(RunError, match="invalid contents: tally must be sums and counts of a pass"):
+        inspect(run, verify=True)
+    forge(run, "tally", count, 2.0**53 - 1)
+    inspect(run, verify=True)
+
+
+def test_numbers_that_are_not_finite_name_the_options_of_the_run(tmp_path: Path) -> None:
+    """A fit and a run over a stream have the same remedy; a training of arrays has no run to replace."""
+    with pytest.raises(
+        RunError, match=r"run: the objective is no longer finite; .* begin anew with force=True"
+    ):
+        check_finite(tmp_path / "run", {"primal": np.inf})
+    with pytest.raises(RunError, match=r"^the objective is no longer finite; [^;]* or lower C$"):
+        check_finite(None, [np.nan])
+    check_finite(None, {"primal": 1.0})
 
 
 # -- the validation store --------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_when_the_newest_commit_is_damaged_the_one_before_is_used(tmp_path: Path
     [
         {"weights_shape": [D, 0]}, {"weights_shape": [D, 17]}, {"weights_shape": [D]},
         {"classes": ["a"] * 17}, {"classes": ["c0", "c1"]},
-        {"marked": 1}, {"place": None},
+        {"reported": 1}, {"place": None},
     ],
 )  # fmt: skip
 def test_a_forged_commit_is_refused(tmp_path: Path, problem, forged) -> None:

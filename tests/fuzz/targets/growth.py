@@ -18,9 +18,10 @@ from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import Position, commit
 from streamsvm.run.directory import RunDir
+from streamsvm.run.files import MemoryDuals
 from streamsvm.run.growing_weights import TIME_UNIT, GrowingWeights
 from streamsvm.run.weight_log import restore
-from streamsvm.training.learner import new_buffer, no_duals
+from streamsvm.training.learner import new_buffer
 
 FEATURES, CLASSES = 8, 1  # of each unit in a step
 MAX_BYTES = 400
@@ -97,7 +98,7 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
     buffer = new_buffer(0, 0, dtype, NO_IDS)
     get_loss("ww").visit(
         rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights,
-        Duals(no_duals(1, buffer), buffer), scratch, tally, None,
+        Duals(MemoryDuals(buffer.values.dtype, buffer.ids.dtype).segment(0, 1), buffer), scratch, tally, None,
     )  # fmt: skip
 
 
