@@ -13,10 +13,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from streamsvm.data.csr_checks import row_pieces
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import draws
-from streamsvm.store.csr_checks import row_pieces
 
 _PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
 _BITS = (

@@ -69,11 +69,47 @@ for words in [[], *([name] for name in names)]:
 
 # -- layers ----------------------------------------------------------------------------------------
 
+# The modules of streamsvm, the lowest first: a module imports from its own line and from those above it. A
+# package stands for all modules in it that have no line of their own.
+#
+# Imports inside functions count, since they only postpone loading. Imports under TYPE_CHECKING do not count:
+# they name the type of an object that the module is given, and that it needs no other module to use (`data`
+# cuts any `Store` into blocks, and `store` returns the `Rows` of `data`).
+LAYERS = (
+    ("errors", "schema", "format"),
+    ("text", "durable", "page_cache"),
+    ("kernels",),
+    ("losses",),
+    ("settings",),
+    ("data",),
+    ("store",),
+    ("transforms",),
+    ("coefficients",),
+    ("model",),
+    # These two read what a store, a run or a model says of its data.
+    ("data.schema", "data.text_layout"),
+    ("run",),
+    ("training",),
+    ("predictions",),
+    ("metrics", "info"),
+    ("api",),
+    ("__init__",),
+)
 
-def imports_of(path: Path) -> set[str]:
-    """Every module that a file imports, inside functions too, by full name."""
+
+def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
+    """Every module that a file imports, inside functions too, by full name.
+
+    Without `for_types`, those under ``if TYPE_CHECKING:`` are left out.
+    """
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        if not for_types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+            continue
+        nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -118,6 +154,40 @@ def test_no_imports_form_a_circle() -> None:
     assert not circle, " imports ".join(reversed(circle))
 
 
+def layer_of(module: str) -> int:
+    """Index in `LAYERS` of the longest name there that is `module`, or a package around it."""
+    inner = module.removeprefix("streamsvm").removeprefix(".") or "__init__"
+    found = {
+        name: i for i, names in enumerate(LAYERS) for name in names if (inner + ".").startswith(name + ".")
+    }
+    assert found, f"{module} has no line in LAYERS"
+    return found[max(found, key=len)]
+
+
+def test_imports_only_go_down() -> None:
+    paths = files_of("streamsvm")
+    modules = {module_of(path) for path in paths}
+    upward = []
+    for path in paths:
+        module = module_of(path)
+        for name in imports_of(path, for_types=False):
+            if within(name, {"streamsvm"}):
+                imported = name if name in modules else name.rpartition(".")[0]
+                assert imported in modules, f"{module} imports {name}"
+                if layer_of(imported) > layer_of(module):
+                    upward.append(f"{module} imports {imported}")
+    assert upward == []
+
+
+def test_every_name_in_the_layers_is_a_module() -> None:
+    """None is left over from a module that was moved."""
+    names = [name for layer in LAYERS for name in layer]
+    assert len(set(names)) == len(names)
+    for name in names:
+        path = ROOT / "streamsvm" / name.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), name
+
+
 def test_the_library_knows_neither_commands_nor_converters() -> None:
     for path in files_of("streamsvm"):
         names = imports_of(path)
@@ -125,7 +195,17 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    names = ("store", "format", "data.rows", "data.schema", "data.prefetch", "schema", "errors", "durable")
+    names = (
+        "store",
+        "format",
+        "data.rows",
+        "data.schema",
+        "data.prefetch",
+        "data.csr_checks",
+        "schema",
+        "errors",
+        "durable",
+    )
     names += ("kernels.jit", "kernels.random", "text")
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):

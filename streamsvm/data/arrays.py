@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
-from streamsvm.store.csr_checks import row_norms
 from streamsvm.text import check_classes
 
 

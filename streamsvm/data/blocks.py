@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -121,16 +119,6 @@ class Blocks:
                 "serves to evaluate, not to train"
             )
         return rows
-
-
-def open_like(path: str | os.PathLike, label: str | None) -> Store:
-    """Open a store of ours, or with the column `label` one of others."""
-    from streamsvm.store import open_store
-
-    if label is not None:
-        with contextlib.suppress(StoreError):
-            return open_store(path)
-    return open_store(path, label=label)
 
 
 def blocks_to_score(

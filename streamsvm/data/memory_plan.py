@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.errors import PlanError
+from streamsvm.page_cache import memory_limit
 from streamsvm.schema import Count
-from streamsvm.store.page_cache import memory_limit
 
 if TYPE_CHECKING:
     from streamsvm.store import Store

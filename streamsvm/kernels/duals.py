@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,6 +46,12 @@ class DualBuffer(NamedTuple):
     rows: np.ndarray  # (n_rows,) int32: the rows visited so far
     counts: np.ndarray  # (n_rows,) int32: the number of duals of each of them
     used: np.ndarray  # (2,) int64: entries and rows filled
+
+
+class NewDuals(Protocol):
+    """Where the new duals are kept until the next pass: a log, or arrays in memory."""
+
+    def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
 
 
 class Duals(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,27 +21,6 @@ from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Interval
 from streamsvm.transforms import transforms_from
-
-
-class OldDualsOfPass(Protocol):
-    """The duals of the pass before."""
-
-    def segment(self, block: int, n_rows: int) -> OldDuals: ...
-
-
-class NewDuals(Protocol):
-    """The duals of the pass in progress.
-
-    Attributes
-    ----------
-    end : LogEnd
-        How much of them is kept.
-    """
-
-    end: LogEnd
-
-    def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
-    def close(self) -> None: ...
 
 
 class RunFiles:
@@ -145,7 +124,7 @@ class RunFiles:
 
 
 class MemoryDuals:
-    """The duals of a pass, in memory: `OldDualsOfPass` and `NewDuals` in one."""
+    """The duals of a pass, in memory: what `DualWriter` and `DualLog` do with a file."""
 
     end = LogEnd()
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
+from streamsvm.data.csr_checks import Violation, row_norms
 from streamsvm.data.feature_names import feature_names, sort_rows
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.csr_checks import Violation, row_norms
 from streamsvm.store.reader import Progress, Store
 
 PIECE = 2**18  # elements of a per-row array processed at a time

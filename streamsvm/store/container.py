@@ -15,8 +15,8 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import StoreError
+from streamsvm.page_cache import memory_limit
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.page_cache import memory_limit
 
 DAMAGED = "damaged: convert again"
 UNWRITTEN = "could not be written: remove it and try again"

@@ -14,9 +14,9 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import StoreError
+from streamsvm.page_cache import dont_need
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.page_cache import dont_need
 
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
 # of 1.8 do not). It also allows attributes above 64 KB.

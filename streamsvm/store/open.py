@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,17 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None, labell
     except BaseException:
         container.close()
         raise
+
+
+def open_validation_store(path: str | os.PathLike[str], label: str | None) -> Store:
+    """Open a store as `open_store` does; one that streamsvm wrote is opened whatever `label` is.
+
+    `label` is that of the store that is trained on, which may be AnnData of other origin.
+    """
+    if label is not None:
+        with contextlib.suppress(StoreError):
+            return open_store(path)
+    return open_store(path, label=label)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
+from streamsvm.data.csr_checks import Violation, find_violation, is_monotonic
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
-from streamsvm.store.csr_checks import Violation, find_violation, is_monotonic
 from streamsvm.text import check_classes
 
 Progress = Callable[[int, int], None]

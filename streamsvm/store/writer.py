@@ -15,11 +15,11 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
+from streamsvm.data.csr_checks import find_violation, is_monotonic, row_norms
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, array_metadata
-from streamsvm.store.csr_checks import find_violation, is_monotonic, row_norms
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.open import open_container
 from streamsvm.text import check_classes

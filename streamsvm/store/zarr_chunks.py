@@ -23,8 +23,8 @@ import numpy as np
 from zarr.codecs import BloscCodec
 
 from streamsvm.durable import open_descriptor
+from streamsvm.page_cache import dont_need, will_need
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.page_cache import dont_need, will_need
 
 # One thread waits for the disk while another decodes; more gain little, and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)

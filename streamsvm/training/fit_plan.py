@@ -23,13 +23,13 @@ from streamsvm.data.memory_plan import (
 from streamsvm.errors import Message, Option, PlanError, Remedy, StoreError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
+from streamsvm.page_cache import memory_limit
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.hybrid_weights import HybridWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings import Settings
 from streamsvm.store import Store
-from streamsvm.store.page_cache import memory_limit
 from streamsvm.text import format_size
 
 _DIRTY = 16  # bytes of a feature's dirty bits

@@ -13,14 +13,13 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
-from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
+from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.files import NewDuals
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Settings
 from streamsvm.training.inner_passes import InnerPasses

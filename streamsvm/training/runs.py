@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data import memory_plan
-from streamsvm.data.blocks import Blocks, blocks_to_score, open_like
+from streamsvm.data.blocks import Blocks, blocks_to_score
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
 from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
@@ -23,7 +23,7 @@ from streamsvm.run.files import RunFiles
 from streamsvm.run.hybrid_weights import HybridWeights, find_rare
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Interval, Settings
-from streamsvm.store import Store, open_store
+from streamsvm.store import Store, open_store, open_validation_store
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import choices, columns_of, describe_fit, plan_fit
@@ -200,7 +200,7 @@ def _check_valid(store: Store, settings: Settings, plan: Plan) -> str | None:
     """The fingerprint of the validation store; raise now, not after a pass, if it cannot be used."""
     if settings.valid is None:
         return None
-    with open_like(settings.valid, settings.label) as held_out:
+    with open_validation_store(settings.valid, settings.label) as held_out:
         _valid_blocks(held_out, store, settings, plan)
         return held_out.fingerprint
 
@@ -332,7 +332,7 @@ class _StoreRun:
     def _open_valid(self) -> Iterator[Blocks]:
         valid = self.settings.valid
         assert valid is not None
-        with open_like(valid, self.settings.label) as store:
+        with open_validation_store(valid, self.settings.label) as store:
             if store.fingerprint != self.record["valid_fingerprint"]:
                 raise _other_valid(valid)
             yield _valid_blocks(store, self.store, self.settings, self.plan, self.transforms)

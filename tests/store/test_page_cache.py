@@ -7,7 +7,8 @@ import os
 import pytest
 from store_problems import assert_rows_equal, make_problem
 
-from streamsvm.store import container, open_store, page_cache
+from streamsvm import page_cache
+from streamsvm.store import container, open_store
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no posix_fadvise")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.store import csr_checks
-from streamsvm.store.csr_checks import find_violation, row_norms, row_pieces
+from streamsvm.data import csr_checks
+from streamsvm.data.csr_checks import find_violation, row_norms, row_pieces
 
 N_FEATURES = 9
 
