@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
-from streamsvm.model import save_model
+from streamsvm.model_files import save_model
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import StoreWriter
 from streamsvm.training.results import FitResult

@@ -85,6 +85,7 @@ LAYERS = (
     ("store",),
     ("transforms",),
     ("coefficients",),
+    ("model_files",),
     ("model",),
     # These two read what a store, a run or a model says of its data.
     ("data.schema", "data.text_layout"),

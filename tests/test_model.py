@@ -19,7 +19,7 @@ from streamsvm_converters import TextSource, read_rows
 
 from streamsvm import Model, fit, format, load_model, online, open_store
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
-from streamsvm.model import check_room
+from streamsvm.model_files import check_room
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]

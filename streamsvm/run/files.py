@@ -12,7 +12,8 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.coefficients import Coefficients
 from streamsvm.kernels.duals import DualBuffer, OldDuals
-from streamsvm.model import Model, save_model
+from streamsvm.model import Model
+from streamsvm.model_files import save_model
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir

@@ -11,7 +11,7 @@ from streamsvm.coefficients import Coefficients
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.weights import Weights, padded_classes
-from streamsvm.model import check_room
+from streamsvm.model_files import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
 # The unit of time of the average (see `Weights`): the length of a stream is not known, and need not be. Visit

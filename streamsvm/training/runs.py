@@ -17,7 +17,7 @@ from streamsvm.data.blocks import Blocks, blocks_to_score
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
 from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
-from streamsvm.model import check_room
+from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.files import RunFiles
 from streamsvm.run.hybrid_weights import HybridWeights, find_rare

@@ -1,0 +1,191 @@
+"""The files of a model: written aside and renamed in, read with every entry checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from streamsvm import durable, format
+from streamsvm.coefficients import Coefficients, SparseCoef, open_coef, write_coef
+from streamsvm.errors import Call, ModelError, Option, PlanError, Remedy
+from streamsvm.schema import Check, Count, SchemaError, decode
+from streamsvm.text import check_classes, check_local, format_size, printable
+from streamsvm.transforms import TRANSFORMS, Transform, transforms_from
+
+FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
+_ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
+
+
+# Coefficients, record, names of the features, and transforms.
+ModelParts = tuple[np.ndarray | SparseCoef, dict[str, Any], list[str] | None, list[Transform]]
+
+
+def save_model(
+    folder: Path, coefficients: Coefficients, record: dict[str, Any], *, names: Sequence[str] | None = None
+) -> None:
+    """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
+
+    Parameters
+    ----------
+    folder : Path
+    coefficients : Coefficients
+        With a column for each of ``record["classes"]``.
+    record : dict
+        The description of the model; equal records and coefficients give equal bytes.
+    names : sequence of str, optional
+        Of the features, for ``features.json``.
+    """
+    aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
+    durable.remove(aside)
+    aside.mkdir()
+    stored = write_coef(aside, coefficients)
+    if names is not None:
+        stored |= _write_names(aside / format.FEATURES, names)
+    sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})
+    (aside / format.MODEL_JSON).write_text(json.dumps(sealed, indent=1) + "\n")
+    durable.sync_tree(aside)
+    durable.remove(old)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(aside, folder)
+    durable.sync_dir(folder.parent)
+    durable.remove(old)
+
+
+def _write_names(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Write the names of the features; return their entry in the model's record."""
+    text = json.dumps(list(names), separators=(",", ":")).encode()
+    path.write_bytes(text)
+    return {"features_sha256": hashlib.sha256(text).hexdigest()}
+
+
+def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
+    """Read the names of the features and check them against the model's record; None if they have none."""
+    if "features_sha256" not in record:
+        return None
+    text = durable.read_bounded(path, follow=True)
+    if hashlib.sha256(text).hexdigest() != record["features_sha256"]:
+        raise ModelError(f"{path} is damaged: its checksum does not match")
+    names: list[str] = json.loads(text)
+    if not (format.are_labels(names) and len(set(names)) == len(names) == record["n_features"]):
+        raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
+    return names
+
+
+def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
+    """Raise `PlanError` if the disk of `folder` has no room for such a model."""
+    size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
+    if size > free:
+        hashed = Call("online", options=(Option("hash_bits"),))
+        raise PlanError(
+            f"a model of {n_features:,} features and {n_classes:,} classes takes {format_size(size)}, and "
+            f"the disk of {folder} has {format_size(free)} left",
+            remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
+        )
+
+
+def read_model(path: Path) -> ModelParts:
+    """What `streamsvm.load_model` makes a model of; its errors are those of that function."""
+    check_local(path, ModelError)
+    for _ in range(_ATTEMPTS):
+        before = _marks(path)
+        try:
+            return _read(path)
+        except ModelError:
+            if _marks(path) == before and not _is_being_replaced(path):
+                raise
+            time.sleep(_PAUSE)
+    return _read(path)
+
+
+def _marks(path: Path) -> list[Any]:
+    """Marks of the model's files, which differ once another process replaces the model."""
+    return [durable.file_identity(folder / name) for folder in (path, path / format.MODEL) for name in FILES]
+
+
+def _is_being_replaced(path: Path) -> bool:
+    """Return True if `save_model` is between its two renames."""
+    folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
+    return not folder.exists() and folder.with_name(folder.name + ".old").exists()
+
+
+def _read(path: Path) -> ModelParts:
+    folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
+    header = folder / format.MODEL_JSON
+    try:
+        record = durable.read_record(header, follow=True)
+        if not format.is_sealed(record):
+            raise ModelError(f"{header} is damaged: its checksum does not match")
+        if record["version"] not in format.MODEL_VERSIONS:
+            raise ModelError(
+                f"{header} has model format {record['version']}, and this program reads up to "
+                f"{format.MODEL_VERSION}; update streamsvm"
+            )
+        decoded = decode(_Record, record)
+        for transform in decoded.transforms:
+            if transform["name"] not in TRANSFORMS:
+                name = printable(str(transform["name"]))
+                raise ModelError(
+                    f"{header} has a transform {name} that this program does not know; update streamsvm"
+                )
+        transforms = transforms_from(decoded.transforms)
+        if transforms and record["n_features"] != transforms[-1].n_features(record["n_features"]):
+            raise ModelError(f"{header} is damaged: its transforms give another number of features")
+        check_classes(record["classes"], header, ModelError)
+        coef = open_coef(folder, record)
+        names = _read_names(folder / format.FEATURES, record)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if (path / format.RUN_JSON).exists():
+            remedy = Remedy("{} finishes it", Call("resume", path))
+            raise ModelError(f"{path} has no finished model yet", remedy=remedy) from None
+        raise ModelError(
+            f"{error.filename}: there is no model; give a run directory or a model folder"
+        ) from None
+    except SchemaError as error:  # its checksum is right, but we did not write it
+        raise ModelError(f"{header} is damaged: {error}") from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{header} is damaged: not JSON") from None
+    except (KeyError, TypeError):
+        raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
+    except OSError as error:
+        raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
+    return coef, record, names, transforms
+
+
+def _are_classes(names: list[str]) -> bool:
+    return bool(names) and format.are_labels(names)
+
+
+class _Hash(NamedTuple):
+    """Feature hashing in records of version 2 and 3, which have no other transform."""
+
+    bits: int
+    seed: int
+
+
+@dataclasses.dataclass
+class _Record:
+    """The entries of ``model.json`` that other code relies on."""
+
+    version: int
+    classes: Annotated[list[str], Check(_are_classes, "a list of labels")]
+    n_features: Count
+    dtype: Literal["float32", "float64"]
+    index_base: Literal[0, 1] | None
+    transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    hash: _Hash | None = None
+
+    def __post_init__(self) -> None:
+        if self.version < 3 and (self.version == 2) != (self.hash is not None):
+            raise ValueError(f"a model of version {self.version} has no hash, or needs one")
+        if self.hash is not None:
+            self.transforms = [{"name": "hash", **self.hash._asdict()}]
