@@ -37,14 +37,14 @@ _REMEDIES = {
 
 
 def reason(error: OSError) -> str:
-    """What the system refused, in its words, and what helps."""
+    """Return the message of the operating system, and a remedy if one is known."""
     remedy = _REMEDIES.get(error.errno or 0)
     return (error.strerror or str(error)) + (f"; {remedy}" if remedy else "")
 
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Let an `OSError` say which file: one of reading, unlike one of opening, does not."""
+    """Add the file name to an `OSError`: errors of reading, unlike those of opening, have none."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 class UnfitFile(OSError):
-    """A file that is there, and is not one that we made: a pipe, a device, a link, or far too large."""
+    """A file exists, but is none that streamsvm writes: a pipe, a device, a link, or far too large."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(errno.EINVAL, reason, str(path))
@@ -63,7 +63,7 @@ class UnfitFile(OSError):
 
 
 def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> int:
-    """A descriptor of the regular file `path`, as `os.open` gives it; made if `flags` ask for it.
+    """A descriptor of the regular file `path`, as `os.open` returns it; `flags` may create it.
 
     A pipe in its place would keep us waiting for ever, a device may have no end, and a link leads to a
     file that is not ours to write. With `follow` the last part of `path` may be a link.
@@ -103,7 +103,7 @@ def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> Bi
 
 
 def read_record(path: Path, *, follow: bool = False) -> Any:
-    """What the JSON in the file `path` says.
+    """Return the contents of the JSON file `path`.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def read_bounded(path: Path, *, follow: bool = False) -> bytes:
 
 
 def size(path: Path) -> int:
-    """Bytes of a regular file, which is no link."""
+    """Return the bytes of a regular file; a link is an error."""
     descriptor = open_descriptor(path, os.O_RDONLY)
     try:
         return os.fstat(descriptor).st_size

@@ -1,4 +1,4 @@
-"""The page cache for a store's files: read ahead of use, dropped after it, and how large it can be."""
+"""The page cache: load files before they are read, drop them afterwards, and how large it can be."""
 
 from __future__ import annotations
 

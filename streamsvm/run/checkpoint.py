@@ -97,7 +97,7 @@ class Position:
     metrics_length : int
         Committed bytes of ``metrics.jsonl``.
     average_pass : int
-        The pass whose average was begun last; 0 before there is one.
+        The last pass for which an average was begun; 0 before there is one.
     seconds : float
         Time spent training, without the pass in progress.
     pass_seconds : float
@@ -173,7 +173,7 @@ def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Pos
 
 
 def check_finite(path: Path | None, numbers: Any) -> None:
-    """Raise `RunError` unless all numbers, in lists and dicts, can be written as JSON."""
+    """Raise `RunError` if a number in nested lists and dicts is infinite or NaN."""
     try:
         json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN

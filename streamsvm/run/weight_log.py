@@ -215,8 +215,8 @@ def _are_sets(classes: np.ndarray, sizes: np.ndarray, n_classes: int) -> bool:
     Kernels have room for a list with each class once.
     """
     ids, starts = classes.astype(np.int64), np.cumsum(sizes) - sizes
-    lists = OldDuals(ids, ids, starts, starts, sizes)
-    return bool((ids == classes).all()) and not repeats_class(lists, np.zeros(n_classes, np.int64))
+    as_duals = OldDuals(ids, ids, starts, starts, sizes)
+    return bool((ids == classes).all()) and not repeats_class(as_duals, np.zeros(n_classes, np.int64))
 
 
 @kernel

@@ -97,7 +97,7 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 
 @dataclass(frozen=True)
 class _Record:
-    """The record of a complete store, as far as reading needs it; docs/formats.md describes all of it."""
+    """The record of a complete store: the entries that reading needs; docs/formats.md has all."""
 
     version: Literal[1]
     complete: Literal[True]

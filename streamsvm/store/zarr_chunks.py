@@ -28,7 +28,7 @@ from streamsvm.store.layout import ArraySpec
 
 # One thread waits for the disk while another decodes; more gain little, and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
-READ_AHEAD = 8  # chunks that the system is told of before they are read, so that the disk is never idle
+READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
 CHECKSUM = 4  # bytes of crc32c at the end of a chunk
 BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
