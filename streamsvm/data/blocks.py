@@ -99,11 +99,6 @@ class Blocks:
             )
         return data
 
-    @property
-    def held_bytes(self) -> int:
-        """Size of the rows that are kept between readings."""
-        return 0 if self._only is None else sum(array.nbytes for array in self._only)
-
     def empty(self) -> Rows:
         """No rows, in the types of those that `read` gives."""
         indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)

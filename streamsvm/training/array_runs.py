@@ -76,7 +76,7 @@ def fit_rows(
     buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype)
     files = MemoryRun(dtype, ids_dtype)
     trainer = Fit(
-        BlocksSource(blocks, n_features, classes, settings.seed),
+        BlocksSource(blocks, settings.seed),
         settings,
         files,
         Learner(settings, storage, buffer, k),

@@ -275,7 +275,7 @@ class _StoreRun:
             self.plan.dual_entries, int(np.diff(self.blocks.starts).max()), self.dtype, ids_dtype
         )
         trainer = Fit(
-            BlocksSource(self.blocks, store.n_features, store.classes, settings.seed),
+            BlocksSource(self.blocks, settings.seed),
             settings,
             files,
             Learner(settings, storage, buffer, store.n_classes),

@@ -73,21 +73,10 @@ class Source(Protocol):
     ----------
     n_rows : int or None
         None for a stream, whose length is not known: it is read once.
-    n_features : int or None
-        None where features appear on the way.
-    classes : sequence of str or None
-        Label texts by class code; None where classes appear on the way.
-    n_blocks : int or None
     """
 
     @property
     def n_rows(self) -> int | None: ...
-    @property
-    def n_features(self) -> int | None: ...
-    @property
-    def classes(self) -> Sequence[str] | None: ...
-    @property
-    def n_blocks(self) -> int | None: ...
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
         """The blocks of a pass that are left from `begin` on."""
@@ -102,26 +91,16 @@ class BlocksSource:
     Parameters
     ----------
     blocks : Blocks or ArrayBlocks
-    n_features : int
-    classes : sequence of str
     seed : int
     """
 
-    def __init__(
-        self, blocks: Blocks | ArrayBlocks, n_features: int, classes: Sequence[str], seed: int
-    ) -> None:
+    def __init__(self, blocks: Blocks | ArrayBlocks, seed: int) -> None:
         self.cut = blocks
-        self.n_features: int | None = n_features
-        self.classes: Sequence[str] | None = classes
         self._seed = seed
 
     @property
     def n_rows(self) -> int | None:
         return int(self.cut.starts[-1])
-
-    @property
-    def n_blocks(self) -> int | None:
-        return len(self.cut)
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
         """The blocks of a pass in its order, without the first `begin` of them."""
@@ -194,7 +173,6 @@ class StreamSource:
     """
 
     n_rows: int | None = None
-    n_blocks: int | None = None
 
     def __init__(self, stream: Stream, dtype: np.dtype, C: Any, transforms: Sequence[Transform] = ()) -> None:
         self.stream = stream
