@@ -16,6 +16,7 @@ from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.schema import Positive, SchemaError, decode
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
+from streamsvm.transforms import transforms_from
 
 # What `resume` may change in run.json: commits made before the change still belong to the run.
 _CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid"}, "store": {"path"}}
@@ -160,6 +161,7 @@ class _FitRecord:
     store: _Store
     plan: Plan
     C_auto: bool
+    transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     valid_fingerprint: str | None = None
 
 
@@ -178,12 +180,14 @@ def _check_record(path: Path, record: dict[str, Any]) -> None:
     try:
         decode(_StreamRecord if online else _FitRecord, record)
         settings = (OnlineSettings if online else Settings)(**record["settings"])
-        if not online and settings.C == AUTO:
-            problem = "settings.C must be a number"
+        if not online:
+            transforms_from(record.get("transforms", []))
+            if settings.C == AUTO:
+                problem = "settings.C must be a number"
     except SchemaError as error:
         problem = str(error)
-    except (TypeError, ValueError, PlanError):
-        problem = "the settings are not valid"
+    except (KeyError, TypeError, ValueError, PlanError):
+        problem = "the settings or transforms are not valid"
     if problem:
         raise RunError(f"{path} has a valid checksum but invalid contents: {problem}; fit again")
 

@@ -252,7 +252,7 @@ class _StoreRun:
         self.callbacks = callbacks
         self.policy = policy
         self.dtype = np.dtype(self.settings.dtype)
-        self.transforms = transforms_from(record["transforms"])
+        self.transforms = transforms_from(record.get("transforms", []))
         self.blocks = Blocks(store, starts, self.dtype, cost=self.settings.C, transforms=self.transforms)
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
@@ -287,7 +287,7 @@ class _StoreRun:
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],
                 "store_fingerprint": store.fingerprint,
-                "transforms": self.record["transforms"],
+                "transforms": records_of(self.transforms),
             },
             names=store.feature_names(),
             valid_blocks=None if settings.valid is None else self._open_valid,
