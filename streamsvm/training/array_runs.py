@@ -93,7 +93,5 @@ def fit_rows(
     )
     result = trainer.run()
     assert files.model is not None
-    for name in ("memory", "block_rows"):  # which do not apply: the rows are in memory already
-        files.model.record.pop(name)
     files.model.result = result
     return files.model

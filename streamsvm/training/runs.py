@@ -282,6 +282,8 @@ class _StoreRun:
             position,
             self.callbacks,
             record={
+                "memory": settings.memory,
+                "block_rows": settings.block_rows,
                 "classes": list(store.classes),
                 "n_features": store.n_features,
                 "index_base": store.index_base,
