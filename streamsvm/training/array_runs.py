@@ -21,7 +21,7 @@ from streamsvm.training.fit import Fit
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transforms import Transform, apply, records_of
+from streamsvm.transforms import Transform, apply, features_after, records_of
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
 
@@ -60,8 +60,7 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
     rows = apply(transforms, rows)
-    for transform in transforms:
-        n_features = transform.n_features(n_features) or 0
+    n_features = features_after(transforms, n_features) or 0
     chosen = settings.C == AUTO
     if chosen:
         total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
