@@ -137,7 +137,7 @@ def _resume_store(
                 remedy=Remedy("bring the old store back, or fit again"),
             )
         plan = Plan(**record["plan"])
-        settings = Settings(**record["settings"])
+        settings = Settings.from_record(record["settings"])
         if plan not in choices(opened, settings, plan.memory, policy):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
@@ -247,7 +247,7 @@ class _StoreRun:
         self.run = run
         self.store = store
         self.record = record
-        self.settings = Settings(**record["settings"])
+        self.settings = Settings.from_record(record["settings"])
         self.plan = Plan(**record["plan"])
         self.callbacks = callbacks
         self.policy = policy

@@ -67,7 +67,7 @@ def resume_stream(
     every: Interval,
     callbacks: Callbacks,
 ) -> OnlineResult:
-    asked, stream = OnlineSettings(**record["settings"]), open_stream(record["input"])
+    asked, stream = OnlineSettings.from_record(record["settings"]), open_stream(record["input"])
     _check_classes(stream)
     trainer, has_commit = _stream_trainer(run, stream, asked, every, callbacks)
     return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
