@@ -156,7 +156,7 @@ class Online(Trainer):
 
     def at_pause(self, block: Block, at: int) -> None:
         self._count(block, at)
-        self._report_rows(self.learner.n_classes)
+        self._report_rows()
 
     def _count(self, block: Block, at: int) -> None:
         """Count labels and features of the rows of a block before `at`."""
@@ -175,7 +175,7 @@ class Online(Trainer):
             raise InputError("the input has no rows to learn from")
         if not self._ended:
             if self._reported[0] != visited:
-                self._report_rows(self.learner.n_classes)
+                self._report_rows()
             self._ended = True
             self.commit()
         if len(self._classes) < 2:
@@ -222,16 +222,16 @@ class Online(Trainer):
     def stage(self, this_pass: int) -> str:
         return "online"
 
-    def _report_rows(self, n_classes: int) -> None:
+    def _report_rows(self) -> None:
         if self._groups.alike and not self._has_warned:
             self._has_warned = True
             self.report({"event": "warning", "warning": STREAM_WARNING})
-        record = {"event": "rows", **self._figures(n_classes)}
+        record = {"event": "rows", **self._figures()}
         self._reported = self.learner.visited, int(self.learner.tally[CORRECT])
         self.log(record)
         self._history.append(record)
 
-    def _figures(self, n_classes: int) -> dict[str, Any]:
+    def _figures(self) -> dict[str, Any]:
         rows, correct = self.learner.visited, int(self.learner.tally[CORRECT])
         seconds = self.seconds()
         accuracy = correct / max(rows, 1)
@@ -242,7 +242,7 @@ class Online(Trainer):
             "rows": rows,
             "progressive_accuracy": None if hidden else accuracy,
             "recent_accuracy": None if hidden else recent,
-            "classes": n_classes,
+            "classes": self.learner.n_classes,
             "features": self._n_features,
             "empty_rows": int(self.learner.tally[EMPTY]),
             "rows_per_second": rows / max(seconds, 1e-9),
@@ -257,7 +257,7 @@ class Online(Trainer):
         model = self.files.save_model(
             self.learner.storage.coefficients(scale, order), self._model_record(order), None
         )
-        figures = self._figures(len(self._classes))
+        figures = self._figures()
         if self._history:  # of the time before the model was written
             figures = {name: self._history[-1][name] for name in figures}
         warnings = self.stream.warnings(self._classes) if self.stream.classes is None else []
