@@ -41,7 +41,7 @@ class Online(Trainer):
     Parameters
     ----------
     source : StreamSource
-    asked : OnlineSettings
+    online_settings : OnlineSettings
         For the model's record; `settings` are what they mean to the loop.
     learner : Learner
     files : RunFiles
@@ -55,7 +55,7 @@ class Online(Trainer):
     def __init__(
         self,
         source: StreamSource,
-        asked: OnlineSettings,
+        online_settings: OnlineSettings,
         settings: Settings,
         files: RunFiles,
         learner: Learner,
@@ -65,7 +65,7 @@ class Online(Trainer):
         super().__init__(source, settings, files, learner, position, callbacks)
         self.stream = source.stream
         self.joins_reader = self.stream.resumable  # a thread may wait for a silent pipe for ever
-        self._asked = asked
+        self._online_settings = online_settings
         self._run = files.run
         state = position.stream
         assert state is not None
@@ -280,14 +280,14 @@ class Online(Trainer):
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal passes."""
-        asked = self._asked
+        online_settings = self._online_settings
         return {
             "classes": [self._classes[code] for code in order],
             "n_features": self.learner.storage.n_features,
             "index_base": self.stream.index_base,
-            **{name: getattr(asked, name) for name in ("loss", "margin", "solver", "dtype")},
+            **{name: getattr(online_settings, name) for name in ("loss", "margin", "solver", "dtype")},
             "C": self.source.C_at(self._place),
-            "C_auto": asked.C == AUTO,
+            "C_auto": online_settings.C == AUTO,
             "transforms": records_of(self.source.transforms),
             "average": True,
             "passes": 1,
