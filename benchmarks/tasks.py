@@ -15,6 +15,7 @@ from streamsvm_converters import convert
 
 from streamsvm import fit, open_store
 from streamsvm.data.rows import Rows
+from streamsvm.training.results import FitResult
 
 History = list[dict[str, Any]]  # the reports of the passes
 
@@ -75,6 +76,24 @@ def usual_C(pair: Pair, n_classes: int) -> float:
     return 1e-4 if pair.is_called("pendigits") else 1 / 16
 
 
+_PLAIN = {"average": False, "inner_passes": 0}  # last iterates, one visit of each row a pass
+
+
+def fit_task(task: Task, **settings: Any) -> tuple[FitResult, np.ndarray]:
+    """Train on the rows in memory; return the result and the coefficients, shape (n_features, n_classes).
+
+    Parameters
+    ----------
+    task : Task
+    **settings
+        As `streamsvm.fit` takes them. By default the last iterate counts, inner passes are not made, and the
+        gap is not measured.
+    """
+    model = fit(task.X, task.y, **{"C": task.C, "gap": "none", **_PLAIN, **settings})
+    coef = model.coef_ if isinstance(model.coef_, np.ndarray) else model.coef_.toarray()
+    return model.result, coef[:, np.argsort(model.classes_.astype(int))]  # which it sorts as text
+
+
 class _Enough(Exception):
     """Training has come as far as it was to come."""
 
@@ -88,7 +107,7 @@ def train(task: Task, *, until: Callable[[History], bool] | None = None, **setti
     until : callable, optional
         Asked after each pass whether the reports so far are enough.
     **settings
-        As `streamsvm.fit` takes them. By default the last iterate counts and inner passes are not made.
+        As for `fit_task`, but the gap is measured after each pass by default.
     """
     history: History = []
 
@@ -99,7 +118,7 @@ def train(task: Task, *, until: Callable[[History], bool] | None = None, **setti
                 raise _Enough
 
     with contextlib.suppress(_Enough):
-        fit(task.X, task.y, report=report, **{"C": task.C, "average": False, "inner_passes": 0, **settings})
+        fit_task(task, report=report, **{"gap": "pass", **settings})
     return history
 
 
