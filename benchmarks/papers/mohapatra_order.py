@@ -82,7 +82,7 @@ def main() -> None:
             ],
         )
     names = ", ".join(pair.name.split(".")[0] for pair in pairs)
-    say_stand_ins(pairs, f"{names}: the paper's images (PASCAL VOC, CIFAR-10) and gestures (MSRC-12)")
+    say_stand_ins(pairs, f"{names} stand in for images (PASCAL VOC, CIFAR-10) and gestures (MSRC-12)")
     finish(options, results)
 
 

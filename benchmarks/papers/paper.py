@@ -9,17 +9,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules that all benchmarks share
 
-from common import Pair, choose, data_folder, find_pairs, print_table, text, write_json
+from common import Pair, choose, data_folder, find_pairs, print_table, write_json
 from tasks import History, Task, fit_task, load_task, passes_to, total, train
 
 __all__ = [
     "History", "Task", "choose_pairs", "finish", "fit_task", "load_task", "parser", "passes_to",
-    "percent", "print_table", "say_stand_ins", "text", "total", "train",
+    "percent", "print_table", "say_stand_ins", "total", "train",
 ]  # fmt: skip
 
 # What the papers have, and what takes its place here.
 STAND_INS = {
-    "news20": "news20: LIBSVM's training file split 4:1 within the classes, in place of its test file",
+    "news20": "news20: LIBSVM's training file split 4:1 within the classes, stands in for its two files",
 }
 
 
@@ -60,10 +60,10 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 
 def say_stand_ins(pairs: list[Pair], *more: str) -> None:
-    """Print which data stand in for the paper's."""
+    """Print which data stand in for the paper's, and what does not."""
     notes = [note for name, note in STAND_INS.items() if any(pair.is_called(name) for pair in pairs)]
     for note in [*notes, *more]:
-        print(f"  stands in: {note}")
+        print(f"  {note}")
 
 
 def finish(options: argparse.Namespace, results: Any) -> None:
