@@ -2,7 +2,8 @@
 
 The paper compares its solvers (D) of Lee-Lin-Wahba and Weston-Watkins with Shark's (S); for Crammer-Singer
 and one-vs-rest it has other data sets only, so these figures are ours alone. Ours are last iterates in
-float64 of the default engine, to a relative gap of 1e-3 or after --max-passes. The density is the share of non-zero weights, as the paper's "model density".
+float64 of the default engine, to a relative gap of 1e-3 or after --max-passes. The density is the share of
+non-zero weights, the paper's "model density".
 """
 
 from __future__ import annotations

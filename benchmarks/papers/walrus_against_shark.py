@@ -61,7 +61,8 @@ def main() -> None:
             cells += [compare(runs, exponent, delta) for delta in DELTAS]
         results[name] = cells
         print_table(
-            f"{name}, {task.n_classes} classes: seconds to δ, and ratios to Shark's (medians of up to {repeat} turns)",
+            f"{name}, {task.n_classes} classes: seconds to δ, and ratios to Shark's;"
+            f" medians of up to {repeat} turns",
             ["C", "δ", *SOLVERS, "sorted / shark", "newton / shark"],
             [
                 [
