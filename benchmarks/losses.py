@@ -27,8 +27,8 @@ STEADY, PASSES = 3, 7  # the first pass to be timed, and the last
 GAP = 1e-2
 OURS = {"tol": GAP, "gap": "pass", "passes": 1000, "average": True, "inner_passes": "auto"}  # the defaults
 LIBLINEAR = {"cs": "-s 4", "ovr": "-s 3", "ovr2": "-s 1"}  # the same problems as ours
-LIBLINEAR_STOPS = (10, 3, 1, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
-SKLEARN_STOPS = (1, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6)
+LIBLINEAR_STOPS = (10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-4)
+SKLEARN_STOPS = (1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 5e-3, 2e-3, 1e-3, 1e-4, 1e-5, 1e-6)
 LBFGS_VECTORS = 30  # of the size of the weights, in float64: what SciPy's L-BFGS keeps
 Reference = tuple[str, Callable[[], tuple[np.ndarray, float]]]  # its name, and a training
 
