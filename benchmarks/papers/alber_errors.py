@@ -48,11 +48,10 @@ PAPERS_FEATURES = {"letter": "unit variance", "satimage": "unit variance", "news
 
 def main() -> None:
     options_parser = parser(__doc__, "satimage,letter")
-    options_parser.add_argument("--max-passes", type=int, metavar="N", default=1000, help="(%(default)s)")
+    options_parser.add_argument("--max-passes", type=int, metavar="N", help="(1000)")
     options = options_parser.parse_args()
     pairs = choose_pairs(options_parser, options, "satimage")
-    if options.quick:
-        options.max_passes = 20
+    options.max_passes = options.max_passes or (20 if options.quick else 1000)
 
     settings = {"dtype": "float64", "inner_passes": "auto", "tol": TOL, "gap": "pass"}
     results = []

@@ -42,14 +42,11 @@ PUBLISHED = {
 def main() -> None:
     options_parser = parser(__doc__, "sector")
     options_parser.add_argument("--splits", type=int, metavar="N", help="(10)")
-    options_parser.add_argument(
-        "--max-passes", type=int, metavar="N", default=2000, help="to find the maximum (%(default)s)"
-    )
+    options_parser.add_argument("--max-passes", type=int, metavar="N", help="to find the maximum (2000)")
     options = options_parser.parse_args()
     pairs = choose_pairs(options_parser, options, "satimage")
     splits = options.splits or (2 if options.quick else 10)
-    if options.quick:
-        options.max_passes = 50
+    options.max_passes = options.max_passes or (50 if options.quick else 2000)
 
     results: dict[str, Any] = {}
     for pair in pairs:

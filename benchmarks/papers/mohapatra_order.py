@@ -34,14 +34,11 @@ TOL = 1e-6  # relative gap of the run that finds the maximum
 
 def main() -> None:
     options_parser = parser(__doc__, "dna,satimage,letter,sector")
-    options_parser.add_argument(
-        "--max-passes", type=int, metavar="N", default=2000, help="to find the maximum (%(default)s)"
-    )
+    options_parser.add_argument("--max-passes", type=int, metavar="N", help="to find the maximum (2000)")
     options = options_parser.parse_args()
     pairs = choose_pairs(options_parser, options, "dna,satimage")
     after = [passes for passes in AFTER if passes <= (5 if options.quick else AFTER[-1])]
-    if options.quick:
-        options.max_passes = 50
+    options.max_passes = options.max_passes or (50 if options.quick else 2000)
 
     results = []
     for pair, lambda_ in itertools.product(pairs, (0.01,) if options.quick else LAMBDAS):

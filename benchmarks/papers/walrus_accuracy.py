@@ -29,11 +29,10 @@ TOLERANCE = 0.3  # points
 def main() -> None:
     options_parser = parser(__doc__, "dna,satimage,letter,sector,news20,mnist")
     options_parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
-    options_parser.add_argument("--max-passes", type=int, metavar="N", default=1000, help="(%(default)s)")
+    options_parser.add_argument("--max-passes", type=int, metavar="N", help="(1000)")
     options = options_parser.parse_args()
     pairs = choose_pairs(options_parser, options, "dna,satimage")
-    if options.quick:
-        options.max_passes = 30
+    options.max_passes = options.max_passes or (30 if options.quick else 1000)
 
     results = {}
     for pair in pairs:

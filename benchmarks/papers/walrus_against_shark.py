@@ -36,16 +36,13 @@ PUBLISHED = {"satimage": 0.0476 / 0.0408, "aloi": 188 / 393}
 
 def main() -> None:
     options_parser = parser(__doc__, "dna,satimage,letter,sector,news20,mnist")
-    options_parser.add_argument(
-        "--max-seconds", type=float, default=15, help="of training, for each solver and C (%(default)s)"
-    )
+    options_parser.add_argument("--max-seconds", type=float, help="of training, for each solver and C (15)")
     options_parser.add_argument("--repeat", type=int, metavar="N", help="turns, if they are short (3)")
     options = options_parser.parse_args()
     pairs = choose_pairs(options_parser, options, "dna,satimage")
     exponents = (-6, 0, 3) if options.quick else EXPONENTS
     repeat = options.repeat or (1 if options.quick else 3)
-    if options.quick:
-        options.max_seconds = 0.3
+    options.max_seconds = options.max_seconds or (0.3 if options.quick else 15)
 
     results: dict[str, Any] = {}
     for pair in pairs:
