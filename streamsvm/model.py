@@ -298,8 +298,10 @@ class Model:
         """The temperature; raises `ModelError` if the model has no probabilities."""
         temperature = self.temperature
         if temperature is None:
+            loss = self.record.get("loss")
+            trained = "" if loss is None else f"was trained with the loss {loss} and "
             raise ModelError(
-                f"the model has no probabilities: scores of the loss {self.record.get('loss', '?')} are none",
+                f"the model has no probabilities: it {trained}was not calibrated",
                 remedy=Remedy(
                     "fit a temperature to hold-out data, with {} or, in Python, streamsvm.calibrate(model, "
                     "data)",

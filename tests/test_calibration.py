@@ -125,7 +125,7 @@ def test_a_model_without_probabilities_says_how_to_get_them(tmp_path: Path) -> N
         lambda: predict(model, X, tmp_path / "out", proba=True),
     ]
     for ask in asked:
-        with pytest.raises(ModelError, match=r"no probabilities: .* the loss ww are none; .*calibrate"):
+        with pytest.raises(ModelError, match=r"no probabilities: .* the loss ww and was not calibrated"):
             ask()
     assert list(tmp_path.iterdir()) == []
     metrics = evaluate(model, X, LABELS)

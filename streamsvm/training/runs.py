@@ -208,10 +208,22 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
         return None
     with open_validation_store(path, settings.label) as held_out:
         _held_out_blocks(held_out, store, settings, plan)
-        known = np.isin(held_out.classes, store.classes)
-        if name == "calibrate" and not held_out.class_counts[known].any():
-            raise StoreError(f"{path} has no row of a class of the training data to calibrate with")
+        if name == "calibrate":
+            _check_hold_out(held_out, store)
         return held_out.fingerprint
+
+
+def _check_hold_out(hold_out: Store, store: Store) -> None:
+    """Raise an error if a store is not fit to calibrate a model of `store` with."""
+    if hold_out.fingerprint == store.fingerprint:
+        raise SettingsError(
+            "calibrate names the store that is trained on, whose labels the scores fit too well; give rows "
+            "that take no part in training",
+            setting="calibrate",
+        )
+    known = np.isin(hold_out.classes, store.classes)
+    if not hold_out.class_counts[known].any():
+        raise StoreError(f"{hold_out.path} has no row of a class of the training data to calibrate with")
 
 
 def _other_held_out(name: str, settings: Settings) -> RunError:
