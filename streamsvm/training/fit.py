@@ -89,13 +89,9 @@ class Fit(Trainer):
         """Make the passes that are left, and save the model, calibrated if there is hold-out data."""
         self.train()
         columns = np.arange(self.learner.n_classes)
-        scale = self.learner.average_scale if self._is_average() else None
-        model = self.files.save_model(
-            self.learner.storage.coefficients(scale, columns),
-            self._model_record(),
-            self._names,
-            None if self._hold_out is None else self._calibrate,
-        )
+        coefficients = self.learner.coefficients(columns, average=self._is_average())
+        complete = None if self._hold_out is None else self._calibrate
+        model = self.files.save_model(coefficients, self._model_record(), self._names, complete)
         return self._result(model)
 
     def _check(self, position: Position) -> None:
@@ -300,9 +296,10 @@ class Fit(Trainer):
 
     def _model_record(self) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal trainings."""
-        names = ("loss", "C", "margin", "solver", "inner_passes", "seed", "dtype", "memory", "block_rows")
+        names = ("loss", "C", "inner_passes", "seed", "dtype", "memory", "block_rows")
         return {
             **{name: getattr(self.settings, name) for name in names},
+            **self.settings.of_loss,
             **self._record,
             "average": self._is_average(),
             "passes": self.position.passes_done,
