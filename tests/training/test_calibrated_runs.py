@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers import IN_FILES, fit_with, make_problem, make_store, plan_with, resume_with
 from run_files import metrics_of, model_bytes, stop_after, without_times
+from scipy.special import softmax
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import Model, calibrate, fit, load_model, open_store, plan, resume
@@ -35,7 +36,7 @@ def temperature_of(model: Model) -> float:
     return calibrate(bare, ROWS[N:], LABELS[N:]).temperature
 
 
-@pytest.mark.parametrize("loss", ["ww", "ovr"])
+@pytest.mark.parametrize("loss", ["ww", "llw", "logistic"])
 @pytest.mark.parametrize("average", [True, False])
 def test_the_model_of_a_fit_is_calibrated(folder: Path, tmp_path: Path, loss: str, average: bool) -> None:
     stages = set()
@@ -55,6 +56,14 @@ def test_the_model_of_a_fit_is_calibrated(folder: Path, tmp_path: Path, loss: st
     assert plain.calibration is None
     assert inspect(tmp_path / "plain")["probability_temperature"] is None
     assert model_bytes(tmp_path / "plain")["coef.npy"] == model_bytes(tmp_path / "run")["coef.npy"]
+
+
+def test_the_logistic_loss_gives_probabilities_without_hold_out_data(folder: Path, tmp_path: Path) -> None:
+    fit(folder / "train.h5", out=tmp_path / "run", passes=2, loss="logistic")
+    for model in (load_model(tmp_path / "run"), fit(ROWS[:N], LABELS[:N], passes=2, loss="logistic")):
+        assert model.temperature == 1
+        scores = model.decision_function(ROWS[N:]).astype(float)
+        np.testing.assert_allclose(model.predict_proba(ROWS[N:]), softmax(scores, axis=1), rtol=1e-12)
 
 
 def test_a_run_stopped_anywhere_gives_the_same_temperature_and_never_a_model_without(
