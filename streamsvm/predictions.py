@@ -93,7 +93,7 @@ def predict(
     """
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
-    model, memory, top_k = _loaded(model), parse_size(memory), checked_top_k(top_k)
+    model, memory, top_k = as_model(model), parse_size(memory), checked_top_k(top_k)
     if proba:
         model.check_probabilities()
     count, labels, best = 0, [], []
@@ -169,7 +169,8 @@ def checked_top_k(top_k: Any) -> int:
     return number
 
 
-def _loaded(model: Model | str | Path) -> Model:
+def as_model(model: Model | str | Path) -> Model:
+    """The model, loaded if it is given by its path."""
     return model if isinstance(model, Model) else load_model(model)
 
 
