@@ -17,6 +17,7 @@ from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
+from streamsvm.losses import LOSSES
 from streamsvm.model_files import FILES, read_model, save_model
 from streamsvm.text import check_local
 from streamsvm.transforms import Transform, apply, records_of
@@ -24,8 +25,6 @@ from streamsvm.transforms import Transform, apply, records_of
 if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.training.results import FitResult
-
-_LOGISTIC = "logistic"  # the loss whose scores are log-probabilities, up to a constant of the row
 
 # Entries of a record that say how the coefficients are stored.
 _OF_STORAGE = (
@@ -106,7 +105,8 @@ class Model:
         It is 1 for the loss ``logistic``, and else what `streamsvm.calibrate` found.
         """
         found = self.record.get(format.TEMPERATURE)
-        if found is None and self.record.get("loss") == _LOGISTIC:
+        loss = LOSSES.get(str(self.record.get("loss")))
+        if found is None and loss is not None and loss.softmax:
             return 1.0
         return None if found is None else float(found)
 

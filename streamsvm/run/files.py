@@ -155,7 +155,7 @@ class MemoryDuals:
 
     end = LogEnd()
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int) -> None:
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
         self._dtypes = values_dtype, ids_dtype
         self._bytes_of_bits = bytes_of_bits
         self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
@@ -197,7 +197,7 @@ class MemoryRun:
     checkpoint_seconds = 0.0
     checkpoint_bytes = 0
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int) -> None:
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
         self.every = Interval(10**9)
         self.warnings: list[str] = []
         self.model: Model | None = None
