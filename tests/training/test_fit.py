@@ -77,7 +77,7 @@ def test_training_equals_a_replay_in_numpy(
     result = fit(store, out=tmp_path / "run", passes=passes, block_rows=BLOCK, **options)
 
     replay = Replay(X, labels, C, loss, margin)
-    row_loss = reference.LOSSES[loss].value
+    row_loss = reference.LOSSES[loss](margin).value
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
         n = 0
@@ -87,7 +87,7 @@ def test_training_equals_a_replay_in_numpy(
                     replay.begin_average()
                 if X[i].any():
                     scores = X[i] @ replay.W
-                    loss_sum += row_loss(scores, labels[i], margin)
+                    loss_sum += row_loss(scores, labels[i])
                     correct += scores.argmax() == labels[i]
                     replay.visit(i)
                 n += 1
@@ -100,14 +100,14 @@ def test_training_equals_a_replay_in_numpy(
         W, B = replay.W, replay.B
         record = result.history[this_pass - 1]
         assert record["primal_estimate"] == pytest.approx(0.5 * (W**2).sum() + C * loss_sum, rel=1e-9)
-        assert record["dual"] == pytest.approx(reference.dual(B, X, labels, margin, loss), rel=1e-9)
+        assert record["dual"] == pytest.approx(reference.dual(B, X, labels, C, loss, margin), rel=1e-9)
         assert record["primal"] == pytest.approx(reference.primal(W, X, labels, C, loss, margin), rel=1e-9)
         assert record["accuracy"] == record["valid_accuracy"]
         assert ("average_gap" in record) == average
         if average:
             W, B = replay.average
             primal = reference.primal(W, X, labels, C, loss, margin)
-            dual = reference.dual(B, X, labels, margin, loss)
+            dual = reference.dual(B, X, labels, C, loss, margin)
             assert record["average_primal"] == pytest.approx(primal, rel=1e-9)
             assert record["average_dual"] == pytest.approx(dual, rel=1e-9)
             assert record["average_gap"] == pytest.approx(primal - dual, rel=1e-8)

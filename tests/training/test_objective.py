@@ -64,7 +64,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
         assert not B[:2].any()
 
         primal = reference.primal(W, dense, labels, C, loss, margin)
-        dual = reference.dual(B, dense, labels, margin, loss)
+        dual = reference.dual(B, dense, labels, C, loss, margin)
         assert result.primal == pytest.approx(primal, rel=1e-12)
         assert result.dual == pytest.approx(dual, rel=1e-11)
         assert result.gap == pytest.approx(primal - dual, rel=1e-8)
