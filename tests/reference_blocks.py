@@ -13,9 +13,9 @@ from scipy.special import wrightomega
 def by_breakpoints(v: Any, alpha: Any, beta: Any, upper: Any, total: Any) -> Any:
     """Minimiser of ½α‖b‖² + ½β(Σb)² - vᵀb over 0 <= b_j <= upper, Σb <= total.
 
-    It is clip((v - γ)/α, 0, upper) with γ = βΣb or, if their sum is more than `total`, with the γ for which it
-    equals that. Both are roots of functions that are linear between the breakpoints of the clip, and fall:
-    a negative β is small against α.
+    It is clip((v - γ)/α, 0, upper) with γ = βΣb or, if this Σb is more than `total`, with the γ for which it
+    equals that. Both are roots of functions that are linear between the breakpoints of the clip, and fall: a
+    negative β is small against α.
 
     Parameters
     ----------
