@@ -8,9 +8,11 @@ dual objective, and by the set of its feasible duals. The exact block step follo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from reference_blocks import by_breakpoints, logistic_block
+from scipy.special import entr
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,21 @@ class Loss:
         a[y] = self.margin * (b.sum() - b[y])
         return a
 
-    def bounds(self, C: float, k: int) -> tuple[float, float]:
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         """The upper bound of each dual, and that of their sum."""
         return C, np.inf
 
-    def curvature(self, C: float) -> tuple[float, float]:
+    def curvature(self, C: Any) -> tuple[Any, Any]:
         """c and e of the dual term Σb - ½ c ‖b‖² - ½ e (Σb)²."""
         return 0.0, 0.0
 
-    def dual_term(self, b: np.ndarray, C: float) -> float:
-        """What a row adds to the dual objective beside -½‖W‖²: -φ*(-a) of φ = C times the loss."""
+    def dual_term(self, b: np.ndarray, C: Any) -> Any:
+        """What a row adds to the dual objective beside -½‖W‖²: -φ*(-a) of φ = C times the loss.
+
+        Duals may also be those of several rows, shape (n, k), with `C` of shape (n,).
+        """
         each, coupled = self.curvature(C)
-        return b.sum() - 0.5 * each * (b**2).sum() - 0.5 * coupled * b.sum() ** 2
+        return b.sum(-1) - 0.5 * each * (b**2).sum(-1) - 0.5 * coupled * b.sum(-1) ** 2
 
     def is_feasible(self, b: np.ndarray, y: int, C: float) -> bool:
         """Whether the duals of a row are in the feasible set, up to rounding."""
@@ -99,10 +104,10 @@ class WestonWatkinsSquared(Loss):
     def of_slack(self, slack: np.ndarray) -> float:
         return (slack**2).sum()
 
-    def bounds(self, C: float, k: int) -> tuple[float, float]:
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         return np.inf, np.inf
 
-    def curvature(self, C: float) -> tuple[float, float]:
+    def curvature(self, C: Any) -> tuple[Any, Any]:
         return 1 / (2 * C), 0.0
 
 
@@ -112,7 +117,7 @@ class WestonWatkinsSmooth(Loss):
     def of_slack(self, slack: np.ndarray) -> float:
         return np.where(slack <= self.smooth, slack**2 / (2 * self.smooth), slack - self.smooth / 2).sum()
 
-    def curvature(self, C: float) -> tuple[float, float]:
+    def curvature(self, C: Any) -> tuple[Any, Any]:
         return self.smooth / C, 0.0
 
 
@@ -120,7 +125,7 @@ class CrammerSinger(Loss):
     def of_slack(self, slack: np.ndarray) -> float:
         return slack.max()
 
-    def bounds(self, C: float, k: int) -> tuple[float, float]:
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         return C, C
 
 
@@ -128,10 +133,10 @@ class CrammerSingerSquared(Loss):
     def of_slack(self, slack: np.ndarray) -> float:
         return slack.max() ** 2
 
-    def bounds(self, C: float, k: int) -> tuple[float, float]:
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         return np.inf, np.inf
 
-    def curvature(self, C: float) -> tuple[float, float]:
+    def curvature(self, C: Any) -> tuple[Any, Any]:
         return 0.0, 1 / (2 * C)
 
 
@@ -141,7 +146,7 @@ class Top(Loss):
     def of_slack(self, slack: np.ndarray) -> float:
         return np.sort(slack)[::-1][: self.top].mean()
 
-    def bounds(self, C: float, k: int) -> tuple[float, float]:
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         return C / min(self.top, k - 1), C
 
 
@@ -194,10 +199,9 @@ class Logistic(CrammerSinger):
         top = scores.max()
         return float(np.log(np.exp(scores - top).sum()) + top - scores[y])
 
-    def dual_term(self, b: np.ndarray, C: float) -> float:
-        p = np.append(b / C, max(0.0, 1 - b.sum() / C))
-        p = p[p > 0]
-        return -C * (p * np.log(p)).sum()
+    def dual_term(self, b: np.ndarray, C: Any) -> Any:
+        p = b / np.expand_dims(C, -1)
+        return C * (entr(p).sum(-1) + entr(np.maximum(0, 1 - p.sum(-1))))
 
     def block(
         self, scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, among: np.ndarray | None = None
@@ -253,8 +257,7 @@ def dual_terms(
     B: np.ndarray, C: float | np.ndarray, loss: str, margin: float = 1.0, **parameters: float
 ) -> np.ndarray:
     """The dual term of each row, shape (n,), of duals B of shape (n, k)."""
-    of_row = LOSSES[loss](margin, **parameters).dual_term
-    return np.array([of_row(b, c) for b, c in zip(B, np.broadcast_to(C, len(B)), strict=True)])
+    return LOSSES[loss](margin, **parameters).dual_term(B, np.broadcast_to(C, len(B)))
 
 
 def dual(
