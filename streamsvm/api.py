@@ -34,6 +34,10 @@ def fit(
     loss: str = "ww",
     margin: float | None = None,
     solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = "float32",
     seed: int = 0,
     memory: int | str = 2**31,
@@ -78,6 +82,14 @@ def fit(
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
         Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
@@ -181,6 +193,10 @@ def plan(
     loss: str = "ww",
     margin: float | None = None,
     solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = "float32",
     seed: int = 0,
     memory: int | str = 2**31,
@@ -225,6 +241,10 @@ def online(
     loss: str = "ww",
     margin: float | None = None,
     solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = "float32",
     hash_bits: int | None = None,
     seed: int = 0,
@@ -254,6 +274,14 @@ def online(
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
         Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     hash_bits : int, optional

@@ -68,6 +68,7 @@ class Coefficients(NamedTuple):
     average_scale: float
     columns: np.ndarray  # (n_classes,) int64, of `current`
     dirty: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
+    shared_column: int | None = None  # of which each of the n classes has 1/n
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The coefficients, a few rows at a time, in an array that is used again."""
@@ -75,7 +76,10 @@ class Coefficients(NamedTuple):
 
         n_features, n_classes = self.current.shape[0], len(self.columns)
         step = max(1, _PIECE // (max(n_classes, 1) * self.current.dtype.itemsize))
-        buffer = np.empty((min(step, n_features), n_classes), self.current.dtype)
+        columns = self.columns
+        if self.shared_column is not None:
+            columns = np.append(columns, self.shared_column)
+        buffer = np.empty((min(step, n_features), len(columns)), self.current.dtype)
         none_dirty = np.zeros((0, 2), np.uint64)
         for begin in range(0, n_features, step):
             rows = slice(begin, min(begin + step, n_features))
@@ -85,8 +89,11 @@ class Coefficients(NamedTuple):
             dirty = none_dirty if self.dirty is None else self.dirty[rows]
             piece = buffer[: rows.stop - begin]
             scale = current.dtype.type(self.average_scale)
-            gather_rows(current, delta, scale, self.columns, dirty, piece)
-            yield piece
+            gather_rows(current, delta, scale, columns, dirty, piece)
+            if self.shared_column is None:
+                yield piece
+            else:
+                yield piece[:, :-1] + piece[:, -1:] / n_classes
 
 
 def write_coef(folder: Path, coefficients: Coefficients) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses import LOSSES, get_loss
+from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.text import check_local, parse_size
 
 AUTO = "auto"
+OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
 MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 
@@ -165,6 +166,12 @@ class _Checked:
         """Settings from the arguments of a function that has them all, such as its ``locals()``."""
         return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
+    @property
+    def of_loss(self) -> dict[str, Any]:
+        """The settings that the loss explains, without those that do not apply to it."""
+        values = {name: getattr(self, name) for name in OF_LOSS}
+        return {name: value for name, value in values.items() if value is not None}
+
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
@@ -178,6 +185,9 @@ def _names_of_losses() -> tuple[str, ...]:
 
 def _names_of_solvers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
+
+
+_OF_FEW = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}  # defaults, where they apply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +223,27 @@ class Settings(_Checked):
         None,
         "Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).",
         choices=_names_of_solvers,
+    )
+    smooth: float | None = _setting(
+        float,
+        None,
+        "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.",
+        positive=True,
+    )
+    top: int | None = _setting(
+        int,
+        None,
+        "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.",
+        least=1,
+    )
+    temperature: float | None = _setting(
+        float, None, "τ of the block solvers bcpl and oeg; 1 by default.", positive=True
+    )
+    solver_tol: float | None = _setting(
+        float,
+        None,
+        "Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.",
+        positive=True,
     )
     dtype: str = _setting(
         str,
@@ -273,6 +304,15 @@ class Settings(_Checked):
         for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
             if getattr(self, name) not in values:
                 self._refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
+        takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
+        for name, default in _OF_FEW.items():
+            if name not in takes and getattr(self, name) is not None:
+                raise SettingsError(
+                    f"{name} does not apply to the loss {self.loss} with the solver {self.solver}",
+                    setting=name,
+                )
+            if name in takes and getattr(self, name) is None:
+                self._set(name, default)
         if self.passes > 1 and not self.keep_duals:
             raise SettingsError(
                 "keep_duals must be on with more than one pass: each starts from the duals of the last",
@@ -312,6 +352,10 @@ class OnlineSettings(_Checked):
     loss: str = _as_in_fit("loss")
     margin: float = _as_in_fit("margin")
     solver: str = _as_in_fit("solver")
+    smooth: float | None = _as_in_fit("smooth")
+    top: int | None = _as_in_fit("top")
+    temperature: float | None = _as_in_fit("temperature")
+    solver_tol: float | None = _as_in_fit("solver_tol")
     dtype: str = _as_in_fit("dtype")
     hash_bits: int | None = _setting(
         int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MOST_BITS
@@ -320,10 +364,15 @@ class OnlineSettings(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("loss", "margin", "solver")
-        of_loss = Settings(passes=1, **{name: getattr(self, name) for name in names})
-        for name in names:
-            self._set(name, getattr(of_loss, name))
+        if get_loss(self.loss).extra_columns:
+            raise SettingsError(
+                f"the loss {self.loss} binds all classes together, and a stream brings them one by one; "
+                "train with fit, or with another loss",
+                setting="loss",
+            )
+        of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
+        for name in OF_LOSS:
+            self._set(name, getattr(of_fit, name))
 
 
 class Interval:

@@ -22,7 +22,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("options", "setting", "allowed"),
     [
-        ({"loss": "hinge"}, "loss", "one of ww, cs"),
+        ({"loss": "hinge"}, "loss", "one of ww, ww2"),
         ({"margin": 0.7}, "margin", "1.0 or 0.5 for the loss ww"),
         ({"loss": "cs", "margin": 0.5}, "margin", "1.0 for the loss cs"),
         ({"solver": "magic"}, "solver", "one of newton, sorted"),

@@ -8,13 +8,18 @@ import numpy as np
 
 from streamsvm.kernels.candidates import add_candidate
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.simd import log2_lanes
+
+_NO_BITS = np.zeros(0, np.uint8)
+_NO_BITS.flags.writeable = False  # as a mapped log
 
 
 class OldDuals(NamedTuple):
     """A block's duals as the last pass left them: row i has ``counts[i]`` of them.
 
-    Their classes begin at ``ids[ids_at[i]]``, their values at ``values[values_at[i]]``. Both arrays usually
-    are views of one memory-mapped log, so each has offsets of its own.
+    Their classes begin at ``ids[ids_at[i]]``, their values at ``values[values_at[i]]``. The arrays usually
+    are views of one memory-mapped log, so each has offsets of its own. A loss most of whose duals are at C
+    keeps those as bits: class c of row i is at C if bit c % 8 of ``bits[bits_at[i] + c // 8]`` is set.
     """
 
     ids: np.ndarray  # (any,) uint8, uint16 or uint32
@@ -22,6 +27,8 @@ class OldDuals(NamedTuple):
     ids_at: np.ndarray  # (n_rows,) int64
     values_at: np.ndarray  # (n_rows,) int64
     counts: np.ndarray  # (n_rows,) int32
+    bits: np.ndarray = _NO_BITS  # (any,) uint8
+    bits_at: np.ndarray = np.zeros(0, np.int64)  # (n_rows,), -1 for rows without bits; or (0,)
 
     @classmethod
     def create(
@@ -31,11 +38,15 @@ class OldDuals(NamedTuple):
         ids_at: np.ndarray,
         values_at: np.ndarray,
         counts: np.ndarray,
+        bits: np.ndarray = _NO_BITS,
+        bits_at: np.ndarray | None = None,
     ) -> OldDuals:
         """Of read-only views, as of a mapped log: kernels are compiled for one type of array."""
-        ids, values = ids.view(), values.view()
-        ids.flags.writeable = values.flags.writeable = False
-        return cls(ids, values, ids_at, values_at, counts)
+        ids, values, bits = ids.view(), values.view(), bits.view()
+        ids.flags.writeable = values.flags.writeable = bits.flags.writeable = False
+        if bits_at is None:
+            bits_at = np.zeros(0, np.int64)
+        return cls(ids, values, ids_at, values_at, counts, bits, bits_at)
 
 
 class DualBuffer(NamedTuple):
@@ -46,6 +57,7 @@ class DualBuffer(NamedTuple):
     rows: np.ndarray  # (n_rows,) int32: the rows visited so far
     counts: np.ndarray  # (n_rows,) int32: the number of duals of each of them
     used: np.ndarray  # (2,) int64: entries and rows filled
+    bits: np.ndarray = np.zeros((0, 0), np.uint8)  # (n_rows, n_bytes): which duals are at C
 
 
 class NewDuals(Protocol):
@@ -76,6 +88,39 @@ def load_duals(ids, ids_at, values, values_at, m, scratch, n_vectors):
         total += value
         n_vectors = add_candidate(np.int64(ids[ids_at + r]), value, scratch, r, n_vectors)
     return total, n_vectors
+
+
+@inlined
+def load_bits(old, i, at_bound, n_classes, m, old_sum, scratch, n_vectors):
+    """Add the classes whose bits are set to the `m` candidates, each with the dual `at_bound`.
+
+    Returns the number of candidates, the sum of the duals and the number of vectors. A class that is a
+    candidate already, or the row's own, is passed over: only a damaged log has one.
+    """
+    if len(old.bits_at) == 0 or old.bits_at[i] < 0:
+        return m, old_sum, n_vectors
+    log_lanes = log2_lanes(scratch.scores)
+    for c in range(n_classes):
+        is_set = (old.bits[old.bits_at[i] + (c >> 3)] >> (c & 7)) & 1
+        known = (scratch.candidates[c >> log_lanes] >> (c & ((1 << log_lanes) - 1))) & 1
+        if is_set & ~known:
+            n_vectors = add_candidate(c, at_bound, scratch, m, n_vectors)
+            old_sum += at_bound
+            m += 1
+    return m, old_sum, n_vectors
+
+
+@inlined
+def clear_bits(dual_buffer):
+    """Clear the bits of the row that is written next."""
+    for byte in range(dual_buffer.bits.shape[1]):
+        dual_buffer.bits[dual_buffer.used[1], byte] = 0
+
+
+@inlined
+def set_bit(dual_buffer, c):
+    """Record that the dual of class `c` of the row that is written next is at C."""
+    dual_buffer.bits[dual_buffer.used[1], c >> 3] |= np.uint8(1 << (c & 7))
 
 
 @inlined

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.kernels.candidates import clear_candidates, mark_class
-from streamsvm.kernels.duals import close_row, has_room, load_duals
+from streamsvm.kernels.duals import clear_bits, close_row, has_room, load_bits, load_duals, set_bit
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.score import score_row, score_vectors, subtract_scores
 from streamsvm.kernels.simd import lanes, prefetch
@@ -27,6 +27,10 @@ class Problem(NamedTuple):
     n_classes: int
     margin: float  # M
     solver: int  # position in the loss's solvers
+    smooth: float = 0.0  # ε of the smoothed hinge
+    top: int = 1  # m of top-m
+    temperature: float = 1.0  # τ of the block solvers bcpl and oeg
+    solver_tol: float = 1e-3  # of the block solvers that are not exact
 
 
 class Kernels(NamedTuple):
@@ -35,19 +39,25 @@ class Kernels(NamedTuple):
     visit: Any
     revisit: Any | None
     loss_rows: Any
-    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows) -> ‖W‖²
+    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
 
 
 @inlined
-def opposite_of_sum(y, margin, sum_of_steps, delta):
+def opposite_of_sum(y, problem, sum_of_steps, delta):
     """What the own class's weights move by, if w_y = M Σ_i x_i Σ_j b_ij: the other classes' opposite."""
-    return margin * sum_of_steps
+    return problem.margin * sum_of_steps
 
 
 @inlined
-def linear_term(b, C):
+def linear_term(b, C, problem):
     """The term of a dual b in the dual objective of a loss without curvature."""
     return b
+
+
+@inlined
+def no_sum_term(total, C, problem):
+    """The term of the sum of a row's duals, for a loss that has none."""
+    return 0.0
 
 
 def make_kernels(
@@ -58,6 +68,9 @@ def make_kernels(
     add_losses: Any,
     own_step: Any = opposite_of_sum,
     dual_term: Any = linear_term,
+    sum_term: Any = no_sum_term,
+    norm2: Any = sum_of_squares,
+    bits: bool = False,
 ) -> Kernels:
     """The kernels of one loss, from the functions in which it states its mathematics.
 
@@ -77,10 +90,17 @@ def make_kernels(
     add_losses : inlined function
         ``add_losses(y, problem, n_vectors, scratch)`` returns ``n_vectors, loss, is_wrong`` of scores.
     own_step : inlined function
-        ``own_step(y, margin, sum_of_steps, delta)`` returns the multiple of the row by which the weights of
-        its own class move. ``delta`` already has -M times the change of each candidate's dual.
-    dual_term : inlined function
-        ``dual_term(b, C)`` is what a dual b adds to the dual objective, beside -½‖W‖².
+        ``own_step(y, problem, sum_of_steps, delta)`` returns the multiple of the row by which the weights of
+        its own class move. ``delta`` already has -M times the change of each candidate's dual; the function
+        may set the entry of a column beyond the classes.
+    dual_term, sum_term : inlined function
+        ``dual_term(b, C, problem)`` and ``sum_term(total, C, problem)`` are what a dual b, and the sum of a
+        row's duals, add to the dual objective, beside -½‖W‖². Both are concave, and 0 at 0.
+    norm2 : kernel
+        ``norm2(weights, average_scale, sparse_rows, n_classes)`` is ‖W‖² of the current weights or of the
+        average.
+    bits : bool
+        Whether duals that are at C are kept as one bit each.
 
     Returns
     -------
@@ -99,27 +119,32 @@ def make_kernels(
         by ``current - average_scale * average_delta``.
     """
 
-    def set_duals(y, C, margin, scratch, m, dual_buffer, at, in_place):
+    def set_duals(y, C, problem, old_sum, scratch, m, dual_buffer, at, in_place):
         """Round the new duals, write them to the buffer from `at`, and set ``delta``.
 
         All `m` of them are written if `in_place`, else those that are not zero. Returns the number of duals
         written, the change of the dual terms, and whether any dual changed.
         """
-        delta = scratch.delta
+        delta, keep = scratch.delta, len(dual_buffer.ids) > 0
         sum_of_steps, term_change, changed, kept = 0.0, 0.0, False, 0
+        if bits and keep:
+            clear_bits(dual_buffer)
         for r in range(m):
             value = delta.dtype.type(scratch.v[r])
             step = value - scratch.before[r]
-            delta[scratch.ids[r]] = -margin * step
+            delta[scratch.ids[r]] = -problem.margin * step
             sum_of_steps += step
-            term_change += dual_term(np.float64(value), C) - dual_term(scratch.before[r], C)
+            term_change += dual_term(np.float64(value), C, problem) - dual_term(scratch.before[r], C, problem)
             changed |= step != 0
-            if len(dual_buffer.ids) > 0:
+            if bits and keep and value == delta.dtype.type(C):
+                set_bit(dual_buffer, scratch.ids[r])
+            elif keep:
                 dual_buffer.ids[at + kept] = scratch.ids[r]
                 dual_buffer.values[at + kept] = value
                 kept += in_place | (value != 0)
         if changed:
-            delta[y] = own_step(y, margin, sum_of_steps, delta)
+            delta[y] = own_step(y, problem, sum_of_steps, delta)
+        term_change += sum_term(old_sum + sum_of_steps, C, problem) - sum_term(old_sum, C, problem)
         return kept, term_change, changed
 
     set_duals = inlined(set_duals, name=f"{name}_set_duals")
@@ -130,7 +155,7 @@ def make_kernels(
             i = order[t]
             if not has_room(new, problem.n_classes):
                 return t
-            if sparse_rows is not None and not has_sparse_room(sparse_rows, i, problem.n_classes):
+            if sparse_rows is not None and not has_sparse_room(sparse_rows, i, len(scratch.scores)):
                 return t
             fetch_ahead(rows, old, order, t, end)
             if is_idle(rows, i, tally):
@@ -142,6 +167,11 @@ def make_kernels(
             old_sum, n_vectors = load_duals(
                 old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_vectors
             )
+            if bits:
+                at_bound = np.float64(scratch.scores.dtype.type(C))
+                n_old, old_sum, n_vectors = load_bits(
+                    old, i, at_bound, problem.n_classes, n_old, old_sum, scratch, n_vectors
+                )
             score_row(scratch.scores, rows, i, weights.current)
             if sparse_rows is not None:
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
@@ -151,11 +181,11 @@ def make_kernels(
             tally[LOSS_SUM] += C * loss
             tally[CORRECT] += not is_wrong
             tally[CLOCK] += 1
-            old_terms = 0.0
+            old_terms = sum_term(old_sum, C, problem)
             for r in range(n_old):
-                old_terms += dual_term(scratch.before[r], C)
+                old_terms += dual_term(scratch.before[r], C, problem)
             n_duals, term_change, changed = set_duals(
-                y, C, problem.margin, scratch, m, new, new.used[0], False
+                y, C, problem, old_sum, scratch, m, new, new.used[0], False
             )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
@@ -182,7 +212,7 @@ def make_kernels(
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
             solve_restricted(y, rows.norm2[i], C, problem, m, old_sum, scratch)
             tally[CLOCK] += 1
-            _, term_change, changed = set_duals(y, C, problem.margin, scratch, m, dual_buffer, at, True)
+            _, term_change, changed = set_duals(y, C, problem, old_sum, scratch, m, dual_buffer, at, True)
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
                 update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)
@@ -216,6 +246,7 @@ def make_kernels(
         kernel(visit, name=f"{name}_visit"),
         None if solve_restricted is None else kernel(revisit, name=f"{name}_revisit"),
         kernel(loss_rows, name=f"{name}_loss_rows"),
+        norm2,
     )
 
 

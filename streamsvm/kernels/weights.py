@@ -60,8 +60,8 @@ def padded_classes(n_classes: int, dtype: np.dtype) -> int:
 
 
 @kernel
-def sum_of_squares(weights, average_scale, sparse_rows):
-    """‖current - average_scale * average_delta‖² in float64, row after row.
+def sum_of_squares(weights, average_scale, sparse_rows, n_classes):
+    """‖current - average_scale * average_delta‖² of the first `n_classes` columns in float64, row after row.
 
     ``average_delta`` is not read if `average_scale` is 0. A row that never changed is not read either:
     if the weights are larger than memory, most rows are holes of a file.
@@ -73,10 +73,10 @@ def sum_of_squares(weights, average_scale, sparse_rows):
             continue
         part = 0.0
         if average_scale == 0:
-            for c in range(current.shape[1]):
+            for c in range(n_classes):
                 part += np.float64(current[f, c]) * np.float64(current[f, c])
         else:
-            for c in range(current.shape[1]):
+            for c in range(n_classes):
                 w = np.float64(current[f, c]) - average_scale * np.float64(average_delta[f, c])
                 part += w * w
         total += part

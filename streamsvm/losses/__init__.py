@@ -11,13 +11,35 @@ from __future__ import annotations
 from streamsvm.errors import SettingsError
 from streamsvm.losses.base import Loss
 
-_SOLVERS = ("newton", "sorted")
+_EXACT = ("newton", "sorted")
+_ON_SIMPLEX = (*_EXACT, "pivot", "bisection", "smo", "frank-wolfe", "bcpl", "oeg")
+_MARGINS = (1.0, 0.5)
 
 _ALL = (
-    Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", _SOLVERS, margins=(1.0, 0.5)),
-    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", _SOLVERS),
-    Loss("ovr", "One-vs-rest hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
-)
+    Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", (*_EXACT, "shark"), _MARGINS),
+    Loss("ww2", "Weston-Watkins, squared hinge", "weston_watkins", _EXACT, _MARGINS),
+    Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS, parameters=("smooth",)),
+    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", _ON_SIMPLEX),
+    Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT),
+    Loss("top-m", "mean of the m largest hinges (Lapin, Hein & Schiele 2015)", "crammer_singer",
+         ("newton",), parameters=("top",)),
+    Loss("llw", "Lee-Lin-Wahba (Alber et al. 2017)", "lee_lin_wahba", ("newton",),
+         duals="bits", extra_columns=1),
+    Loss("llw2", "Lee-Lin-Wahba, squared hinge", "lee_lin_wahba", ("newton",),
+         duals="dense", extra_columns=1),
+    Loss("ovr", "one-vs-rest, hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
+    Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
+    Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense"),
+)  # fmt: skip
+
+# The settings that are for some block solvers alone.
+SOLVER_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "shark": ("solver_tol",),
+    "bisection": ("solver_tol",),
+    "smo": ("solver_tol",),
+    "bcpl": ("temperature",),
+    "oeg": ("temperature",),
+}
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL}
 

@@ -8,8 +8,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from streamsvm.kernels.frame import Kernels
 
 
@@ -31,12 +29,15 @@ class Loss:
         Names of its block solvers, the default first.
     margins : tuple of float
         The margin scales M that it is defined for, the default first.
-    duals : {"sparse", "dense", "none"}
-        Whether a row usually has few duals, nearly all of them, or none.
+    duals : {"sparse", "dense", "bits"}
+        Whether a row usually has few duals, or nearly all of them, or nearly all and most of them at C: these
+        are kept as one bit each.
     own_dual : bool
         Whether the row's own class has a dual of its own.
     extra_columns : int
-        Columns of the weights beside those of the classes.
+        1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
+    parameters : tuple of str
+        The settings that are for this loss, or some others, alone.
     """
 
     name: str
@@ -44,22 +45,23 @@ class Loss:
     module: str
     solvers: tuple[str, ...]
     margins: tuple[float, ...] = (1.0,)
-    duals: Literal["sparse", "dense", "none"] = "sparse"
+    duals: Literal["sparse", "dense", "bits"] = "sparse"
     own_dual: bool = False
     extra_columns: int = 0
+    parameters: tuple[str, ...] = ()
 
     def max_duals(self, n_classes: int) -> int:
         """The most duals that a row can have."""
         return n_classes if self.own_dual else n_classes - 1
 
-    def to_coef(self, weights: np.ndarray, n_classes: int) -> np.ndarray:
-        """The coefficients, shape (n_features, n_classes), of weights, shape (n_features, K)."""
-        return weights[:, :n_classes]
+    def bytes_of_bits(self, n_classes: int) -> int:
+        """Bytes of a row's bits, if duals at C are kept as bits; else 0."""
+        return -(-n_classes // 8) if self.duals == "bits" else 0
 
     @functools.cached_property
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
-        return importlib.import_module(f"streamsvm.losses.{self.module}").KERNELS
+        return importlib.import_module(f"streamsvm.losses.{self.module}").KERNELS[self.name]
 
     @property
     def visit(self) -> Any:

@@ -1,33 +1,22 @@
-"""One-vs-rest: k binary SVMs with the hinge loss, each of one class against all others.
+"""One-vs-rest: k binary SVMs, each of one class against all others.
 
-    min ½‖W‖² + C Σ_i Σ_c max(0, 1 - σ_ic w_cᵀx_i),    σ_ic = 1 for the row's own class, -1 for the others
+    min ½‖W‖² + C Σ_i Σ_c φ(1 - σ_ic w_cᵀx_i),    σ_ic = 1 for the row's own class, -1 for the others
 
-The dual b_ic >= 0 of a row and a class, the own class included, adds σ_ic b_ic x_i to w_c. The block problem
-of row i separates by class, and its solution is the step of Hsieh et al. (2008), Algorithm 1:
+with the hinge or the squared hinge φ (see `streamsvm.losses.hinges`). The dual b_ic in [0, U] of a row and a
+class, the own class included, adds σ_ic b_ic x_i to w_c. The block problem of row i separates by class, and
+its solution is the step of Hsieh et al. (2008), Algorithm 1, in which ρ is the curvature of φ divided by
+‖x‖²:
 
-    b_c = clip(b_c + (1 - σ_c s_c) / ‖x‖², 0, C)
+    b_c = clip((b_c + (1 - σ_c s_c) / ‖x‖²) / (1 + ρ), 0, U)
 """
 
 from __future__ import annotations
 
 from streamsvm.kernels.candidates import add_candidate, add_candidates_above, beats
 from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import make_kernels
+from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
-
-
-@inlined
-def _add_terms(y, inverse, scratch, m):
-    """Write the unclipped duals of the `m` candidates; return their loss, and whether one beats class `y`."""
-    scores, ids = scratch.scores, scratch.ids
-    loss, is_wrong = 0.0, False
-    for r in range(m):
-        sign = 1.0 if ids[r] == y else -1.0
-        slack = 1.0 - sign * scores[ids[r]]
-        scratch.v[r] = scratch.before[r] + slack * inverse
-        loss += max(slack, 0.0)
-        is_wrong |= beats(ids[r], y, scores)
-    return loss, is_wrong
+from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 
 @inlined
@@ -43,36 +32,56 @@ def _add_candidates(y, problem, n_old, n_vectors, scratch):
 
 
 @inlined
-def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
-    m, n_vectors = _add_candidates(y, problem, n_old, n_vectors, scratch)
-    loss, is_wrong = _add_terms(y, 1.0 / norm2, scratch, m)
-    clip_duals(scratch.v, m, 0.0, C)
-    return m, n_vectors, loss, is_wrong
-
-
-@inlined
-def _solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
-    _add_terms(y, 1.0 / norm2, scratch, m)
-    clip_duals(scratch.v, m, 0.0, C)
-
-
-@inlined
-def _add_losses(y, problem, n_vectors, scratch):
-    m, n_vectors = _add_candidates(y, problem, 0, n_vectors, scratch)
-    loss, is_wrong = _add_terms(y, 1.0, scratch, m)
-    return n_vectors, loss, is_wrong
-
-
-@inlined
-def _own_step(y, margin, sum_of_steps, delta):
+def _own_step(y, problem, sum_of_steps, delta):
     """The own class's weights move by its own dual, with the opposite sign of the other classes."""
     return -delta[y]
 
 
-KERNELS = make_kernels(
-    "ovr",
-    solve=_solve,
-    solve_restricted=_solve_restricted,
-    add_losses=_add_losses,
-    own_step=_own_step,
-)
+def _make(name: str, hinge: Hinge) -> Kernels:
+    value, curvature, upper = hinge.value, hinge.curvature, hinge.upper
+
+    def add_terms(y, inverse, shrink, problem, scratch, m):
+        """Write the unclipped duals of the `m` candidates; return their loss, and whether one beats `y`."""
+        scores, ids = scratch.scores, scratch.ids
+        loss, is_wrong = 0.0, False
+        for r in range(m):
+            sign = 1.0 if ids[r] == y else -1.0
+            slack = 1.0 - sign * scores[ids[r]]
+            scratch.v[r] = (scratch.before[r] + slack * inverse) * shrink
+            loss += value(slack, problem)
+            is_wrong |= beats(ids[r], y, scores)
+        return loss, is_wrong
+
+    add_terms = inlined(add_terms, name=f"{name}_add_terms")
+
+    def solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
+        inverse = 1.0 / norm2
+        loss, is_wrong = add_terms(
+            y, inverse, 1.0 / (1.0 + curvature(C, problem) * inverse), problem, scratch, m
+        )
+        clip_duals(scratch.v, m, 0.0, upper(C))
+        return loss, is_wrong
+
+    solve_restricted = inlined(solve_restricted, name=f"{name}_solve_restricted")
+
+    def solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+        m, n_vectors = _add_candidates(y, problem, n_old, n_vectors, scratch)
+        loss, is_wrong = solve_restricted(y, norm2, C, problem, m, old_sum, scratch)
+        return m, n_vectors, loss, is_wrong
+
+    def add_losses(y, problem, n_vectors, scratch):
+        m, n_vectors = _add_candidates(y, problem, 0, n_vectors, scratch)
+        loss, is_wrong = add_terms(y, 1.0, 1.0, problem, scratch, m)
+        return n_vectors, loss, is_wrong
+
+    return make_kernels(
+        name,
+        solve=inlined(solve, name=f"{name}_solve"),
+        solve_restricted=solve_restricted,
+        add_losses=inlined(add_losses, name=f"{name}_add_losses"),
+        own_step=_own_step,
+        dual_term=hinge.dual_term,
+    )
+
+
+KERNELS = {"ovr": _make("ovr", HINGE), "ovr2": _make("ovr2", SQUARED_HINGE)}

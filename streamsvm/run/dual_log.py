@@ -1,8 +1,9 @@
 """The log of the duals of one pass: a part for each time that new duals were written out.
 
 A block's duals are all parts with its number. A part holds rows (int32, in the order in which they were
-trained), counts (int32, non-zero duals of each), class ids (uint8, uint16 or uint32) and values (float32
-or float64).
+trained), counts (int32, duals of each), class ids (uint8, uint16 or uint32) and values (float32 or float64).
+A loss most of whose duals are at C has bits before the class ids: of each row as many bytes as hold a bit for
+each class, and the counts are of the other duals.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class DualWriter(AppendLog):
         """Append the new duals of rows of a block."""
         n_entries, n_rows = int(buffer.used[0]), int(buffer.used[1])
         arrays = (
-            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_entries], buffer.values[:n_entries],
+            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.bits[:n_rows].reshape(-1),
+            buffer.ids[:n_entries], buffer.values[:n_entries],
         )  # fmt: skip
         self.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
 
@@ -44,6 +46,8 @@ class DualLog:
     n_classes : int
     max_duals : int
         Non-zero duals that a row can have, by its loss.
+    bytes_of_bits : int
+        Bytes of a row's bits, by its loss.
     """
 
     def __init__(
@@ -54,11 +58,13 @@ class DualLog:
         ids_dtype: np.dtype,
         n_classes: int,
         max_duals: int,
+        bytes_of_bits: int = 0,
     ) -> None:
         self.path = path
         self._length = length
         self._n_classes = n_classes
         self._max_duals = max_duals
+        self._bytes_of_bits = bytes_of_bits
         self._parts: dict[int, list[Part]] = {}
         for part in scan(path, length, MAGICS) if length else ():
             self._parts.setdefault(part.numbers[0], []).append(part)
@@ -77,6 +83,7 @@ class DualLog:
         duals = OldDuals(
             self._ids, self._values,
             np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32),
+            self._content, np.full(n_rows if self._bytes_of_bits else 0, -1, np.int64),
         )  # fmt: skip
         for part in self._parts.get(block, ()):
             check_part(self.path, part, self._content)
@@ -92,8 +99,8 @@ class DualLog:
         if n < 0 or n_entries < 0:
             return False
         id_size, value_size = self._ids.itemsize, self._values.itemsize
-        sizes = (4 * n, 4 * n, n_entries * id_size, n_entries * value_size)
-        rows_at, counts_at, ids_at, values_at, end = offsets(part.at, *sizes)
+        sizes = (4 * n, 4 * n, n * self._bytes_of_bits, n_entries * id_size, n_entries * value_size)
+        rows_at, counts_at, bits_at, ids_at, values_at, end = offsets(part.at, *sizes)
         if end != part.at + part.size:
             return False
         rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
@@ -109,6 +116,8 @@ class DualLog:
         duals.ids_at[rows] = ids_at // id_size + before
         duals.values_at[rows] = values_at // value_size + before
         duals.counts[rows] = counts
+        if self._bytes_of_bits:
+            duals.bits_at[rows] = bits_at + self._bytes_of_bits * np.arange(n)
         return True
 
     def _foreign(self, block: int) -> RunError:

@@ -32,8 +32,8 @@ class RunFiles:
     run : RunDir
     values_dtype, ids_dtype : dtype
         Of the duals and of their class ids.
-    n_classes, max_duals : int
-        Classes, and the most duals that a row can have.
+    n_classes, max_duals, bytes_of_bits : int
+        Classes, the most duals that a row can have, and the bytes of its bits (see `Loss`).
     every : Interval
         When to commit.
 
@@ -52,6 +52,7 @@ class RunFiles:
         ids_dtype: np.dtype,
         n_classes: int,
         max_duals: int,
+        bytes_of_bits: int,
         every: Interval,
     ) -> None:
         self.run = run
@@ -61,7 +62,7 @@ class RunFiles:
         self.checkpoint_bytes = 0
         self.warnings: list[str] = []
         self._dtypes = values_dtype, ids_dtype
-        self._sizes = n_classes, max_duals
+        self._sizes = n_classes, max_duals, bytes_of_bits
 
     def recover(self, shape: tuple[int, int] | None) -> Position | None:
         """The position of the last commit, to which the files are cut back; None before the first one."""
@@ -129,8 +130,9 @@ class MemoryDuals:
 
     end = LogEnd()
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int) -> None:
         self._dtypes = values_dtype, ids_dtype
+        self._bytes_of_bits = bytes_of_bits
         self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None:
@@ -140,20 +142,24 @@ class MemoryDuals:
             buffer.counts[:n_rows],
             buffer.values[:n_entries],
             buffer.ids[:n_entries],
+            buffer.bits[:n_rows],
         )
         self._parts.setdefault(block, []).append(tuple(array.copy() for array in arrays))
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
         parts = self._parts.get(block, [])
-        kinds = (np.dtype(np.int32), np.dtype(np.int32), *self._dtypes)
-        rows, part_counts, values, ids = (
-            np.concatenate([np.zeros(0, kind), *(part[k] for part in parts)]).astype(kind)
+        kinds = (np.dtype(np.int32), np.dtype(np.int32), *self._dtypes, np.dtype(np.uint8))
+        rows, part_counts, values, ids, bits = (
+            np.concatenate([np.zeros(0, kind), *(part[k].reshape(-1) for part in parts)]).astype(kind)
             for k, kind in enumerate(kinds)
         )
         starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
         counts[rows] = part_counts
         starts[rows] = np.cumsum(part_counts, dtype=np.int64) - part_counts
-        return OldDuals.create(ids, values, starts, starts, counts)
+        bits_at = np.full(n_rows if self._bytes_of_bits else 0, -1, np.int64)
+        if self._bytes_of_bits:
+            bits_at[rows] = self._bytes_of_bits * np.arange(len(rows))
+        return OldDuals.create(ids, values, starts, starts, counts, bits, bits_at)
 
     def close(self) -> None:
         pass
@@ -166,11 +172,11 @@ class MemoryRun:
     checkpoint_seconds = 0.0
     checkpoint_bytes = 0
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype) -> None:
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int) -> None:
         self.every = Interval(10**9)
         self.warnings: list[str] = []
         self.model: Model | None = None
-        self._dtypes = values_dtype, ids_dtype
+        self._kinds = values_dtype, ids_dtype, bytes_of_bits
         self._duals: dict[int, MemoryDuals] = {}
 
     def recover(self, shape: tuple[int, int] | None) -> Position | None:
@@ -182,7 +188,7 @@ class MemoryRun:
         return self.new_duals(position, pass_number)
 
     def new_duals(self, position: Position, pass_number: int) -> MemoryDuals:
-        return self._duals.setdefault(pass_number, MemoryDuals(*self._dtypes))
+        return self._duals.setdefault(pass_number, MemoryDuals(*self._kinds))
 
     def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
         return position

@@ -50,6 +50,7 @@ class HybridWeights(DenseWeights):
     columns : int
         Classes, padded to whole vectors.
     n_classes : int
+        Columns that are not padding.
     dtype : dtype
     time_unit : float
     paths : tuple of Path
@@ -78,6 +79,7 @@ class HybridWeights(DenseWeights):
         n_frequent = number_features(rare, self._place)
         super().__init__((n_frequent, columns), dtype, time_unit, paths, average=average)
         self.n_classes = n_classes
+        self._columns = columns
         self.entry_width = 2 + average  # numbers in an entry
         self._path = entries_path
         self._path.unlink(missing_ok=True)
@@ -135,7 +137,7 @@ class HybridWeights(DenseWeights):
         )
 
     def make_room(self) -> None:
-        self.reserve(2 * self._longest * self.n_classes)
+        self.reserve(2 * self._longest * self._columns)
 
     def reserve(self, n_entries: int) -> None:
         """Have room for so many entries more."""

@@ -73,8 +73,9 @@ def fit_rows(
     if settings.keep_duals or settings.inner_passes:
         entries = max(k, min(rows.n_rows * loss.max_duals(k), _MOST_ENTRIES))
     ids_dtype = dual_id_dtype(k)
-    buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype)
-    files = MemoryRun(dtype, ids_dtype)
+    bytes_of_bits = loss.bytes_of_bits(k)
+    buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype, bytes_of_bits)
+    files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
     trainer = Fit(
         BlocksSource(blocks, settings.seed),
         settings,

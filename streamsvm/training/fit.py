@@ -80,10 +80,8 @@ class Fit(Trainer):
         """Make the passes that are left, and save the model."""
         self.train()
         columns = np.arange(self.learner.n_classes)
-        scale = self.learner.average_scale if self._is_average() else None
-        model = self.files.save_model(
-            self.learner.storage.coefficients(scale, columns), self._model_record(), self._names
-        )
+        coefficients = self.learner.coefficients(columns, average=self._is_average())
+        model = self.files.save_model(coefficients, self._model_record(), self._names)
         return self._result(model)
 
     def _check(self, position: Position) -> None:
@@ -273,9 +271,10 @@ class Fit(Trainer):
 
     def _model_record(self) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal trainings."""
-        names = ("loss", "C", "margin", "solver", "inner_passes", "seed", "dtype", "memory", "block_rows")
+        names = ("loss", "C", "inner_passes", "seed", "dtype", "memory", "block_rows")
         return {
             **{name: getattr(self.settings, name) for name in names},
+            **self.settings.of_loss,
             **self._record,
             "average": self._is_average(),
             "passes": self.position.passes_done,

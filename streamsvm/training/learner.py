@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
@@ -56,8 +57,7 @@ class Learner:
         self.dtype = np.dtype(settings.dtype)
         self.tally = np.zeros(N_TALLIES)
         self.averaging = False
-        self._margin = settings.margin
-        self._solver = self.loss.solvers.index(settings.solver)
+        self._settings = settings
         self._inner_passes = None
         if settings.inner_passes != 0 and self.loss.revisit is not None:
             self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
@@ -175,9 +175,17 @@ class Learner:
             self.storage.sparse_rows,
         )  # fmt: skip
 
+    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
+        """The coefficients of a model with these classes: of the last iterate, or of the average."""
+        scale = self.average_scale if average else None
+        shared = self.n_classes if self.loss.extra_columns else None
+        return self.storage.coefficients(scale, columns)._replace(shared_column=shared)
+
     def norm2(self, average_scale: float = 0.0) -> float:
         """‖w‖² of the last iterate, or of the average of this scale."""
-        return float(self.loss.norm2(self.storage.weights, average_scale, self.storage.sparse_rows))
+        return float(
+            self.loss.norm2(self.storage.weights, average_scale, self.storage.sparse_rows, self.n_classes)
+        )
 
     def moved_weights(self) -> Weights:
         """The weights as visits move them: with their average, or alone."""
@@ -213,18 +221,34 @@ class Learner:
     def _fit_classes(self) -> None:
         """Have columns and scratch for the classes known now: rows are scored for them alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
-        self.problem = Problem(self.n_classes, self._margin, self._solver)
+        self.problem = problem_of(self._settings, self.n_classes)
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)
 
 
-def new_buffer(entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype) -> DualBuffer:
-    """Room for `entries` new duals of up to `n_rows` rows."""
+def problem_of(settings: Settings, n_classes: int) -> Problem:
+    """What the settings mean to the kernels of their loss."""
+    return Problem(
+        n_classes,
+        settings.margin,
+        get_loss(settings.loss).solvers.index(settings.solver),
+        smooth=settings.smooth or 0.0,
+        top=settings.top or 1,
+        temperature=settings.temperature or 1.0,
+        solver_tol=settings.solver_tol or 0.0,
+    )
+
+
+def new_buffer(
+    entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0
+) -> DualBuffer:
+    """Room for `entries` new duals of up to `n_rows` rows, and for so many bytes of bits in each row."""
     return DualBuffer(
         np.empty(entries, ids_dtype),
         np.empty(entries, values_dtype),
         np.empty(n_rows, np.int32),
         np.empty(n_rows, np.int32),
         np.zeros(2, np.int64),
+        np.empty((n_rows, bytes_of_bits), np.uint8),
     )

@@ -252,9 +252,8 @@ class Online(Trainer):
         order = np.arange(len(self._classes))
         if self.stream.classes is None:
             order = self.stream.in_order(self._classes)
-        scale = self.learner.average_scale
         model = self.files.save_model(
-            self.learner.storage.coefficients(scale, order), self._model_record(order), None
+            self.learner.coefficients(order, average=True), self._model_record(order), None
         )
         figures = self._figures(len(self._classes))
         if self._history:  # of the time before the model was written
@@ -284,7 +283,9 @@ class Online(Trainer):
             "classes": [self._classes[code] for code in order],
             "n_features": self.learner.storage.n_features,
             "index_base": self.stream.index_base,
-            **{name: getattr(asked, name) for name in ("loss", "margin", "solver", "dtype")},
+            "loss": asked.loss,
+            "dtype": asked.dtype,
+            **asked.of_loss,
             "C": self.source.C_at(self._place),
             "C_auto": asked.C == AUTO,
             "transforms": records_of(self.source.transforms),

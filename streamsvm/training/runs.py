@@ -266,13 +266,19 @@ class _StoreRun:
         n_rows = store.n_features if rare is None else int(len(rare) - rare.sum())
         shape = (n_rows, columns_of(store, settings))
         ids_dtype = dual_id_dtype(store.n_classes)
+        bytes_of_bits = loss.bytes_of_bits(store.n_classes)
         files = RunFiles(
-            self.run, self.dtype, ids_dtype, store.n_classes, loss.max_duals(store.n_classes), self.every
-        )
+            self.run, self.dtype, ids_dtype, store.n_classes, loss.max_duals(store.n_classes), bytes_of_bits,
+            self.every,
+        )  # fmt: skip
         position = files.recover(shape)
         storage = self._storage(shape, rare)
         buffer = new_buffer(
-            self.plan.dual_entries, int(np.diff(self.blocks.starts).max()), self.dtype, ids_dtype
+            self.plan.dual_entries,
+            int(np.diff(self.blocks.starts).max()),
+            self.dtype,
+            ids_dtype,
+            bytes_of_bits,
         )
         trainer = Fit(
             BlocksSource(self.blocks, settings.seed),
@@ -307,10 +313,11 @@ class _StoreRun:
             None if plan.weights_in_memory else run.dirty,
         )
         time_unit = float(self.store.n_rows)
+        n_columns = self.store.n_classes + get_loss(self.settings.loss).extra_columns
         if rare is None:
             return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
         return HybridWeights(
-            rare, shape[1], self.store.n_classes, self.dtype, time_unit, paths, run.sparse_weights,
+            rare, shape[1], n_columns, self.dtype, time_unit, paths, run.sparse_weights,
             average=average,
         )  # fmt: skip
 

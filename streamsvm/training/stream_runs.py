@@ -16,7 +16,7 @@ from streamsvm.run.checkpoint import Position
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
-from streamsvm.settings import Interval, OnlineSettings, Settings
+from streamsvm.settings import OF_LOSS, Interval, OnlineSettings, Settings
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.results import OnlineResult
@@ -86,7 +86,7 @@ def _stream_trainer(
     settings = _one_pass(asked)
     dtype = np.dtype(settings.dtype)
     source = StreamSource(stream, dtype, asked.C, _transforms(asked))
-    files = RunFiles(run, dtype, _NO_IDS, 1, 1, every)
+    files = RunFiles(run, dtype, _NO_IDS, 1, 1, 0, every)
     position = files.recover(None)
     has_commit = position is not None
     if position is None:
@@ -105,7 +105,7 @@ def _stream_trainer(
 
 def _one_pass(asked: OnlineSettings) -> Settings:
     """The settings of a pass that keeps nothing of a row."""
-    names = ("C", "loss", "margin", "solver", "dtype")
+    names = ("C", "loss", *OF_LOSS, "dtype")
     return Settings(
         passes=1,
         keep_duals=False,

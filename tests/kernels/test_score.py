@@ -31,7 +31,7 @@ def test_the_sum_of_squares_is_that_of_the_rows_that_changed(dtype: str, scale: 
     changed = np.arange(40) % 3 != 0
     weights.dirty[changed, np.arange(40)[changed] % 2] = 1
     expected = ((W.astype(float) - scale * delta.astype(float))[changed] ** 2).sum()
-    assert sum_of_squares(weights, scale, None) == pytest.approx(expected, rel=1e-12)
+    assert sum_of_squares(weights, scale, None, 48) == pytest.approx(expected, rel=1e-12)
     everything = ((W.astype(float) - scale * delta.astype(float)) ** 2).sum()
     without_record = weights._replace(dirty=weights.dirty[:0])
-    assert sum_of_squares(without_record, scale, None) == pytest.approx(everything, rel=1e-12)
+    assert sum_of_squares(without_record, scale, None, 48) == pytest.approx(everything, rel=1e-12)

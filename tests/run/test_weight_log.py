@@ -172,7 +172,9 @@ def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> No
         restore(run.weight_log(number), position.weights.length, Held(found))
         np.testing.assert_array_equal(found.current, marked.current)
         np.testing.assert_array_equal(found.average_delta, marked.average_delta)
-        assert sum_of_squares(found, 0.0, None) == pytest.approx((marked.current.astype(float) ** 2).sum())
+        assert sum_of_squares(found, 0.0, None, found.current.shape[1]) == pytest.approx(
+            (marked.current.astype(float) ** 2).sum()
+        )
 
 
 @pytest.mark.parametrize("marked", [True, False])

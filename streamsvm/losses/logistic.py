@@ -1,0 +1,127 @@
+"""Multinomial logistic regression: the negative log-likelihood of the own class under the softmax.
+
+    min ½‖W‖² + C Σ_i (log Σ_c exp(w_cᵀx_i) - w_yᵀx_i)
+
+The duals of a row are b_j = C p_j for the wrong classes, where p is a distribution over all classes, so that
+p_y = 1 - Σb/C. They add Σb x to w_y and -b_j x to w_j, and the dual objective has the entropy -C Σ_c p_c log
+p_c. b = 0 is feasible and adds nothing. With b_y = C - Σb for the own class, the block step of row i has
+
+    log p_c + ‖x‖²C p_c = s_c + ‖x‖² b_c - θ    for all classes c, with the θ for which Σ p_c = 1,
+
+in which p_c is a value of Lambert's W function. Nearly all duals are positive.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.kernels.candidates import add_candidates_above, beats
+from streamsvm.kernels.frame import make_kernels
+from streamsvm.kernels.jit import allocating, inlined
+
+_MOST_SWEEPS = 100
+_CLOSE = 1e-8  # relative change of p, whose square is below rounding
+
+
+@inlined
+def _entropy_term(b, C, problem):
+    return -b * np.log(b / C) if b > 0.0 else 0.0
+
+
+@inlined
+def _own_entropy_term(total, C, problem):
+    return -(C - total) * np.log1p(-total / C) if 0.0 < total < C else 0.0
+
+
+@inlined
+def _loss(y, problem, scores):
+    """The loss, and whether another class beats class `y`."""
+    top, is_wrong = np.float64(scores[y]), False
+    for c in range(problem.n_classes):
+        top = max(top, np.float64(scores[c]))
+        is_wrong |= beats(c, y, scores)
+    total = 0.0
+    for c in range(problem.n_classes):
+        total += np.exp(np.float64(scores[c]) - top)
+    return np.log(total) + (top - scores[y]), is_wrong
+
+
+@allocating
+def _solve_block(y, norm2, C, m, old_sum, scratch):
+    """Write the new duals of the `m` candidates, over which and class `y` p is a distribution.
+
+    With u = ‖x‖²C p and x = log u the equations are F_c = e^x_c + x_c - z_c + θ = 0 and Σ e^x_c = ‖x‖²C:
+    convex in x. Newton's method for x and θ together costs one exponential for each class and sweep. It
+    starts at a θ below the solution, from p <= 1, and at an x above that of this θ, from where it does not
+    overshoot.
+    """
+    total = norm2 * C
+    z, x = np.empty(m + 1), np.empty(m + 1)  # the own class is the last
+    for r in range(m):
+        z[r] = scratch.scores[scratch.ids[r]] + norm2 * scratch.before[r]
+    z[m] = scratch.scores[y] + norm2 * max(C - old_sum, 0.0)
+    top, at_top = z.max(), 0.0
+    for r in range(m + 1):
+        z[r] += np.log(total) - top  # θ is relative to the largest, too
+        at_top += np.exp(z[r])
+    theta = np.log(at_top / total) - total
+    for r in range(m + 1):
+        x[r] = z[r] - theta
+        if x[r] > 1.0:
+            x[r] = np.log(x[r])
+    for _ in range(_MOST_SWEEPS):
+        sum_u, sum_slope, sum_part = 0.0, 0.0, 0.0
+        for r in range(m + 1):
+            u = np.exp(x[r])
+            slope = u / (1.0 + u)
+            sum_u += u
+            sum_slope += slope
+            sum_part += slope * (u + x[r] - z[r] + theta)
+            scratch.v[r] = u
+        step = (sum_u - total - sum_part) / sum_slope
+        theta += step
+        largest = 0.0
+        for r in range(m + 1):
+            u = scratch.v[r]
+            change = (u + x[r] - z[r] + theta) / (1.0 + u)
+            x[r] -= change
+            largest = max(largest, abs(change))
+        if not largest > max(_CLOSE, 1e-15 * abs(theta)):
+            break
+    sum_u = 0.0
+    for r in range(m + 1):
+        x[r] = np.exp(x[r])
+        sum_u += x[r]
+    for r in range(m):
+        scratch.v[r] = C * (x[r] / sum_u)
+
+
+@inlined
+def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+    m, n_vectors = add_candidates_above(-np.inf, problem.n_classes, scratch, n_old, n_vectors)
+    loss, is_wrong = _loss(y, problem, scratch.scores)
+    _solve_block(y, norm2, C, m, old_sum, scratch)
+    return m, n_vectors, loss, is_wrong
+
+
+@inlined
+def _solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
+    _solve_block(y, norm2, C, m, old_sum, scratch)
+
+
+@inlined
+def _add_losses(y, problem, n_vectors, scratch):
+    loss, is_wrong = _loss(y, problem, scratch.scores)
+    return n_vectors, loss, is_wrong
+
+
+KERNELS = {
+    "logistic": make_kernels(
+        "logistic",
+        solve=_solve,
+        solve_restricted=_solve_restricted,
+        add_losses=_add_losses,
+        dual_term=_entropy_term,
+        sum_term=_own_entropy_term,
+    )
+}
