@@ -54,8 +54,8 @@ def test_primal_and_dual_enclose_the_optimum_of_a_general_solver(
         model = fit(X, labels, loss=loss, margin=margin, tol=3e-7, **settings, **EXACT)
         result = model.result
         assert result.status == "converged", number
-        assert result.dual <= optimum * (1 + 1e-8)
-        assert result.primal >= optimum * (1 - 1e-8)
+        assert result.dual <= optimum * (1 + 1e-7)
+        assert result.primal >= optimum * (1 - 1e-7)
         assert result.dual == pytest.approx(optimum, rel=1e-6)
         assert result.primal == pytest.approx(optimum, rel=1e-6)
         expected = reference.primal(model.coef_, X, labels, loss=loss, margin=margin, **settings)
