@@ -31,19 +31,18 @@ def by_breakpoints(v: Any, alpha: Any, beta: Any, upper: Any, total: Any) -> Any
     beyond = points[-1] - points[0] + alpha
     points = [points[0] - beyond, *points, points[-1] + beyond]
 
-    def piece(falling: Any) -> tuple[int, Any]:
-        """Where the sign changes: how many are free, and Σ v of these plus α `upper` of those at `upper`."""
+    def piece(falling: Any) -> tuple[Any, int, Any]:
+        """Where the sign changes: γ, how many are free, their Σ v plus Σ α `upper` of those at `upper`."""
         r = max(1, next((r for r, point in enumerate(points) if falling(point) <= 0), len(points) - 1))
         middle = (points[r - 1] + points[r]) / 2
         free, n_upper = (v > middle) & (v - alpha * upper < middle), int((v - alpha * upper >= middle).sum())
-        return int(free.sum()), v[free].sum() + (alpha * upper * n_upper if n_upper else 0)
+        return middle, int(free.sum()), v[free].sum() + (alpha * upper * n_upper if n_upper else 0)
 
-    n_free, weight = piece(lambda gamma: beta * clipped(gamma).sum() - gamma)
+    _, n_free, weight = piece(lambda gamma: beta * clipped(gamma).sum() - gamma)
     b = clipped(beta * weight / (alpha + beta * n_free))
     if b.sum() > total:
-        n_free, weight = piece(lambda gamma: clipped(gamma).sum() - total)
-        if n_free:  # else all are at a bound, and only rounding exceeds the total
-            b = clipped((weight - alpha * total) / n_free)
+        gamma, n_free, weight = piece(lambda gamma: clipped(gamma).sum() - total)
+        b = clipped((weight - alpha * total) / n_free if n_free else gamma)  # all the same where none is free
     return b
 
 
