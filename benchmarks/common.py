@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 COMPRESSED = (".bz2", ".gz", ".xz", ".zst")
+QUICK_BYTES = 2**20  # of a training file as it lies in the folder
 TEST_ENDING = ((".tr", ".val"), ("", ".t"))  # of the training file's name, and of its test file's
 
 
@@ -39,6 +40,21 @@ def find_pairs(folder: Path) -> list[Pair]:
             if file.endswith(train_end) and name + test_end in files:
                 pairs.setdefault(name, Pair(name, files[file], files[name + test_end]))
     return sorted(pairs.values())
+
+
+def choose(pairs: list[Pair], sets: str | None, *, quick: bool = False) -> list[Pair]:
+    """The data sets named by `sets`, otherwise all or the small ones; `ValueError` if there are none."""
+    names = ", ".join(pair.name for pair in pairs)
+    if sets:
+        for name in sets.split(","):
+            if not any(pair.is_called(name) for pair in pairs):
+                raise ValueError(f"no data set {name} among {names}")
+        pairs = [pair for pair in pairs if any(map(pair.is_called, sets.split(",")))]
+    elif quick:
+        pairs = [pair for pair in pairs if pair.train.stat().st_size <= QUICK_BYTES]
+    if not pairs:
+        raise ValueError(f"no pairs of LIBSVM files (x and x.t, or x.tr and x.val) to run; found: {names}")
+    return pairs
 
 
 def data_folder(option: str | None) -> Path:

@@ -13,20 +13,18 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from common import Pair, data_folder, find_pairs, print_table, write_json
+from common import Pair, choose, data_folder, find_pairs, print_table, write_json
 from kernel_ratio import time_kernels
-from others import OTHERS, Outcome, Task
-from streamsvm_converters import convert
+from others import OTHERS, Outcome
+from tasks import History, Stores, Task, passes_to, total, usual_C
 
-from streamsvm import evaluate, fit, load_model, open_store
+from streamsvm import evaluate, fit, load_model
 from streamsvm.errors import Interrupted
 
 TARGETS = (0.01, 0.001)
 FINE = 1e-4  # what float32 is to reach, too
 PUBLISHED = {"solver": "sorted", "dtype": "float64", "inner_passes": 0, "average": False}
 DEFAULT = {"inner_passes": "auto", "average": False}  # averages have a line of their own
-QUICK_BYTES = 2**20  # of a training file as it lies in the folder
-History = list[dict[str, Any]]
 
 
 def main() -> None:
@@ -43,7 +41,7 @@ def main() -> None:
     options.repeat = options.repeat or (1 if options.quick else 3)
     options.max_passes = options.max_passes or (30 if options.quick else 300)
     try:
-        pairs = choose(find_pairs(data_folder(options.data)), options)
+        pairs = choose(find_pairs(data_folder(options.data)), options.sets, quick=options.quick)
     except ValueError as error:
         parser.error(str(error))
 
@@ -54,40 +52,20 @@ def main() -> None:
     write_json(options.out, {"options": vars(options), "sets": results, "means": print_means(results)})
 
 
-def choose(pairs: list[Pair], options: argparse.Namespace) -> list[Pair]:
-    """The data sets asked for; `ValueError` if there are none."""
-    names = ", ".join(pair.name for pair in pairs)
-    if options.sets:
-        for name in options.sets.split(","):
-            if not any(pair.is_called(name) for pair in pairs):
-                raise ValueError(f"no data set {name} among {names}")
-        pairs = [pair for pair in pairs if any(map(pair.is_called, options.sets.split(",")))]
-    elif options.quick:
-        pairs = [pair for pair in pairs if pair.train.stat().st_size <= QUICK_BYTES]
-    if not pairs:
-        raise ValueError(f"no pairs of LIBSVM files (x and x.t, or x.tr and x.val) to run; found: {names}")
-    return pairs
-
-
 class Comparison:
     """All measurements on one data set; whatever is ours trains in one thread."""
 
     def __init__(self, pair: Pair, folder: Path, options: argparse.Namespace) -> None:
-        self.options = options
-        self.train, self.test, self.out = folder / "train.zarr", folder / "test.zarr", folder / "run"
-        convert([pair.train], self.train)
-        convert([pair.test], self.test, like=self.train, unseen_label="keep")
-        with open_store(self.train) as store, open_store(self.test) as test:
-            self.rows, self.test_rows = store.rows(0, store.n_rows), test.rows(0, test.n_rows)
-            self.n_features, self.n_classes = store.n_features, store.n_classes
-        small = 1e-4 if pair.is_called("pendigits") else 1 / 16
-        self.C: float = options.C or (1.0 if self.n_classes > 26 else small)
+        self.options, self.out = options, folder / "run"
+        self.stores = stores = Stores.create(pair, folder)
+        self.train, self.test = stores.train, stores.test
+        self.C: float = options.C or usual_C(pair, stores.n_classes)
         self.facts = {
-            "rows": self.rows.n_rows,
-            "test rows": self.test_rows.n_rows,
-            "features": self.n_features,
-            "classes": self.n_classes,
-            "non-zeros": len(self.rows.data),
+            "rows": stores.rows.n_rows,
+            "test rows": stores.test_rows.n_rows,
+            "features": stores.n_features,
+            "classes": stores.n_classes,
+            "non-zeros": len(stores.rows.data),
             "C": self.C,
         }
         print(f"\n{pair.name}: " + ", ".join(f"{value:,} {name}" for name, value in self.facts.items()))
@@ -141,7 +119,7 @@ class Comparison:
         return {name: histories[name] for name in kinds}
 
     def kernel(self) -> dict[str, float]:
-        times = time_kernels(self.rows, self.n_features, self.n_classes, self.C)
+        times = time_kernels(self.stores.rows, self.stores.n_features, self.stores.n_classes, self.C)
         print_table(
             "kernel alone, float32, rows in memory: a full pass against scoring each row (medians)",
             ["", "full pass, ms", "bare scores, ms", "ratio"],
@@ -156,8 +134,7 @@ class Comparison:
             row: dict[str, Any] = {"base": base, "target": target}
             for name, history in runs[0].items():
                 first = history[0]["gap"] if base == "own" else self.common
-                counts = (n for n, record in enumerate(history, 1) if record["gap"] <= target * first)
-                row[f"{name}_passes"] = passes = next(counts, None)
+                row[f"{name}_passes"] = passes = passes_to(history, target * first)
                 row[f"{name}_seconds"] = median(total(run[name][:passes]) for run in runs) if passes else None
             p, d = row["published_passes"], row["default_passes"]
             for what, less in (("speed_up", None), ("net_speed_up", "waited_seconds")):
@@ -224,7 +201,7 @@ class Comparison:
 
     def trainers(self, long: int) -> dict[str, Any]:
         """Accuracy and time of whole trainings, ours and of others, in turn."""
-        task = Task.create(self.rows, self.test_rows, self.n_features, self.n_classes, self.C)
+        task = Task.create(self.stores, self.C)
         jobs: dict[str, Callable[[], Outcome]] = {
             f"streamsvm, passes: {passes}": partial(self.whole_fit, passes) for passes in sorted({1, 3, long})
         }
@@ -255,13 +232,8 @@ class Comparison:
         begin = time.perf_counter()
         result = fit(self.train, out=self.out, force=True, passes=passes, C=self.C, gap="none")
         whole = time.perf_counter() - begin
-        accuracy = evaluate(load_model(self.out), [self.test_rows]).accuracy
+        accuracy = evaluate(load_model(self.out), [self.stores.test_rows]).accuracy
         return Outcome(accuracy, sum(record["seconds"] for record in result.history), whole)
-
-
-def total(history: History, less: str | None = None) -> float:
-    """Training seconds of the passes, less another time if one is named."""
-    return sum(record["seconds"] - (record[less] if less else 0.0) for record in history)
 
 
 def print_means(results: dict[str, Any]) -> dict[str, float | None]:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-
-from streamsvm.data.rows import Rows
+from tasks import Task
 
 
 class Outcome(NamedTuple):
@@ -20,35 +19,28 @@ class Outcome(NamedTuple):
     whole: float | None = None
 
 
-class Task(NamedTuple):
-    """Rows and class codes, shared by all; a test label of -1 is one that training does not have."""
+def liblinear_weights(task: Task, options: str) -> tuple[np.ndarray, float]:
+    """Train LIBLINEAR on three classes or more; return its weights and the seconds of training.
 
-    X: sp.csr_matrix
-    y: np.ndarray
-    X_test: sp.csr_matrix
-    y_test: np.ndarray
-    n_classes: int
-    C: float
+    The weights have the shape (n_features, n_classes).
+    """
+    from liblinear import liblinearutil
 
-    @classmethod
-    def create(cls, rows: Rows, test: Rows, n_features: int, n_classes: int, C: float) -> Task:
-        def matrix(part: Rows) -> sp.csr_matrix:
-            return sp.csr_matrix((part.data, part.indices, part.indptr), (part.n_rows, n_features))
-
-        return cls(matrix(rows), rows.labels, matrix(test), test.labels, n_classes, C)
+    problem = liblinearutil.problem(task.y.astype(np.float64), task.X.astype(np.float64))
+    parameter = liblinearutil.parameter(f"{options} -c {task.C} -q")
+    begin = time.perf_counter()
+    model = liblinearutil.train(problem, parameter)
+    seconds = time.perf_counter() - begin
+    shape = model.get_nr_feature(), model.get_nr_class()
+    coef = np.zeros((task.X.shape[1], task.n_classes))  # the last features may have no value
+    coef[: shape[0], model.get_labels()] = np.ctypeslib.as_array(model.w, shape)
+    return coef, seconds
 
 
 def liblinear(task: Task) -> Outcome:
     """Crammer & Singer's SVM by dual coordinate descent, stopped by its own default test."""
-    from liblinear import liblinearutil
-
-    problem = liblinearutil.problem(task.y.astype(np.float64), task.X.astype(np.float64))
-    parameter = liblinearutil.parameter(f"-s 4 -c {task.C} -q")
-    begin = time.perf_counter()
-    model = liblinearutil.train(problem, parameter)
-    seconds = time.perf_counter() - begin
-    predicted, *_ = liblinearutil.predict([], task.X_test.astype(np.float64), model, "-q")
-    return Outcome(float(np.mean(np.asarray(predicted) == task.y_test)), seconds)
+    coef, seconds = liblinear_weights(task, "-s 4")
+    return Outcome(task.accuracy(coef), seconds)
 
 
 def sgd_classifier(task: Task) -> Outcome:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import ModelError
-from streamsvm.model import Model, load_model
-from streamsvm.predictions import checked_top_k, rows_to_score
+from streamsvm.model import Model
+from streamsvm.predictions import as_model, checked_top_k, rows_to_score
 from streamsvm.text import parse_size
 
 
@@ -83,8 +83,7 @@ def evaluate(
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
-    model = model if isinstance(model, Model) else load_model(model)
-    memory = parse_size(memory)
+    model, memory = as_model(model), parse_size(memory)
     n_classes = len(model.classes_)
     wanted = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
     hits = np.zeros(len(wanted), np.int64)

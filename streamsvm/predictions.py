@@ -86,7 +86,7 @@ def predict(
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
-    model, memory, top_k = _loaded(model), parse_size(memory), checked_top_k(top_k)
+    model, memory, top_k = as_model(model), parse_size(memory), checked_top_k(top_k)
     count, labels, best = 0, [], []
     with ExitStack() as stack:
         file = None
@@ -159,7 +159,8 @@ def checked_top_k(top_k: Any) -> int:
     return number
 
 
-def _loaded(model: Model | str | Path) -> Model:
+def as_model(model: Model | str | Path) -> Model:
+    """The model, loaded if it is given by its path."""
     return model if isinstance(model, Model) else load_model(model)
 
 

@@ -307,10 +307,7 @@ class Settings(_Checked):
         takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
         for name, default in _OF_FEW.items():
             if name not in takes and getattr(self, name) is not None:
-                raise SettingsError(
-                    f"{name} does not apply to the loss {self.loss} with the solver {self.solver}",
-                    setting=name,
-                )
+                self._refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
                 self._set(name, default)
         if self.passes > 1 and not self.keep_duals:

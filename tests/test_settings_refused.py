@@ -50,6 +50,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"average": "yes"}, "average", "True or False"),
         ({"keep_duals": 1}, "keep_duals", "True or False"),
         ({"label": 5}, "label", "text"),
+        ({"loss": "llw", "smooth": 0.5}, "smooth", "left out with the loss llw and the solver newton"),
+        ({"loss": "wws", "smooth": 0.0}, "smooth", "positive and finite"),
+        ({"loss": "cs", "top": 2}, "top", "left out with the loss cs"),
+        ({"loss": "top-m", "top": 0}, "top", "a whole number in [1, "),
+        (
+            {"loss": "cs", "temperature": 1.0},
+            "temperature",
+            "left out with the loss cs and the solver newton",
+        ),
+        ({"loss": "cs", "solver": "bcpl", "temperature": -1.0}, "temperature", "positive and finite"),
+        (
+            {"solver": "sorted", "solver_tol": 0.1},
+            "solver_tol",
+            "left out with the loss ww and the solver sorted",
+        ),
+        ({"solver": "bcpl"}, "solver", "newton or sorted or shark for the loss ww"),
+        ({"loss": "logistic", "margin": 0.5}, "margin", "1.0 for the loss logistic"),
     ],
 )
 def test_impossible_settings_are_refused_before_a_run_is_created(

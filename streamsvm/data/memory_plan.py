@@ -98,6 +98,7 @@ def make_plan(
     columns: int,
     memory: int,
     keeps_duals: bool,
+    bytes_of_bits: int = 0,
     shared: int = 0,
     policy: MemoryPolicy = POLICY,
     block_rows: int | None = None,
@@ -119,6 +120,8 @@ def make_plan(
         The budget in bytes.
     keeps_duals : bool
         Whether new duals are held, for the log or for inner passes.
+    bytes_of_bits : int
+        Bytes of a row's duals that are kept as bits.
     shared : int
         Bytes of everything else that is in memory: weights, sparse rows, buffers of commits.
     policy : MemoryPolicy
@@ -142,6 +145,7 @@ def make_plan(
     # A row: offset, label and norm, all twice while they are read; its place in the order; its old and new
     # duals; and the arrays of inner passes.
     row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
+    row_bytes += bytes_of_bits + 8 * (bytes_of_bits > 0)  # and where the old ones begin
     block_bytes = max((memory - fixed - dual_bytes) // LIVE_BLOCKS, 0)
     return Plan(
         memory=memory,

@@ -123,10 +123,11 @@ def make_kernels(
         """Round the new duals, write them to the buffer from `at`, and set ``delta``.
 
         All `m` of them are written if `in_place`, else those that are not zero. Returns the number of duals
-        written, the change of the dual terms, and whether any dual changed.
+        written, the old dual terms and their change, and whether any dual changed.
         """
         delta, keep = scratch.delta, len(dual_buffer.ids) > 0
-        sum_of_steps, term_change, changed, kept = 0.0, 0.0, False, 0
+        sum_of_steps, changed, kept = 0.0, False, 0
+        old_terms, term_change = sum_term(old_sum, C, problem), 0.0
         if bits and keep:
             clear_bits(dual_buffer)
         for r in range(m):
@@ -134,7 +135,9 @@ def make_kernels(
             step = value - scratch.before[r]
             delta[scratch.ids[r]] = -problem.margin * step
             sum_of_steps += step
-            term_change += dual_term(np.float64(value), C, problem) - dual_term(scratch.before[r], C, problem)
+            old_term = dual_term(scratch.before[r], C, problem)
+            old_terms += old_term
+            term_change += dual_term(np.float64(value), C, problem) - old_term
             changed |= step != 0
             if bits and keep and value == delta.dtype.type(C):
                 set_bit(dual_buffer, scratch.ids[r])
@@ -145,7 +148,7 @@ def make_kernels(
         if changed:
             delta[y] = own_step(y, problem, sum_of_steps, delta)
         term_change += sum_term(old_sum + sum_of_steps, C, problem) - sum_term(old_sum, C, problem)
-        return kept, term_change, changed
+        return kept, old_terms, term_change, changed
 
     set_duals = inlined(set_duals, name=f"{name}_set_duals")
 
@@ -181,10 +184,7 @@ def make_kernels(
             tally[LOSS_SUM] += C * loss
             tally[CORRECT] += not is_wrong
             tally[CLOCK] += 1
-            old_terms = sum_term(old_sum, C, problem)
-            for r in range(n_old):
-                old_terms += dual_term(scratch.before[r], C, problem)
-            n_duals, term_change, changed = set_duals(
+            n_duals, old_terms, term_change, changed = set_duals(
                 y, C, problem, old_sum, scratch, m, new, new.used[0], False
             )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
@@ -212,7 +212,7 @@ def make_kernels(
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
             solve_restricted(y, rows.norm2[i], C, problem, m, old_sum, scratch)
             tally[CLOCK] += 1
-            _, term_change, changed = set_duals(y, C, problem, old_sum, scratch, m, dual_buffer, at, True)
+            _, _, term_change, changed = set_duals(y, C, problem, old_sum, scratch, m, dual_buffer, at, True)
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
                 update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)

@@ -41,11 +41,10 @@ from streamsvm.kernels.jit import inlined
 from streamsvm.losses.simplex import (
     BCPL,
     BISECTION,
-    PIVOT,
-    SORTED,
+    NEWTON,
     improve_on_simplex,
     sum_of_largest_slacks,
-    threshold_pivot,
+    threshold_published,
     threshold_sorted,
 )
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
@@ -126,7 +125,42 @@ def _squared_sum_term(total, C, problem):
     return -total * total / (4.0 * C)
 
 
-def _make(name: str, loss_of: Any, bounds: Any, curvature: Any, sum_term: Any = no_sum_term) -> Kernels:
+@inlined
+def _newton(d, m, upper, most, slope, u_top, dual, problem):
+    """θ, from what the largest of the old duals suggests."""
+    low = -u_top if upper < most else -min(most, u_top * slope / (1.0 + slope))  # b_p = U, or Σb >= b_p = -θ
+    guess = -dual if low < -dual < 0.0 else low
+    return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
+
+
+@inlined
+def _newton_or_sorted(d, m, upper, most, slope, u_top, dual, problem):
+    if problem.solver != NEWTON:
+        return threshold_sorted(d, m, most, slope, u_top)
+    return _newton(d, m, upper, most, slope, u_top, dual, problem)
+
+
+@inlined
+def _newton_or_published(d, m, upper, most, slope, u_top, dual, problem):
+    if problem.solver != NEWTON:
+        return threshold_published(problem.solver, d, m, most, u_top)
+    return _newton(d, m, upper, most, slope, u_top, dual, problem)
+
+
+@inlined
+def _no_improvement(y, norm2, C, problem, m, old_sum, scratch):
+    pass
+
+
+def _make(
+    name: str,
+    loss_of: Any,
+    bounds: Any,
+    find_threshold: Any,
+    curvature: Any = _no_curvature,
+    sum_term: Any = no_sum_term,
+    improve: Any = _no_improvement,
+) -> Kernels:
     def threshold(y, norm2, C, problem, m, old_sum, scratch):
         """Write d of the `m` candidates, and solve their block problem.
 
@@ -136,20 +170,11 @@ def _make(name: str, loss_of: Any, bounds: Any, curvature: Any, sum_term: Any = 
         if m == 0:  # γ = 0, because there are no old duals
             return 0.0, np.float64(scratch.scores[y]) - 1.0
         u_top, score, dual = _write_d(y, inverse, m, old_sum, scratch)
-        upper, most = bounds(C, problem)
-        slope = 1.0 / (1.0 + curvature(C) * inverse)
-        theta: Any = 0.0
-        if not u_top > 0.0:
-            theta = -max(u_top, 0.0)  # 0 or NaN
-        elif problem.solver == SORTED:
-            theta = threshold_sorted(scratch.v, m, most, slope, u_top)
-        elif problem.solver == PIVOT:
-            theta = threshold_pivot(scratch.v, m, most, u_top)
-        else:
-            # b_p is at its bound, or Σb >= -θ.
-            low = -u_top if upper < most else -min(most, u_top * slope / (1.0 + slope))
-            guess = -dual if low < -dual < 0.0 else low
-            theta = threshold_newton(scratch.v, m, upper, most, slope, u_top, low, 0.0, guess)
+        theta: Any = -max(u_top, 0.0)  # 0 or NaN, if u_top is not positive
+        if u_top > 0.0:
+            upper, most = bounds(C, problem)
+            slope = 1.0 / (1.0 + curvature(C) * inverse)
+            theta = find_threshold(scratch.v, m, upper, most, slope, u_top, dual, problem)
         return theta, score + (dual + theta) / inverse
 
     threshold = inlined(threshold, name=f"{name}_threshold")
@@ -163,21 +188,23 @@ def _make(name: str, loss_of: Any, bounds: Any, curvature: Any, sum_term: Any = 
         the margin.
         """
         limit: Any = np.float64(scratch.scores[y]) - 1.0
-        theta, is_exact = 0.0, problem.solver < BISECTION
-        if is_exact:
-            theta, above_threshold = threshold(y, norm2, C, problem, n_old, old_sum, scratch)
-            limit = min(limit, above_threshold)
-        elif problem.solver >= BCPL:  # they move all duals
-            limit = -np.inf
-        m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
+        m, theta, is_exact = n_old, 0.0, problem.solver < BISECTION
+        for attempt in range(2):  # for the classes with old duals, then for all candidates
+            if is_exact:
+                theta, above_threshold = threshold(y, norm2, C, problem, m, old_sum, scratch)
+                limit = min(limit, above_threshold)
+            elif problem.solver >= BCPL:  # they move all duals
+                limit = -np.inf
+            if attempt == 0:
+                m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
+            if m == n_old or not is_exact:
+                break
         largest, is_wrong = _largest_slack(y, scratch, m)
         loss = loss_of(largest, y, problem, scratch, m)
-        if not is_exact:
-            improve_on_simplex(y, norm2, C, problem, m, old_sum, scratch)
-            return m, n_vectors, loss, is_wrong
-        if m > n_old:
-            theta, _ = threshold(y, norm2, C, problem, m, old_sum, scratch)
-        clip_duals(scratch.v, m, theta, bounds(C, problem)[0])
+        if is_exact:
+            clip_duals(scratch.v, m, theta, bounds(C, problem)[0])
+        else:
+            improve(y, norm2, C, problem, m, old_sum, scratch)
         return m, n_vectors, loss, is_wrong
 
     def solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
@@ -185,7 +212,7 @@ def _make(name: str, loss_of: Any, bounds: Any, curvature: Any, sum_term: Any = 
             theta, _ = threshold(y, norm2, C, problem, m, old_sum, scratch)
             clip_duals(scratch.v, m, theta, bounds(C, problem)[0])
         else:
-            improve_on_simplex(y, norm2, C, problem, m, old_sum, scratch)
+            improve(y, norm2, C, problem, m, old_sum, scratch)
 
     def add_losses(y, problem, n_vectors, scratch):
         limit = scratch.scores[y] - 1.0
@@ -203,7 +230,7 @@ def _make(name: str, loss_of: Any, bounds: Any, curvature: Any, sum_term: Any = 
 
 
 KERNELS = {
-    "cs": _make("cs", _of_largest, _bounds_of_sum, _no_curvature),
-    "cs2": _make("cs2", _of_largest_squared, _no_bounds, _curvature, _squared_sum_term),
-    "top-m": _make("top_m", _of_several, _bounds_of_both, _no_curvature),
+    "cs": _make("cs", _of_largest, _bounds_of_sum, _newton_or_published, improve=improve_on_simplex),
+    "cs2": _make("cs2", _of_largest_squared, _no_bounds, _newton_or_sorted, _curvature, _squared_sum_term),
+    "top-m": _make("top_m", _of_several, _bounds_of_both, _newton),
 }

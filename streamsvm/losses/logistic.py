@@ -46,54 +46,69 @@ def _loss(y, problem, scores):
     return np.log(total) + (top - scores[y]), is_wrong
 
 
+@inlined
+def _exp_of_minus(d):
+    """exp(-d): Newton's changes soon are so small that its series is faster."""
+    if abs(d) < 0.01:
+        return 1.0 - d * (1.0 - d / 2.0 * (1.0 - d / 3.0 * (1.0 - d / 4.0 * (1.0 - d / 5.0))))
+    return np.exp(-d)
+
+
 @allocating
 def _solve_block(y, norm2, C, m, old_sum, scratch):
     """Write the new duals of the `m` candidates, over which and class `y` p is a distribution.
 
-    With u = ‖x‖²C p and x = log u the equations are F_c = e^x_c + x_c - z_c + θ = 0 and Σ e^x_c = ‖x‖²C:
-    convex in x. Newton's method for x and θ together costs one exponential for each class and sweep. It
-    starts at a θ below the solution, from p <= 1, and at an x above that of this θ, from where it does not
-    overshoot.
+    With u = ‖x‖²C p and x = log u the equations are F_c = u_c + x_c - z_c + θ = 0 and Σ u_c = ‖x‖²C: convex
+    in x. Newton's method for x and θ together starts at a θ below the solution and at an x above that of this
+    θ, from where it does not overshoot. With the softmax p⁰ of z, θ >= log Σ exp z - log ‖x‖²C - ‖x‖²C Σ
+    (p⁰)²: a solution is flatter than the softmax, and exp is convex.
     """
     total = norm2 * C
-    z, x = np.empty(m + 1), np.empty(m + 1)  # the own class is the last
+    z, x, u = np.empty(m + 1), np.empty(m + 1), np.empty(m + 1)  # the own class is the last
     for r in range(m):
         z[r] = scratch.scores[scratch.ids[r]] + norm2 * scratch.before[r]
     z[m] = scratch.scores[y] + norm2 * max(C - old_sum, 0.0)
-    top, at_top = z.max(), 0.0
+    top = z[m]
+    for r in range(m):
+        top = max(top, z[r])
+    sum_u, squares = 0.0, 0.0
     for r in range(m + 1):
-        z[r] += np.log(total) - top  # θ is relative to the largest, too
-        at_top += np.exp(z[r])
-    theta = np.log(at_top / total) - total
+        z[r] -= top
+        u[r] = np.exp(z[r])
+        sum_u += u[r]
+        squares += u[r] * u[r]
+    fall = total * (squares / (sum_u * sum_u))
+    theta = np.log(sum_u / total) - fall
+    scale = total / sum_u * np.exp(fall)
     for r in range(m + 1):
         x[r] = z[r] - theta
         if x[r] > 1.0:
+            u[r] = x[r]
             x[r] = np.log(x[r])
+        else:
+            u[r] = u[r] * scale if fall < 1.0 else np.exp(x[r])
     for _ in range(_MOST_SWEEPS):
         sum_u, sum_slope, sum_part = 0.0, 0.0, 0.0
         for r in range(m + 1):
-            u = np.exp(x[r])
-            slope = u / (1.0 + u)
-            sum_u += u
+            slope = u[r] / (1.0 + u[r])
+            sum_u += u[r]
             sum_slope += slope
-            sum_part += slope * (u + x[r] - z[r] + theta)
-            scratch.v[r] = u
+            sum_part += slope * (u[r] + x[r] - z[r] + theta)
         step = (sum_u - total - sum_part) / sum_slope
         theta += step
         largest = 0.0
         for r in range(m + 1):
-            u = scratch.v[r]
-            change = (u + x[r] - z[r] + theta) / (1.0 + u)
+            change = (u[r] + x[r] - z[r] + theta) / (1.0 + u[r])
             x[r] -= change
+            u[r] *= _exp_of_minus(change)
             largest = max(largest, abs(change))
         if not largest > max(_CLOSE, 1e-15 * abs(theta)):
             break
     sum_u = 0.0
     for r in range(m + 1):
-        x[r] = np.exp(x[r])
-        sum_u += x[r]
+        sum_u += u[r]
     for r in range(m):
-        scratch.v[r] = C * (x[r] / sum_u)
+        scratch.v[r] = C * (u[r] / sum_u)
 
 
 @inlined

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
@@ -25,7 +25,7 @@ _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 # -- exact solvers, for d and θ as in `streamsvm.losses.crammer_singer` ----------------------------
 
 
-@inlined
+@kernel
 def _polished(d, m, most, slope, u_top, theta):
     """θ without the rounding error of a long sum: usually one Newton step."""
     low = -min(most, u_top * slope / (1.0 + slope))
@@ -77,21 +77,15 @@ def threshold_pivot(d, m, C, u_top):
     are functions of the step alone, so that runs repeat.
     """
     u = np.empty(m + 1)
-    u[:m] = d[:m]
+    for r in range(m):
+        u[r] = d[r]
     u[m] = C - u_top
-    begin, end, step = 0, m + 1, np.uint64(0)
+    begin, end, step = 0, m + 1, 0
     total, n_free = 0.0, 0  # of the entries known to be above θ
     while begin < end:
-        step += np.uint64(1)
-        at = begin + np.int64(mix(step * GAMMA) % np.uint64(end - begin))
-        u[begin], u[at] = u[at], u[begin]
-        pivot, part, split = u[begin], u[begin], begin + 1  # entries from begin to split are >= pivot
-        for r in range(begin + 1, end):
-            if u[r] >= pivot:
-                u[split], u[r] = u[r], u[split]
-                part += u[split]
-                split += 1
-        if total + part - (n_free + split - begin) * pivot < C:
+        step += 1
+        split, part = _partition(u, begin, end, step)
+        if total + part - (n_free + split - begin) * u[begin] < C:
             total += part
             n_free += split - begin
             begin = split
@@ -100,19 +94,48 @@ def threshold_pivot(d, m, C, u_top):
     return _polished(d, m, C, 1.0, u_top, (total - C) / n_free)
 
 
+@kernel
+def _partition(u, begin, end, step):
+    """Move a pivot to ``u[begin]``, then the entries that are not smaller; return their end and their sum."""
+    at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
+    u[begin], u[at] = u[at], u[begin]
+    part, split = u[begin], begin + 1
+    for r in range(begin + 1, end):
+        if u[r] >= u[begin]:
+            u[split], u[r] = u[r], u[split]
+            part += u[split]
+            split += 1
+    return split, part
+
+
+@allocating
+def threshold_published(solver, d, m, C, u_top):
+    """θ by one of the published solvers."""
+    if solver == PIVOT:
+        return threshold_pivot(d, m, C, u_top)
+    return threshold_sorted(d, m, C, 1.0, u_top)
+
+
 @allocating
 def sum_of_largest_slacks(y, scratch, m, most):
     """The sum of the largest `most` slacks of the `m` candidates, if they are positive."""
     slacks = np.empty(m)
-    n = 0  # that are positive
+    begin, end, step, total = 0, 0, 0, 0.0
     for r in range(m):
         slack = 1.0 - (np.float64(scratch.scores[y]) - scratch.scores[scratch.ids[r]])
         if not slack <= 0.0:
-            slacks[n] = slack
-            n += 1
-    if n > most:
-        return np.partition(slacks[:n], n - most)[n - most :].sum()
-    return slacks[:n].sum()
+            slacks[end] = slack
+            end += 1
+    while begin < end and most > 0:
+        step += 1
+        split, part = _partition(slacks, begin, end, step)
+        if split - begin <= most:
+            total += part
+            most -= split - begin
+            begin = split
+        else:  # without the pivot, which is the smallest of too many
+            begin, end = begin + 1, split
+    return total
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -131,14 +154,24 @@ def improve_on_simplex(y, norm2, C, problem, m, old_sum, scratch):
     elif problem.solver == SMO:
         move_pairs(b, g, norm2, problem.solver_tol)
     else:
-        vertex = np.zeros(m + 1)
+        target = np.zeros(m + 1)
         if problem.solver == FRANK_WOLFE:
-            vertex[np.argmax(g)] = C
+            target[largest(g)] = C
         else:
-            tilt(b, g, C, problem.temperature, vertex)
-        move_towards(b, g, vertex, norm2, problem.solver == OEG)
+            tilt(b, g, C, problem.temperature, target)
+        move_towards(b, g, target, norm2, problem.solver == OEG)
     for r in range(m):
         scratch.v[r] = b[r]
+
+
+@kernel
+def largest(g):
+    """The position of the largest entry, the first of equals."""
+    best = 0
+    for r in range(1, len(g)):
+        if g[r] > g[best]:
+            best = r
+    return best
 
 
 @allocating
@@ -148,27 +181,33 @@ def bisect(b, g, norm2, C, tol):
     The paper's bracket [0, max u] fails if the solution is negative; [max u - C, max u] holds always. The
     result is scaled to the simplex, without which the dual would be wrong by `tol`.
     """
-    u = b + g / norm2
-    high = u.max()
-    low, total = high - C, 0.0
+    u = np.empty(len(b))
+    for r in range(len(b)):
+        u[r] = b[r] + g[r] / norm2
+    high = u[largest(u)]
+    low = high - C
+    middle, total = low, np.inf
     for _ in range(100):
-        middle = 0.5 * (low + high)
-        total = np.maximum(u - middle, 0.0).sum()
-        if abs(total - C) <= tol * C or not low < middle < high:
-            break
         if total > C:
             low = middle
         else:
             high = middle
-    if total > 0.0:
-        b[:] = np.maximum(u - middle, 0.0) * (C / total)
+        middle = 0.5 * (low + high)
+        total = 0.0
+        for r in range(len(u)):
+            total += max(u[r] - middle, 0.0)
+        if abs(total - C) <= tol * C:
+            break
+    if total > 0.0:  # else C is below the rounding of u
+        for r in range(len(b)):
+            b[r] = max(u[r] - middle, 0.0) * (C / total)
 
 
-@allocating
+@kernel
 def move_pairs(b, g, norm2, tol):
     """Sequential minimal optimization: the pair of the largest violation, until that is below `tol`."""
     for _ in range(_MOST_STEPS * len(b)):
-        up, down = np.argmax(g), -1
+        up, down = largest(g), -1
         for r in range(len(b)):
             if b[r] > 0.0 and (down < 0 or g[r] < g[down]):
                 down = r
@@ -181,7 +220,7 @@ def move_pairs(b, g, norm2, tol):
         g[down] += norm2 * step
 
 
-@allocating
+@kernel
 def tilt(b, g, C, temperature, target):
     """Write the point C s of the simplex with s_j ∝ b_j exp(g_j / τ): Mohapatra et al. (2016), equation 9.
 
@@ -192,19 +231,27 @@ def tilt(b, g, C, temperature, target):
     for r in range(len(b)):
         share = 1.0 if is_first else max(b[r] / C, _LEAST_SHARE)
         target[r] = np.log(share) + g[r] / temperature
-    target[:] = np.exp(target - target.max())
-    target *= C / target.sum()
+    top, total = target[largest(target)], 0.0
+    for r in range(len(b)):
+        target[r] = np.exp(target[r] - top)
+        total += target[r]
+    for r in range(len(b)):
+        target[r] *= C / total
 
 
-@allocating
+@kernel
 def move_towards(b, g, target, norm2, full):
     """Move b towards another point of the simplex: all the way if `full`, else as far as the dual rises.
 
     Mohapatra et al. (2016), equation 10, with the step clipped to [0, 1].
     """
-    direction = target - b
-    gain, length = (g * direction).sum(), (direction * direction).sum()
-    if full or not gain < norm2 * length:
-        b[:] = target
-    elif gain > 0.0:
-        b += gain / (norm2 * length) * direction
+    gain, length = 0.0, 0.0
+    for r in range(len(b)):
+        direction = target[r] - b[r]
+        gain += g[r] * direction
+        length += direction * direction
+    step = 1.0
+    if not full and gain < norm2 * length:
+        step = max(gain, 0.0) / (norm2 * length)
+    for r in range(len(b)):
+        b[r] += step * (target[r] - b[r])

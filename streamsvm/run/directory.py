@@ -179,7 +179,7 @@ def _check_record(path: Path, record: dict[str, Any]) -> None:
     problem = None
     try:
         decode(_StreamRecord if online else _FitRecord, record)
-        settings = (OnlineSettings if online else Settings)(**record["settings"])
+        settings = (OnlineSettings if online else Settings).from_record(record["settings"])
         if not online:
             transforms_from(record.get("transforms", []))
             if settings.C == AUTO:

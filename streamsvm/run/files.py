@@ -179,9 +179,6 @@ class MemoryRun:
         self._kinds = values_dtype, ids_dtype, bytes_of_bits
         self._duals: dict[int, MemoryDuals] = {}
 
-    def recover(self, shape: tuple[int, int] | None) -> Position | None:
-        return None
-
     def old_duals(self, position: Position, pass_number: int) -> MemoryDuals:
         """The duals of a pass; those of earlier ones are dropped."""
         self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -97,11 +97,11 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
     return changed, known
 
 
-def restore(path: Path, length: int, storage: Restorable) -> None:
-    """Write what a log says into weights that are zero, and mark it as known to the log.
+def restore(path: Path, length: int, storage: Any) -> None:
+    """Write what a log says into the weights of `storage`, which are zero, and mark it as known to the log.
 
-    The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` if it has impossible
-    numbers: kernels rely on them.
+    `storage` is a `WeightStorage`. The log must have passed `streamsvm.run.append_log.check`. Raises
+    `RunError` if it has impossible numbers: kernels rely on them.
     """
     content = mapped(path, length)
     for part in scan(path, length, MAGICS):
@@ -140,8 +140,8 @@ def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
     return True
 
 
-def _restore_sparse(part: Part, content: np.ndarray, storage: Restorable) -> bool:
-    """Restore the sparse rows of a part; return False if they cannot be of these weights."""
+def _restore_sparse(part: Part, content: np.ndarray, storage: Any) -> bool:
+    """Restore the sparse rows of a part of `HybridWeights`; return False if they cannot be of these."""
     n, n_entries, _ = part.numbers
     dtype, width = storage.sparse_rows.entries.dtype, storage.sparse_rows.entries.shape[1]
     *at, end = offsets(part.at, 8 * n, 8 * n, n_entries * width * dtype.itemsize)
@@ -161,16 +161,6 @@ def _restore_sparse(part: Part, content: np.ndarray, storage: Restorable) -> boo
     storage.reserve(n_entries)
     scatter_entries(storage.sparse_rows, numbers, sizes, entries)
     return True
-
-
-class Restorable(Protocol):
-    """The part of `streamsvm.run.weights.WeightStorage` that `restore` needs."""
-
-    weights: Weights
-    sparse_rows: Any
-    n_classes: int
-
-    def reserve(self, n_entries: int) -> None: ...
 
 
 def _arrays(weights: Weights) -> list[np.ndarray]:

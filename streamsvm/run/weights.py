@@ -118,7 +118,6 @@ class DenseWeights:
     """
 
     sparse_rows: Any = None
-    n_classes = 0  # of sparse rows
 
     def __init__(
         self,
@@ -144,9 +143,6 @@ class DenseWeights:
     @property
     def n_features(self) -> int:
         return self._full_shape[0]
-
-    def reserve(self, n_entries: int) -> None:
-        """Have room for so many entries of sparse rows more; here there are none."""
 
     def prepare(self, rows: Rows) -> Any:
         return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.data.memory_plan import available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
@@ -18,10 +18,11 @@ from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, Settings
 from streamsvm.training.auto_c import c_for
 from streamsvm.training.fit import Fit
+from streamsvm.training.fit_plan import check_dense_duals
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transforms import Transform, apply, records_of
+from streamsvm.transforms import Transform, apply, features_after, records_of
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
 
@@ -59,9 +60,9 @@ def fit_rows(
     """
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
+    check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     rows = apply(transforms, rows)
-    for transform in transforms:
-        n_features = transform.n_features(n_features) or 0
+    n_features = features_after(transforms, n_features) or 0
     chosen = settings.C == AUTO
     if chosen:
         total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
@@ -94,7 +95,5 @@ def fit_rows(
     )
     result = trainer.run()
     assert files.model is not None
-    for name in ("memory", "block_rows"):  # which do not apply: the rows are in memory already
-        files.model.record.pop(name)
     files.model.result = result
     return files.model

@@ -271,7 +271,7 @@ class Fit(Trainer):
 
     def _model_record(self) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal trainings."""
-        names = ("loss", "C", "inner_passes", "seed", "dtype", "memory", "block_rows")
+        names = ("loss", "C", "inner_passes", "seed", "dtype")
         return {
             **{name: getattr(self.settings, name) for name in names},
             **self.settings.of_loss,

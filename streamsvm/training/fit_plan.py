@@ -17,6 +17,7 @@ from streamsvm.data.memory_plan import (
     Plan,
     available_memory,
     cut_blocks,
+    dual_id_dtype,
     least_budget,
     make_plan,
 )
@@ -116,6 +117,30 @@ def columns_of(store: Store, settings: Settings) -> int:
     return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
 
 
+def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
+    """The most that the duals of two passes take, if the loss has them for nearly all classes; else 0."""
+    loss = get_loss(settings.loss)
+    if loss.duals == "sparse" or not settings.keep_duals:
+        return 0
+    row = loss.bytes_of_bits(n_classes)
+    if loss.duals == "dense":
+        entry = np.dtype(settings.dtype).itemsize + dual_id_dtype(n_classes).itemsize
+        row = loss.max_duals(n_classes) * entry
+    return 2 * n_rows * (row + 8)  # with the row's number and count
+
+
+def check_dense_duals(settings: Settings, n_rows: int, n_classes: int, free: int, where: str) -> None:
+    """Raise `PlanError` if `where`, which has `free` bytes left, cannot hold the duals of a dense loss."""
+    needed = dense_duals_bytes(settings, n_rows, n_classes)
+    if needed > free:
+        raise PlanError(
+            f"the loss {settings.loss} has duals of nearly all classes: those of {n_rows:,} rows and "
+            f"{n_classes:,} classes take {format_size(needed)}, and {where} has {format_size(free)} left",
+            remedy=Remedy("train with a loss of few duals, such as {}, or with {}",
+                          Option("loss", "ww"), Option("passes", 1)),
+        )  # fmt: skip
+
+
 def _plan(
     store: Store,
     settings: Settings,
@@ -140,6 +165,7 @@ def _plan(
         columns=columns,
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
+        bytes_of_bits=get_loss(settings.loss).bytes_of_bits(store.n_classes),
         shared=held,
         policy=policy,
         block_rows=settings.block_rows,
@@ -171,6 +197,7 @@ def describe_fit(
         "weights_in_memory": plan.weights_in_memory,
         "sparse_rare": plan.sparse_rare,
         "sparse_rare_bytes": HybridWeights.size(store.n_features) if plan.sparse_rare else 0,
+        "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
         "order_warning": block_warning(store, len(starts) - 1),

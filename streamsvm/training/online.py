@@ -41,7 +41,7 @@ class Online(Trainer):
     Parameters
     ----------
     source : StreamSource
-    asked : OnlineSettings
+    online_settings : OnlineSettings
         For the model's record; `settings` are what they mean to the loop.
     learner : Learner
     files : RunFiles
@@ -55,7 +55,7 @@ class Online(Trainer):
     def __init__(
         self,
         source: StreamSource,
-        asked: OnlineSettings,
+        online_settings: OnlineSettings,
         settings: Settings,
         files: RunFiles,
         learner: Learner,
@@ -65,23 +65,20 @@ class Online(Trainer):
         super().__init__(source, settings, files, learner, position, callbacks)
         self.stream = source.stream
         self.joins_reader = self.stream.resumable  # a thread may wait for a silent pipe for ever
-        self._asked = asked
+        self._online_settings = online_settings
         self._run = files.run
-        state = self._state
+        state = position.stream
+        assert state is not None
         self._place = StreamPlace(state.place or None, *state.norms)
         self._classes = list(state.classes)
         self._groups = LabelGroups(state.label_groups)
         self._n_features = learner.storage.n_features  # of the rows learned from; the storage has the block's
         self._counted = 0  # rows of the present block that are in both
         self._reported = state.reported  # rows and correct ones at the last line of the report
+        self._ended = state.ended  # whether the stream was read to its end
         self._has_warned = False
         self._blocks_before = position.blocks_done
         self._history: list[dict[str, Any]] = []
-
-    @property
-    def _state(self) -> StreamPosition:
-        assert self.position.stream is not None
-        return self.position.stream
 
     def run(self) -> OnlineResult:
         """Learn from all rows that are left, and save the model."""
@@ -96,12 +93,12 @@ class Online(Trainer):
                 "has no commit to end at",
                 remedy=Remedy("begin anew, with {}", Option("force", True)),
             )
-        if not self._state.ended:
+        if not self._ended:
             self.files.warnings.append(
                 "standard input or a pipe cannot be read again and is not resumed: the model is that "
                 f"of the {self.learner.visited:,} rows learned from up to the last commit"
             )
-        return self._save("done" if self._state.ended else "stopped")
+        return self._save("done" if self._ended else "stopped")
 
     # -- the pass ----------------------------------------------------------------------------------
 
@@ -133,21 +130,25 @@ class Online(Trainer):
         self._place = block.place
         self._count(block, block.rows.n_rows)
         self._counted = 0
-        return dataclasses.replace(
-            self.position,
-            blocks_done=self.position.blocks_done + (block.rows.n_rows > 0),
-            # The batch behind the last row of a stream has no rows: it changes nothing.
-            stream=self._stream_position(ended=self._state.ended and block.rows.n_rows == 0),
-        )
+        if block.rows.n_rows == 0:  # as behind the last row of a stream: nothing was learned
+            return self.position
+        self._ended = False
+        return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
-    def _stream_position(self, *, ended: bool = False) -> StreamPosition:
+    def commit(self, new: Any = None) -> None:
+        # The part of the position that a stream adds is as large as the classes are many, so it is made for
+        # commits alone, not for each block.
+        self.position = dataclasses.replace(self.position, stream=self._stream_position())
+        super().commit(new)
+
+    def _stream_position(self) -> StreamPosition:
         return StreamPosition(
             place=self._place.place or {},
             classes=list(self._classes),
             reported=self._reported,
             norms=(self._place.norm_sum, self._place.n_norms),
             label_groups=self._groups.state.tolist(),
-            ended=ended,
+            ended=self._ended,
         )
 
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
@@ -155,7 +156,7 @@ class Online(Trainer):
 
     def at_pause(self, block: Block, at: int) -> None:
         self._count(block, at)
-        self._report_rows(self.learner.n_classes)
+        self._report_rows()
 
     def _count(self, block: Block, at: int) -> None:
         """Count labels and features of the rows of a block before `at`."""
@@ -172,10 +173,10 @@ class Online(Trainer):
         visited = self.learner.visited
         if visited == 0:
             raise InputError("the input has no rows to learn from")
-        if self.position.blocks_done > self._blocks_before or not self._state.ended:
+        if not self._ended:
             if self._reported[0] != visited:
-                self._report_rows(self.learner.n_classes)
-            self.position = dataclasses.replace(self.position, stream=self._stream_position(ended=True))
+                self._report_rows()
+            self._ended = True
             self.commit()
         if len(self._classes) < 2:
             raise InputError(
@@ -221,16 +222,16 @@ class Online(Trainer):
     def stage(self, this_pass: int) -> str:
         return "online"
 
-    def _report_rows(self, n_classes: int) -> None:
+    def _report_rows(self) -> None:
         if self._groups.alike and not self._has_warned:
             self._has_warned = True
             self.report({"event": "warning", "warning": STREAM_WARNING})
-        record = {"event": "rows", **self._figures(n_classes)}
+        record = {"event": "rows", **self._figures()}
         self._reported = self.learner.visited, int(self.learner.tally[CORRECT])
         self.log(record)
         self._history.append(record)
 
-    def _figures(self, n_classes: int) -> dict[str, Any]:
+    def _figures(self) -> dict[str, Any]:
         rows, correct = self.learner.visited, int(self.learner.tally[CORRECT])
         seconds = self.seconds()
         accuracy = correct / max(rows, 1)
@@ -241,7 +242,7 @@ class Online(Trainer):
             "rows": rows,
             "progressive_accuracy": None if hidden else accuracy,
             "recent_accuracy": None if hidden else recent,
-            "classes": n_classes,
+            "classes": self.learner.n_classes,
             "features": self._n_features,
             "empty_rows": int(self.learner.tally[EMPTY]),
             "rows_per_second": rows / max(seconds, 1e-9),
@@ -255,7 +256,7 @@ class Online(Trainer):
         model = self.files.save_model(
             self.learner.coefficients(order, average=True), self._model_record(order), None
         )
-        figures = self._figures(len(self._classes))
+        figures = self._figures()
         if self._history:  # of the time before the model was written
             figures = {name: self._history[-1][name] for name in figures}
         warnings = self.stream.warnings(self._classes) if self.stream.classes is None else []
@@ -278,16 +279,16 @@ class Online(Trainer):
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal passes."""
-        asked = self._asked
+        online_settings = self._online_settings
         return {
             "classes": [self._classes[code] for code in order],
             "n_features": self.learner.storage.n_features,
             "index_base": self.stream.index_base,
-            "loss": asked.loss,
-            "dtype": asked.dtype,
-            **asked.of_loss,
+            "loss": online_settings.loss,
+            "dtype": online_settings.dtype,
+            **online_settings.of_loss,
             "C": self.source.C_at(self._place),
-            "C_auto": asked.C == AUTO,
+            "C_auto": online_settings.C == AUTO,
             "transforms": records_of(self.source.transforms),
             "average": True,
             "passes": 1,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm import durable, format
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks, blocks_to_score
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
@@ -26,7 +26,7 @@ from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store, open_store, open_validation_store
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import choices, columns_of, describe_fit, plan_fit
+from streamsvm.training.fit_plan import check_dense_duals, choices, columns_of, describe_fit, plan_fit
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import BlocksSource, Stream
@@ -68,6 +68,8 @@ def fit_store(
             "valid_fingerprint": _check_valid(store, settings, plan),
         }
         with claimed(run, force=force):
+            free = durable.free_bytes(run.path)
+            check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             run.write_settings(record)
             return _StoreRun(run, store, record, starts, every, callbacks, policy).trainer().run()
@@ -137,7 +139,7 @@ def _resume_store(
                 remedy=Remedy("bring the old store back, or fit again"),
             )
         plan = Plan(**record["plan"])
-        settings = Settings(**record["settings"])
+        settings = Settings.from_record(record["settings"])
         if plan not in choices(opened, settings, plan.memory, policy):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
@@ -247,7 +249,7 @@ class _StoreRun:
         self.run = run
         self.store = store
         self.record = record
-        self.settings = Settings(**record["settings"])
+        self.settings = Settings.from_record(record["settings"])
         self.plan = Plan(**record["plan"])
         self.callbacks = callbacks
         self.policy = policy
@@ -288,6 +290,8 @@ class _StoreRun:
             position,
             self.callbacks,
             record={
+                "memory": settings.memory,
+                "block_rows": settings.block_rows,
                 "classes": list(store.classes),
                 "n_features": store.n_features,
                 "index_base": store.index_base,

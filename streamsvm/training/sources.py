@@ -14,10 +14,10 @@ from streamsvm.format import index_dtype
 from streamsvm.kernels.random import permutation
 from streamsvm.settings import AUTO
 from streamsvm.training.auto_c import c_for
+from streamsvm.transforms import Transform, apply, features_after
 
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
-    from streamsvm.transforms import Transform
 
 _BLOCK_ORDER = -1  # stands for a block's number where the order of the blocks is drawn
 _C_ROWS = 1000  # rows of a stream from whose norms C is chosen
@@ -180,9 +180,7 @@ class StreamSource:
         self._dtype = dtype
         self._C = C
         self.transforms = transforms
-        self.n_features = stream.n_features
-        for transform in transforms:
-            self.n_features = transform.n_features(self.n_features)
+        self.n_features = features_after(transforms, stream.n_features)
 
     def C_at(self, place: StreamPlace) -> float:
         """The C that was given, or the one chosen from the rows before a place."""
@@ -206,8 +204,7 @@ class StreamSource:
             visited += rows.n_rows
 
     def _transformed(self, rows: Rows) -> Rows:
-        for transform in self.transforms:
-            rows = transform(rows)
+        rows = apply(self.transforms, rows)
         if self.n_features is None:
             return rows
         dtype = index_dtype(self.n_features)

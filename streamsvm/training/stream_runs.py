@@ -30,7 +30,7 @@ _NO_IDS = np.dtype(np.uint8)  # type of the class ids of duals, of which a strea
 def learn_stream(
     stream: Stream,
     out: str | Path,
-    asked: OnlineSettings,
+    online_settings: OnlineSettings,
     *,
     every: Interval,
     force: bool = False,
@@ -38,7 +38,7 @@ def learn_stream(
 ) -> OnlineResult:
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     _check_classes(stream)
-    if asked.hash_bits is not None and stream.index_base != 0:
+    if online_settings.hash_bits is not None and stream.index_base != 0:
         raise SettingsError(
             f"hash_bits takes the numbers of features as they stand in the text, and index_base="
             f"{stream.index_base} changes them; leave it 0"
@@ -47,13 +47,13 @@ def learn_stream(
     record = {
         "version": format.RUN_VERSION,
         "kind": format.ONLINE,
-        "settings": dataclasses.asdict(asked),
+        "settings": dataclasses.asdict(online_settings),
         "input": stream.record(),
     }
     with claimed(run, force=force):
         run.write_settings(record)
         try:
-            return _stream_trainer(run, stream, asked, every, callbacks)[0].run()
+            return _stream_trainer(run, stream, online_settings, every, callbacks)[0].run()
         except Exception:
             if not run.commits():
                 durable.remove(run.settings)  # there is nothing to continue: the folder is free again
@@ -67,9 +67,9 @@ def resume_stream(
     every: Interval,
     callbacks: Callbacks,
 ) -> OnlineResult:
-    asked, stream = OnlineSettings(**record["settings"]), open_stream(record["input"])
+    online_settings, stream = OnlineSettings.from_record(record["settings"]), open_stream(record["input"])
     _check_classes(stream)
-    trainer, has_commit = _stream_trainer(run, stream, asked, every, callbacks)
+    trainer, has_commit = _stream_trainer(run, stream, online_settings, every, callbacks)
     return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
 
 
@@ -79,13 +79,13 @@ def _check_classes(stream: Stream) -> None:
 
 
 def _stream_trainer(
-    run: RunDir, stream: Stream, asked: OnlineSettings, every: Interval, callbacks: Callbacks
+    run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
 ) -> tuple[Online, bool]:
     """The trainer of a stream at its last commit, and whether there is one."""
-    callbacks.report({"event": "plan", **dataclasses.asdict(asked), **stream.record()})
-    settings = _one_pass(asked)
+    callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
+    settings = _one_pass(online_settings)
     dtype = np.dtype(settings.dtype)
-    source = StreamSource(stream, dtype, asked.C, _transforms(asked))
+    source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
     files = RunFiles(run, dtype, _NO_IDS, 1, 1, 0, every)
     position = files.recover(None)
     has_commit = position is not None
@@ -100,10 +100,10 @@ def _stream_trainer(
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))
     learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
-    return Online(source, asked, settings, files, learner, position, callbacks), has_commit
+    return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
 
 
-def _one_pass(asked: OnlineSettings) -> Settings:
+def _one_pass(online_settings: OnlineSettings) -> Settings:
     """The settings of a pass that keeps nothing of a row."""
     names = ("C", "loss", *OF_LOSS, "dtype")
     return Settings(
@@ -111,16 +111,16 @@ def _one_pass(asked: OnlineSettings) -> Settings:
         keep_duals=False,
         inner_passes=0,
         gap="none",
-        **{name: getattr(asked, name) for name in names},
+        **{name: getattr(online_settings, name) for name in names},
     )
 
 
-def _transforms(asked: OnlineSettings) -> list[Transform]:
-    if asked.hash_bits is None:
+def _transforms(online_settings: OnlineSettings) -> list[Transform]:
+    if online_settings.hash_bits is None:
         return []
     from streamsvm.transforms.hashing import Hashing
 
-    return [Hashing(asked.hash_bits, asked.seed)]
+    return [Hashing(online_settings.hash_bits, online_settings.seed)]
 
 
 def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:

@@ -52,6 +52,9 @@ class Callbacks:
 class Trainer(abc.ABC):
     """A training in progress.
 
+    A subclass says what differs between several passes over a store and one over a stream: which passes
+    are left, what is reported, and what happens when a pass ends.
+
     Parameters
     ----------
     source : Source
@@ -62,9 +65,6 @@ class Trainer(abc.ABC):
     position : Position
         Where to begin.
     callbacks : Callbacks
-
-    A subclass says what differs between several passes over a store and one over a stream: which passes
-    are left, what is reported, and what happens when a pass ends.
 
     Attributes
     ----------

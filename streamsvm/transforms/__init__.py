@@ -63,6 +63,13 @@ def records_of(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
     return [{"name": transform.name, **transform.record()} for transform in transforms]
 
 
+def features_after(transforms: Sequence[Transform], n_features: int | None) -> int | None:
+    """Features of the rows that `apply` gives, given those of the rows; None if not known."""
+    for transform in transforms:
+        n_features = transform.n_features(n_features)
+    return n_features
+
+
 def apply(transforms: Sequence[Transform], rows: Rows) -> Rows:
     """Rows after all transforms."""
     for transform in transforms:

@@ -68,6 +68,26 @@ def test_duals_come_back(tmp_path: Path) -> None:
     assert not read_block(log, 99).any()
 
 
+def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
+    """Some rows have bits and duals, and rows that no part has, have neither."""
+    path, rng, n_bytes = tmp_path / "duals-1.bin", np.random.default_rng(1), -(-K // 8)
+    free, at_bound = rng.random((2, 20, K)) < [[[0.02]], [[0.5]]]
+    buffer = new_buffer(20 * K, 20, VALUES, IDS, n_bytes)
+    fill(buffer, np.arange(5, 20), free.astype(VALUES))
+    buffer.bits[:15] = np.packbits(at_bound[5:], axis=1, bitorder="little")
+    with DualWriter(path, LogEnd()) as writer:
+        writer.append_duals(0, buffer)
+    log = DualLog(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes)
+    np.testing.assert_array_equal(read_block(log, 0)[5:], free[5:])
+    old = log.segment(0, 20)
+    assert (old.bits_at[:5] == -1).all()
+    for row in range(5, 20):
+        bits = np.unpackbits(old.bits[old.bits_at[row] :][:n_bytes], bitorder="little")[:K]
+        np.testing.assert_array_equal(bits, at_bound[row])
+    with pytest.raises(RunError, match="does not belong to this run"):
+        DualLog(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes + 8).segment(0, 20)
+
+
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import make_store
+from helpers import make_problem, make_store
 from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
-from small_problem import BLOCK
+from small_problem import BLOCK, D, K, N
 
 from streamsvm import fit, format, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
@@ -35,6 +35,33 @@ def expected(tmp_path_factory: pytest.TempPathFactory, store: Path) -> dict[str,
     run = tmp_path_factory.mktemp("whole") / "run"
     fit(store, out=run, passes=3, block_rows=BLOCK, gap="none")
     return model_bytes(run)
+
+
+@pytest.mark.parametrize("loss", ["llw", "llw2", "logistic"])
+def test_duals_that_no_disk_holds_are_refused_before_training(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """One byte less than two passes of duals is too little, and as many bytes are enough."""
+    entry = 4 + 1  # float32, and the number of a class
+    row = 8 + (1 if loss == "llw" else (K - 1) * entry)  # llw: five bits
+    for free, refused in ((2 * N * row - 1, True), (2 * N * row, False)):
+        monkeypatch.setattr("streamsvm.training.runs.durable.free_bytes", lambda path, free=free: free)
+        if not refused:
+            fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none")
+            continue
+        with pytest.raises(PlanError, match=f"the loss {loss} has duals of nearly all classes") as error:
+            fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none")
+        assert "--loss ww" in str(error.value) or "loss='ww'" in str(error.value)
+        assert not (tmp_path / "run/run.json").exists()
+        fit(store, out=tmp_path / "once", loss=loss, passes=1, gap="none")  # keeps no duals
+
+
+def test_duals_that_no_memory_holds_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = make_problem(N, D, K)
+    monkeypatch.setattr("streamsvm.training.array_runs.available_memory", lambda: 1000)
+    with pytest.raises(PlanError, match="the memory of this process has"):
+        fit(X, labels, loss="logistic", passes=2)
+    fit(X, labels, loss="ww", passes=2)
 
 
 def flip(path: Path) -> None:

@@ -67,7 +67,7 @@ def run(data: bytes) -> None:
 class Held:
     """A storage that only holds weights."""
 
-    sparse_rows, n_classes = None, 0
+    sparse_rows = None
 
     def __init__(self, weights: Weights) -> None:
         self.weights = self.in_use = weights

@@ -50,13 +50,10 @@ def run(data: bytes) -> None:
 class Held:
     """A storage that only holds weights."""
 
-    sparse_rows, n_classes = None, 0
+    sparse_rows = None
 
     def __init__(self, weights: Weights) -> None:
         self.weights = self.in_use = weights
-
-    def reserve(self, n_entries: int) -> None:
-        raise AssertionError("there are no sparse rows")
 
 
 def _guarded(rows: int, columns: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
