@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.duals import OldDuals
 from streamsvm.model_files import save_model
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import StoreWriter
@@ -145,3 +146,17 @@ def as_rows(X: sp.csr_array, labels: np.ndarray, dtype: str = "float64") -> Rows
         labels.astype(np.int32),
         np.asarray(X.astype(np.float64).multiply(X.astype(np.float64)).sum(axis=1)).ravel(),
     )
+
+
+def dense_duals(old: OldDuals, n_classes: int, cost: np.ndarray) -> np.ndarray:
+    """The duals of rows of these costs, shape (n_rows, n_classes)."""
+    B = np.zeros((len(old.counts), n_classes))
+    for i, (begin, at, count) in enumerate(zip(old.ids_at, old.values_at, old.counts, strict=True)):
+        B[i, old.ids[begin : begin + count]] = old.values[at : at + count]
+    for i, at in enumerate(old.bits_at):
+        if at >= 0:
+            n_bytes = -(-n_classes // 8)
+            bits = np.unpackbits(old.bits[at : at + n_bytes], count=n_classes, bitorder="little")
+            assert not B[i, bits == 1].any()
+            B[i, bits == 1] = cost[i]
+    return B

@@ -23,6 +23,8 @@ class OnlineReplay:
         Known before the first row.
     first : int
         Rows from which C is chosen.
+    **parameters
+        Of the loss, as `reference.LOSSES` take them.
 
     Attributes
     ----------
@@ -42,6 +44,7 @@ class OnlineReplay:
         margin: float = 1.0,
         classes: Sequence[str] = (),
         first: int = 1000,
+        **parameters: float,
     ) -> None:
         dense = X.toarray().astype(float) if sp.issparse(X) else np.asarray(X, float)
         labels, self.names = list(labels), list(classes)
@@ -62,7 +65,9 @@ class OnlineReplay:
             if k > 1:
                 W = W.copy()
                 cost = 1 / np.mean(norms) if C is None else C
-                W[:, :k], _ = reference.one_visit(W[:, :k], np.zeros(k), x, y, cost, loss, margin)
+                W[:, :k], _ = reference.one_visit(
+                    W[:, :k], np.zeros(k), x, y, cost, loss, margin, **parameters
+                )
         T = len(iterates)
         # The average is of the iterates before each row: the last one has no weight yet.
         self.average = sum((2 * t + 1) / T**2 * iterate for t, iterate in enumerate(iterates))

@@ -1,138 +1,231 @@
-"""Plain NumPy versions of the mathematics, written from the papers' formulas and slow on purpose."""
+"""Every loss in plain NumPy, written from its definition and slow on purpose.
+
+A loss is stated by its value, by the coefficients that a row's duals give it in W = Xᵀ A, by its term in the
+dual objective, and by the set of its feasible duals. The exact block step follows from these alone (see
+`reference_blocks`); nothing of the kernels' own derivations is used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
-
-
-def walrus(v: np.ndarray, C: float) -> np.ndarray:
-    """Minimiser of ½bᵀ(I + 11ᵀ)b - vᵀb over [0, C]: every breakpoint of γ tried in turn.
-
-    The optimum is clip(v - γ, 0, C) where γ equals its sum; that sum is linear between breakpoints.
-    """
-    total = lambda gamma: np.clip(v - gamma, 0, C).sum()  # noqa: E731
-    points = np.unique(np.concatenate([[0.0], v, v - C]))
-    points = points[points >= 0]
-    below = points[[total(g) >= g for g in points]]
-    low = below.max() if len(below) else 0.0
-    above = points[points > low]
-    probe = (low + above.min()) / 2 if len(above) else low + 1.0
-    upper, free = v - probe >= C, (v - probe > 0) & (v - probe < C)
-    gamma = (C * upper.sum() + v[free].sum()) / (1 + free.sum())
-    return np.clip(v - gamma, 0, C)
-
-
-def exact_block(v: list[Fraction], upper: Fraction, total: Fraction) -> list[Fraction]:
-    """Minimiser of ½bᵀ(I + 11ᵀ)b - vᵀb over 0 <= b_j <= upper, Σb <= total: rational, without rounding.
-
-    It is clip(v - γ, 0, upper) for the γ at which the sum is min(γ, total). The difference of the two is
-    linear between breakpoints, and falls.
-    """
-
-    def clipped(gamma: Fraction) -> list[Fraction]:
-        return [min(max(v_j - gamma, Fraction(0)), upper) for v_j in v]
-
-    def excess(gamma: Fraction) -> Fraction:
-        return sum(clipped(gamma), Fraction(0)) - min(gamma, total)
-
-    points = {Fraction(0), total, *v, *(v_j - upper for v_j in v)}
-    points = sorted(point for point in points if point >= 0)
-    points.append(points[-1] + 1)
-    after = next(r for r in range(len(points)) if excess(points[r]) <= 0)
-    if excess(points[after]) == 0:
-        return clipped(points[after])
-    low, high = points[after - 1], points[after]
-    return clipped(low + (high - low) * excess(low) / (excess(low) - excess(high)))
-
-
-def project_to_simplex(u: np.ndarray, z: float) -> np.ndarray:
-    """Nearest point of {b >= 0, Σb = z}: Blondel et al. (2014), Algorithm 2, word for word."""
-    mu = np.sort(u)[::-1]
-    pi = (np.cumsum(mu) - z) / np.arange(1, len(u) + 1)
-    rho = np.max(np.flatnonzero(mu - pi > 0))
-    return np.maximum(u - pi[rho], 0)
-
-
-def ww_loss(scores: np.ndarray, y: int, margin: float = 1.0) -> float:
-    slack = np.maximum(0, 1 - margin * (scores[y] - scores))
-    return slack.sum() - slack[y]
-
-
-def ww_block(
-    scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, margin: float, among: np.ndarray
-) -> np.ndarray:
-    new, part = np.zeros_like(b), among & (np.arange(len(b)) != y)
-    v = (1 - margin * (scores[y] - scores)) / (margin**2 * q) + b + b.sum()
-    new[part] = walrus(v[part], C)
-    return new
-
-
-def cs_loss(scores: np.ndarray, y: int, margin: float = 1.0) -> float:
-    return max(0.0, 1 + np.delete(scores, y).max() - scores[y])
-
-
-def cs_block(
-    scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, margin: float, among: np.ndarray
-) -> np.ndarray:
-    """Blondel et al. (2014), Lemma 1: of α = -b with α_y = Σb, by a projection to the simplex."""
-    own = np.arange(len(b)) == y
-    part = among | own
-    alpha = -b
-    alpha[y] = b.sum()
-    cap, norm = np.where(own, C, 0.0), np.sqrt(q)
-    beta = np.zeros_like(b)
-    beta[part] = project_to_simplex((norm * (cap - alpha) + (scores + ~own) / norm)[part], C * norm)
-    new = np.zeros_like(b)
-    new[part & ~own] = -(cap - beta / norm)[part & ~own]
-    return new
-
-
-def pairwise(b: np.ndarray, y: int, margin: float) -> np.ndarray:
-    """The row of A in W = XᵀA of duals b of wrong classes, each against the own class."""
-    a = -margin * b
-    a[y] += margin * b.sum()
-    return a
-
-
-def one_vs_rest() -> Loss:
-    """Binary hinge losses of each class against the others: each dual has its own closed form."""
-
-    def sign(k: int, y: int) -> np.ndarray:
-        return np.where(np.arange(k) == y, 1.0, -1.0)
-
-    def block(
-        scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, margin: float, among: np.ndarray
-    ) -> np.ndarray:
-        return np.where(among, np.clip(b + (1 - sign(len(b), y) * scores) / q, 0, C), b)
-
-    return Loss(
-        value=lambda scores, y, margin: np.maximum(0, 1 - sign(len(scores), y) * scores).sum(),
-        block=block,
-        largest=np.max,
-        own_dual=True,
-        coefficients=lambda b, y, margin: sign(len(b), y) * b,
-    )
+from reference_blocks import by_breakpoints, logistic_block
+from scipy.special import entr
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss in plain NumPy: what the kernels of the same name are compared with."""
+    """Losses of 1 - M (s_y - s_j) for the wrong classes j, with duals b_j >= 0.
 
-    value: Callable[..., float]  # (scores, y, margin), without C
-    block: Callable[..., np.ndarray]  # (scores, b, y, ‖x‖², C, margin, among): the duals that solve the block
-    largest: Callable[[np.ndarray], float]  # (b,): feasible duals are >= 0, and this is at most C
-    own_dual: bool = False
-    coefficients: Callable[..., np.ndarray] = pairwise  # (b, y, margin)
+    Parameters
+    ----------
+    margin : float
+        M.
+    smooth : float
+        ε of the smoothed loss: where it is quadratic.
+    top : int
+        m of the top-m loss; at most k - 1 is used.
+    """
+
+    margin: float = 1.0
+    smooth: float = 0.5
+    top: int = 5
+
+    own_dual = False  # whether the row's own class has a dual
+
+    def value(self, scores: np.ndarray, y: int) -> float:
+        """The loss of a row of class `y`, without C."""
+        slack = 1 - self.margin * (scores[y] - scores)
+        return self.of_slack(np.maximum(0, np.delete(slack, y)))
+
+    def of_slack(self, slack: np.ndarray) -> float:
+        """The loss of the positive parts of all wrong classes."""
+        raise NotImplementedError
+
+    def coefficients(self, b: np.ndarray, y: int) -> np.ndarray:
+        """The row of A in W = XᵀA that duals b, shape (k,), stand for."""
+        a = -self.margin * b
+        a[y] = self.margin * (b.sum() - b[y])
+        return a
+
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
+        """The upper bound of each dual, and that of their sum."""
+        return C, np.inf
+
+    def curvature(self, C: Any) -> tuple[Any, Any]:
+        """c and e of the dual term Σb - ½ c ‖b‖² - ½ e (Σb)²."""
+        return 0.0, 0.0
+
+    def dual_term(self, b: np.ndarray, C: Any) -> Any:
+        """What a row adds to the dual objective beside -½‖W‖²: -φ*(-a) of φ = C times the loss.
+
+        Duals may also be those of several rows, shape (n, k), with `C` of shape (n,).
+        """
+        each, coupled = self.curvature(C)
+        return b.sum(-1) - 0.5 * each * (b**2).sum(-1) - 0.5 * coupled * b.sum(-1) ** 2
+
+    def is_feasible(self, b: np.ndarray, y: int, C: float) -> bool:
+        """Whether the duals of a row are in the feasible set, up to rounding."""
+        each, total = self.bounds(C, len(b))
+        up = 1 + 1e-12
+        own = self.own_dual or b[y] == 0
+        return bool(own and (b >= 0).all() and (b <= each * up).all() and b.sum() <= total * up)
+
+    def block(
+        self, scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, among: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The duals b, shape (k,), after an exact step over the classes `among`; `q` is ‖x‖²."""
+        part = np.ones(len(b), bool) if among is None else among.copy()
+        part[y] &= self.own_dual
+        each, coupled = self.curvature(C)
+        upper, total = self.bounds(C, len(b))
+        # Row j: what b_j = 1 gives to A. The scores without the row's own part are scores - q rowsᵀ b.
+        rows = np.array([self.coefficients(row, y) for row in np.eye(len(b))])[part]
+        gram, new = q * rows @ rows.T, b.copy()
+        if len(gram) == 0:
+            return new
+        coupling = gram[0, 1] if len(gram) > 1 else 0.0
+        np.testing.assert_allclose(
+            gram, (gram[0, 0] - coupling) * np.eye(len(gram)) + coupling, atol=1e-9 * q
+        )
+        linear = 1 - rows @ scores + gram @ b[part]
+        new[part] = by_breakpoints(linear, gram[0, 0] - coupling + each, coupling + coupled, upper, total)
+        return new
 
 
-LOSSES = {
-    "ww": Loss(ww_loss, ww_block, np.max),
-    "cs": Loss(cs_loss, cs_block, np.sum),
-    "ovr": one_vs_rest(),
+class WestonWatkins(Loss):
+    def of_slack(self, slack: np.ndarray) -> float:
+        return slack.sum()
+
+
+class WestonWatkinsSquared(Loss):
+    def of_slack(self, slack: np.ndarray) -> float:
+        return (slack**2).sum()
+
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
+        return np.inf, np.inf
+
+    def curvature(self, C: Any) -> tuple[Any, Any]:
+        return 1 / (2 * C), 0.0
+
+
+class WestonWatkinsSmooth(Loss):
+    """The hinge with a parabola of width ε where it bends (Huber's loss)."""
+
+    def of_slack(self, slack: np.ndarray) -> float:
+        return np.where(slack <= self.smooth, slack**2 / (2 * self.smooth), slack - self.smooth / 2).sum()
+
+    def curvature(self, C: Any) -> tuple[Any, Any]:
+        return self.smooth / C, 0.0
+
+
+class CrammerSinger(Loss):
+    def of_slack(self, slack: np.ndarray) -> float:
+        return slack.max()
+
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
+        return C, C
+
+
+class CrammerSingerSquared(Loss):
+    def of_slack(self, slack: np.ndarray) -> float:
+        return slack.max() ** 2
+
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
+        return np.inf, np.inf
+
+    def curvature(self, C: Any) -> tuple[Any, Any]:
+        return 0.0, 1 / (2 * C)
+
+
+class Top(Loss):
+    """The mean of the m largest."""
+
+    def of_slack(self, slack: np.ndarray) -> float:
+        return np.sort(slack)[::-1][: self.top].mean()
+
+    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
+        return C / min(self.top, k - 1), C
+
+
+class LeeLinWahba(Loss):
+    """Hinges of the wrong classes' own scores, with weights that sum to zero over the classes."""
+
+    def value(self, scores: np.ndarray, y: int) -> float:
+        return self.of_slack(np.maximum(0, 1 + np.delete(scores, y)))
+
+    def of_slack(self, slack: np.ndarray) -> float:
+        return slack.sum()
+
+    def coefficients(self, b: np.ndarray, y: int) -> np.ndarray:
+        a = -b
+        a[y] = 0
+        return a - a.mean()
+
+
+class LeeLinWahbaSquared(LeeLinWahba):
+    of_slack = WestonWatkinsSquared.of_slack
+    bounds = WestonWatkinsSquared.bounds
+    curvature = WestonWatkinsSquared.curvature
+
+
+class OneVsRest(Loss):
+    """A binary hinge for each class, the own one included."""
+
+    own_dual = True
+
+    def value(self, scores: np.ndarray, y: int) -> float:
+        return self.of_slack(np.maximum(0, 1 - signs(len(scores), y) * scores))
+
+    def of_slack(self, slack: np.ndarray) -> float:
+        return slack.sum()
+
+    def coefficients(self, b: np.ndarray, y: int) -> np.ndarray:
+        return signs(len(b), y) * b
+
+
+class OneVsRestSquared(OneVsRest):
+    of_slack = WestonWatkinsSquared.of_slack
+    bounds = WestonWatkinsSquared.bounds
+    curvature = WestonWatkinsSquared.curvature
+
+
+class Logistic(CrammerSinger):
+    """Cross-entropy of the softmax: the duals of the wrong classes are C times their probabilities."""
+
+    def value(self, scores: np.ndarray, y: int) -> float:
+        top = scores.max()
+        return float(np.log(np.exp(scores - top).sum()) + top - scores[y])
+
+    def dual_term(self, b: np.ndarray, C: Any) -> Any:
+        p = b / np.expand_dims(C, -1)
+        return C * (entr(p).sum(-1) + entr(np.maximum(0, 1 - p.sum(-1))))
+
+    def block(
+        self, scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, among: np.ndarray | None = None
+    ) -> np.ndarray:
+        without = scores - q * self.coefficients(b, y)
+        return logistic_block(without, y, q, C, np.ones(len(b), bool) if among is None else among)
+
+
+def signs(k: int, y: int) -> np.ndarray:
+    return np.where(np.arange(k) == y, 1.0, -1.0)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "ww": WestonWatkins,
+    "ww2": WestonWatkinsSquared,
+    "wws": WestonWatkinsSmooth,
+    "cs": CrammerSinger,
+    "cs2": CrammerSingerSquared,
+    "top-m": Top,
+    "llw": LeeLinWahba,
+    "llw2": LeeLinWahbaSquared,
+    "ovr": OneVsRest,
+    "ovr2": OneVsRestSquared,
+    "logistic": Logistic,
 }
 
 
@@ -143,34 +236,50 @@ def primal(
     C: float | np.ndarray,
     loss: str,
     margin: float = 1.0,
+    **parameters: float,
 ) -> float:
     """½‖W‖² + Σ C_i loss_i over the rows that are not zero."""
+    of_row = LOSSES[loss](margin, **parameters).value
     scores, cost = X @ W, np.broadcast_to(C, len(X))
     rows = np.flatnonzero((X != 0).any(axis=1))
-    return 0.5 * (W**2).sum() + sum(cost[i] * LOSSES[loss].value(scores[i], labels[i], margin) for i in rows)
+    return 0.5 * (W**2).sum() + sum(cost[i] * of_row(scores[i], labels[i]) for i in rows)
 
 
 def weights(
     B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0, loss: str = "ww"
 ) -> np.ndarray:
     """W of shape (d, k) from duals B >= 0 of shape (n, k)."""
-    A = [LOSSES[loss].coefficients(b, y, margin) for b, y in zip(B, labels, strict=True)]
-    return X.T @ np.array(A)
+    of_row = LOSSES[loss](margin).coefficients
+    return X.T @ np.array([of_row(b, y) for b, y in zip(B, labels, strict=True)])
 
 
-def dual(B: np.ndarray, X: np.ndarray, labels: np.ndarray, margin: float = 1.0, loss: str = "ww") -> float:
-    return B.sum() - 0.5 * (weights(B, X, labels, margin, loss) ** 2).sum()
+def dual_terms(
+    B: np.ndarray, C: float | np.ndarray, loss: str, margin: float = 1.0, **parameters: float
+) -> np.ndarray:
+    """The dual term of each row, shape (n,), of duals B of shape (n, k)."""
+    return LOSSES[loss](margin, **parameters).dual_term(B, np.broadcast_to(C, len(B)))
 
 
-def are_feasible(B: np.ndarray, labels: np.ndarray, C: float | np.ndarray, loss: str) -> bool:
+def dual(
+    B: np.ndarray,
+    X: np.ndarray,
+    labels: np.ndarray,
+    C: float | np.ndarray,
+    loss: str,
+    margin: float = 1.0,
+    **parameters: float,
+) -> float:
+    """The dual objective of duals B of shape (n, k)."""
+    W = weights(B, X, labels, margin, loss)
+    return dual_terms(B, C, loss, margin, **parameters).sum() - 0.5 * (W**2).sum()
+
+
+def are_feasible(
+    B: np.ndarray, labels: np.ndarray, C: float | np.ndarray, loss: str, **parameters: float
+) -> bool:
     """Whether duals of shape (n, k) are in the feasible set, up to rounding."""
-    cost = np.broadcast_to(C, len(B))
-    own = B[np.arange(len(B)), labels]
-    return (
-        (B >= 0).all()
-        and (LOSSES[loss].own_dual or not own.any())
-        and all(LOSSES[loss].largest(b) <= c * (1 + 1e-12) for b, c in zip(B, cost, strict=True))
-    )
+    of_row, cost = LOSSES[loss](**parameters).is_feasible, np.broadcast_to(C, len(B))
+    return all(of_row(b, y, c) for b, y, c in zip(B, labels, cost, strict=True))
 
 
 def one_visit(
@@ -182,9 +291,9 @@ def one_visit(
     loss: str,
     margin: float = 1.0,
     among: np.ndarray | None = None,
+    **parameters: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """W and b after one exact block step on row (x, y), over the classes `among` if it is given."""
-    among = np.ones(len(b), bool) if among is None else among
-    new = LOSSES[loss].block(x @ W, b, y, x @ x, C, margin, among)
-    coefficients = LOSSES[loss].coefficients
-    return W + np.outer(x, coefficients(new, y, margin) - coefficients(b, y, margin)), new
+    made = LOSSES[loss](margin, **parameters)
+    new = made.block(x @ W, b, y, x @ x, C, among)
+    return W + np.outer(x, made.coefficients(new, y) - made.coefficients(b, y)), new

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamsvm.losses import LOSSES
 
 N, D, K = 70, 11, 5
 BLOCK = 16  # rows: five blocks, the last of six
 
-# Loss, margin and solver of every formulation.
+# Block solvers whose steps are exact; those of the others are compared with nothing but their own promises.
+EXACT = ("newton", "sorted", "pivot", "clip")
+
+# The settings of some losses alone, not at their defaults.
+PARAMETERS: dict[str, dict[str, Any]] = {"wws": {"smooth": 0.3}, "top-m": {"top": 2}}
+
+# Loss, margin and solver of every formulation with exact steps: of each loss the default first.
 FORMULATIONS = [
     (loss.name, margin, solver)
     for loss in LOSSES.values()
     for margin in loss.margins
     for solver in loss.solvers
+    if solver in EXACT
 ]
+
+# Each loss once, as it is by default; and those that an online pass takes.
+DEFAULTS = [(loss.name, loss.margins[0], loss.solvers[0]) for loss in LOSSES.values()]
+ONLINE = [loss.name for loss in LOSSES.values() if not loss.extra_columns]
+
+
+def of_loss(loss: str) -> dict[str, Any]:
+    """The settings that train with a loss."""
+    return {"loss": loss, **PARAMETERS.get(loss, {})}

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import reference
+import reference_blocks
 import scipy.sparse as sp
 from helpers import as_rows
 from hypothesis import given, settings
@@ -97,7 +97,7 @@ def test_agrees_with_a_general_solver(kind: str) -> None:
         answer = lsq_linear(factor.T, np.linalg.solve(factor, v), (0, C), method="bvls", tol=1e-14).x
         for gamma in (gamma_sorted(v, C), gamma_newton(v, C, 0.0)):
             np.testing.assert_allclose(np.clip(v - gamma, 0, C), answer, atol=1e-8 * max(1, C))
-        np.testing.assert_allclose(reference.walrus(v, C), answer, atol=1e-8 * max(1, C))
+        np.testing.assert_allclose(reference_blocks.walrus(v, C), answer, atol=1e-8 * max(1, C))
 
 
 ordinary = st.floats(-1e9, 1e9, allow_subnormal=False)
@@ -107,7 +107,7 @@ ordinary = st.floats(-1e9, 1e9, allow_subnormal=False)
 @given(st.lists(ordinary, min_size=1, max_size=30), st.floats(1e-6, 1e6), st.floats(0, 1e10))
 def test_solvers_agree_on_anything(values: list[float], C: float, guess: float) -> None:
     v = np.array(values)
-    expected = reference.walrus(v, C)
+    expected = reference_blocks.walrus(v, C)
     for gamma in (gamma_sorted(v, C), gamma_newton(v, C, guess)):
         # The rounding of v itself limits the accuracy of any solver.
         np.testing.assert_allclose(
@@ -179,7 +179,7 @@ def test_crammer_singer_projects_to_the_simplex_where_its_bound_holds() -> None:
     for _ in range(2000):
         v, z = random_block(rng, "mixed", most=200)
         v += 3 * np.abs(v).max() + 3 * z  # Σ b would exceed z
-        expected = reference.project_to_simplex(v - v.max(), z)
+        expected = reference_blocks.project_to_simplex(v - v.max(), z)
         for d, _, theta in thresholds(v, z, 0.0):
             np.testing.assert_allclose(np.maximum(d - theta, 0), expected, rtol=1e-9, atol=1e-12 * z)
 
@@ -238,7 +238,7 @@ def exact_visit(loss: str, margin: float, row: dict) -> tuple[np.ndarray, float]
     v = [(1 - M * (scores[y] - scores[c])) / (M * M * q) + old[c] + sum(old) for c in others]
     total = sum(v, Fraction(1)) ** 2 + C if loss == "ww" else C  # none, or C
     b = np.zeros(len(old))
-    b[others] = [float(each) for each in reference.exact_block(v, C, total)]
+    b[others] = [float(each) for each in reference_blocks.exact_block(v, C, total)]
     return b, float(max(v) - Fraction(b.max()) - C) if loss == "cs" else 0.0
 
 

@@ -11,7 +11,7 @@ import reference
 import scipy.sparse as sp
 from helpers import fit_with, make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after
-from small_problem import BLOCK, FORMULATIONS, D, K, N
+from small_problem import BLOCK, DEFAULTS, FORMULATIONS, PARAMETERS, D, K, N, of_loss
 
 from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import MemoryPolicy
@@ -35,30 +35,39 @@ class Replay:
 
     def __init__(self, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float) -> None:
         self.problem = X, labels, C, loss, margin
-        self.W, self.B = np.zeros((D, K)), np.zeros((N, K))
+        self.plain = reference.LOSSES[loss](margin, **PARAMETERS.get(loss, {}))
+        self.W, self.B, self.terms = np.zeros((D, K)), np.zeros((N, K)), np.zeros(N)
         self.begin_average()
 
     def begin_average(self) -> None:
-        self.sums = [np.zeros((D, K)), np.zeros((N, K))]
+        self.sums = [np.zeros((D, K)), 0.0]
         self.clock = 0
 
     def visit(self, i: int, among: np.ndarray | None = None) -> None:
         X, labels, C, loss, margin = self.problem
         weight = 2 * self.clock + 1
-        self.sums = [self.sums[0] + weight * self.W, self.sums[1] + weight * self.B]
+        self.sums = [self.sums[0] + weight * self.W, self.sums[1] + weight * self.terms.sum()]
         self.clock += 1
         self.W, self.B[i] = reference.one_visit(
-            self.W, self.B[i], X[i], labels[i], C, loss, margin, among=among
+            self.W, self.B[i], X[i], labels[i], C, loss, margin, among, **PARAMETERS.get(loss, {})
         )
+        self.terms[i] = self.plain.dual_term(self.B[i], C)
 
     @property
-    def average(self) -> tuple[np.ndarray, np.ndarray]:
+    def average(self) -> tuple[np.ndarray, float]:
+        """Of the weights, and of the dual terms: for concave ones no more than those of the average."""
         return self.sums[0] / self.clock**2, self.sums[1] / self.clock**2
 
 
-@pytest.mark.parametrize("inner_passes", [0, 2])
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize(("loss", "margin", "solver"), FORMULATIONS)
+@pytest.mark.parametrize(
+    ("loss", "margin", "solver", "average", "inner_passes"),
+    [(*each, True, 2) for each in FORMULATIONS]
+    + [
+        (*each, average, inner)
+        for each in DEFAULTS[:1]
+        for average, inner in ((False, 0), (False, 2), (True, 0))
+    ],
+)
 def test_training_equals_a_replay_in_numpy(
     tmp_path: Path,
     store: Path,
@@ -72,12 +81,12 @@ def test_training_equals_a_replay_in_numpy(
     """Test-then-train row by row: weights and their average, estimates and progressive accuracy."""
     X, labels = problem[0].toarray().astype(float), problem[1]
     C, passes = 0.3, 3
-    options = {"loss": loss, "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
+    options = {**of_loss(loss), "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
     options |= {"inner_passes": inner_passes, "average": average, "valid": store, "gap": "pass"}
     result = fit(store, out=tmp_path / "run", passes=passes, block_rows=BLOCK, **options)
 
     replay = Replay(X, labels, C, loss, margin)
-    row_loss = reference.LOSSES[loss].value
+    plain, parameters = replay.plain, PARAMETERS.get(loss, {})
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
         n = 0
@@ -87,12 +96,13 @@ def test_training_equals_a_replay_in_numpy(
                     replay.begin_average()
                 if X[i].any():
                     scores = X[i] @ replay.W
-                    loss_sum += row_loss(scores, labels[i], margin)
+                    loss_sum += plain.value(scores, labels[i])
                     correct += scores.argmax() == labels[i]
                     replay.visit(i)
                 n += 1
                 curve[n] = correct / n
-            active = [i for i in rows if replay.B[i].any()]
+            revisited = rows if LOSSES[loss].revisit is not None else []
+            active = [i for i in revisited if replay.B[i].any()]
             among = replay.B > 0
             for inner in range(1, inner_passes + 1):
                 for t in permutation(len(active), 5, this_pass, block, inner):
@@ -100,14 +110,17 @@ def test_training_equals_a_replay_in_numpy(
         W, B = replay.W, replay.B
         record = result.history[this_pass - 1]
         assert record["primal_estimate"] == pytest.approx(0.5 * (W**2).sum() + C * loss_sum, rel=1e-9)
-        assert record["dual"] == pytest.approx(reference.dual(B, X, labels, margin, loss), rel=1e-9)
-        assert record["primal"] == pytest.approx(reference.primal(W, X, labels, C, loss, margin), rel=1e-9)
+        assert record["dual"] == pytest.approx(
+            reference.dual(B, X, labels, C, loss, margin, **parameters), rel=1e-9
+        )
+        primal = reference.primal(W, X, labels, C, loss, margin, **parameters)
+        assert record["primal"] == pytest.approx(primal, rel=1e-9)
         assert record["accuracy"] == record["valid_accuracy"]
         assert ("average_gap" in record) == average
         if average:
-            W, B = replay.average
-            primal = reference.primal(W, X, labels, C, loss, margin)
-            dual = reference.dual(B, X, labels, margin, loss)
+            W, terms = replay.average
+            primal = reference.primal(W, X, labels, C, loss, margin, **parameters)
+            dual = terms - 0.5 * (W**2).sum()
             assert record["average_primal"] == pytest.approx(primal, rel=1e-9)
             assert record["average_dual"] == pytest.approx(dual, rel=1e-9)
             assert record["average_gap"] == pytest.approx(primal - dual, rel=1e-8)
@@ -129,7 +142,7 @@ def test_training_equals_a_replay_in_numpy(
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_small_buffer_of_duals_gives_the_same_model(tmp_path: Path, store: Path, loss: str) -> None:
     """With room for the duals of one row, each part of the log has the duals of one row."""
-    options = {"passes": 3, "loss": loss, "block_rows": BLOCK, "inner_passes": 0}
+    options = {"passes": 3, **of_loss(loss), "block_rows": BLOCK, "inner_passes": 0}
     fit(store, out=tmp_path / "large", **options)
     fit_with(MemoryPolicy(dual_share=0.0), store, out=tmp_path / "tiny", **options)
     entries = [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import reference
-from helpers import make_problem, make_store
+from helpers import dense_duals, make_problem, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_problem import PARAMETERS, of_loss
 
 from streamsvm import fit, load_model, open_store
 from streamsvm.data.blocks import Blocks
@@ -27,19 +29,21 @@ LOSSES = [(loss.name, margin) for loss in REGISTRY.values() for margin in loss.m
 N, D, K, C = 90, 14, 6, 0.4
 
 
+def parameters_of(loss: str) -> dict[str, Any]:
+    return PARAMETERS.get(loss, {})
+
+
 def duals_of(run: Path, loss: str, pass_number: int, block_rows: int) -> np.ndarray:
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
     log = DualLog(
-        path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, REGISTRY[loss].max_duals(K)
-    )
+        path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, REGISTRY[loss].max_duals(K),
+        REGISTRY[loss].bytes_of_bits(K),
+    )  # fmt: skip
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
         n_rows = min(block_rows, N - begin)
-        old = log.segment(block, n_rows)
-        for i in range(n_rows):
-            ids = old.ids[old.ids_at[i] : old.ids_at[i] + old.counts[i]]
-            found[begin + i, ids] = old.values[old.values_at[i] : old.values_at[i] + old.counts[i]]
+        found[begin : begin + n_rows] = dense_duals(log.segment(block, n_rows), K, np.full(n_rows, C))
     return found
 
 
@@ -49,7 +53,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
     labels[:2] = 1, 2  # all their scores are 0, and the first class wins
     store = make_store(tmp_path / "a.zarr", X, labels)
     dense = X.toarray().astype(float)
-    options = {"loss": loss, "margin": margin, "C": C, "dtype": "float64", "block_rows": 40}
+    options = {**of_loss(loss), "margin": margin, "C": C, "dtype": "float64", "block_rows": 40}
     options |= {"average": False, "gap": "pass"}
     decays = []
     for passes in (1, 2, 4):
@@ -60,11 +64,11 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
         np.testing.assert_allclose(
             W, reference.weights(B, dense, labels, margin, loss), rtol=1e-11, atol=1e-12
         )
-        assert reference.are_feasible(B, labels, C, loss)
+        assert reference.are_feasible(B, labels, C, loss, **parameters_of(loss))
         assert not B[:2].any()
 
-        primal = reference.primal(W, dense, labels, C, loss, margin)
-        dual = reference.dual(B, dense, labels, margin, loss)
+        primal = reference.primal(W, dense, labels, C, loss, margin, **parameters_of(loss))
+        dual = reference.dual(B, dense, labels, C, loss, margin, **parameters_of(loss))
         assert result.primal == pytest.approx(primal, rel=1e-12)
         assert result.dual == pytest.approx(dual, rel=1e-11)
         assert result.gap == pytest.approx(primal - dual, rel=1e-8)
@@ -84,7 +88,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
 def test_dual_rises_from_pass_to_pass_and_bounds_every_primal(tmp_path: Path, loss: str) -> None:
     X, labels = make_problem(N, D, K, noise=2.0)
     store = make_store(tmp_path / "a.h5", X, labels)
-    result = fit(store, out=tmp_path / "run", passes=30, loss=loss, C=C, dtype="float64", gap="pass")
+    result = fit(store, out=tmp_path / "run", passes=30, C=C, dtype="float64", gap="pass", **of_loss(loss))
     duals = [record["dual"] for record in result.history]
     assert duals == sorted(duals)
     assert max(duals) <= min(record["primal"] for record in result.history)
@@ -139,15 +143,16 @@ def test_scoring_equals_numpy_whatever_the_blocks(tmp_path: Path, loss: str, mar
     labels[5] = -1
     store = make_store(tmp_path / "a.zarr", X, labels, n_classes=K)
     F64 = np.dtype(float)
-    storage = DenseWeights((D, padded_classes(K, F64)), F64, 7.0)
+    storage = DenseWeights((D, padded_classes(K + REGISTRY[loss].extra_columns, F64)), F64, 7.0)
     W, delta = np.random.default_rng(0).normal(size=(2, D, K))
     storage.weights.current[:, :K], storage.weights.average_delta[:, :K] = W, delta
-    settings = Settings(loss=loss, margin=margin, dtype="float64", C=C)
+    settings = Settings(**of_loss(loss), margin=margin, dtype="float64", C=C)
     learner = Learner(settings, storage, new_buffer(0, 0, F64, dual_id_dtype(K)), K)
     dense, known = X.toarray().astype(float), labels >= 0
 
     def check(scoring: Scoring, W: np.ndarray) -> None:
-        expected = reference.primal(W, dense[known], labels[known], C, loss, margin) - 0.5 * (W**2).sum()
+        of_all = reference.primal(W, dense[known], labels[known], C, loss, margin, **parameters_of(loss))
+        expected = of_all - 0.5 * (W**2).sum()
         assert scoring.loss_sum == pytest.approx(expected, rel=1e-12)
         assert scoring.accuracy == pytest.approx(((dense @ W).argmax(axis=1) == labels).mean())
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from helpers import make_store
 from online_replay import OnlineReplay
 from row_stream import D, K, N, RowStream, late_problem
+from small_problem import ONLINE, PARAMETERS, of_loss
 
 from streamsvm import load_model, online, open_store
 from streamsvm.data.rows import Rows
@@ -74,7 +75,7 @@ def learn(stream: RowStream, out: Path, transforms: Sequence[Transform]) -> None
         storage = GrowingWeights((0, 0), F64, (run.weights, run.average_delta, run.dirty))
         storage.grow(source.n_features or 0, 0)
         ids = np.dtype(np.uint8)
-        files = RunFiles(run, F64, ids, 1, 1, Interval("1h"))
+        files = RunFiles(run, F64, ids, 1, 1, 0, Interval("1h"))
         learner = Learner(settings, storage, new_buffer(0, 0, F64, ids), 0)
         Online(source, asked, settings, files, learner, new_position(None), Callbacks()).run()
 
@@ -183,13 +184,18 @@ class Waves:
         return []
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ONLINE)
 def test_an_online_pass_learns_from_a_new_stream_with_every_loss(tmp_path: Path, loss: str) -> None:
     n = 120
-    result = online(Waves(n), out=tmp_path / "run", C=0.2, loss=loss, dtype="float64")
+    result = online(Waves(n), out=tmp_path / "run", C=0.2, dtype="float64", **of_loss(loss))
     labels = [f"r{t % K}" for t in range(n)]
     expected = OnlineReplay(
-        Waves.matrix(np.arange(n)), labels, 0.2, loss, classes=[f"r{c}" for c in range(K)]
+        Waves.matrix(np.arange(n)),
+        labels,
+        0.2,
+        loss,
+        classes=[f"r{c}" for c in range(K)],
+        **PARAMETERS.get(loss, {}),
     )
     model = load_model(tmp_path / "run")
     assert list(model.classes_) == expected.names

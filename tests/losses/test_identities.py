@@ -1,0 +1,158 @@
+"""What theory says of the losses: which agree with which, and with the machines of other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import scipy.sparse as sp
+from helpers import make_problem
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from streamsvm import fit
+from streamsvm.losses import LOSSES
+from streamsvm.model import Model
+
+N, D = 80, 10
+C = 0.7
+
+
+def optimum(X: sp.csr_array, labels: np.ndarray, loss: str, C: float = C, **settings: Any) -> Model:
+    """The model of a training to a tiny gap in float64; its ``result`` has the objectives."""
+    settings = {"tol": 1e-7, "inner_passes": 30, "passes": 3000, "dtype": "float64"} | settings
+    model = fit(X, labels, loss=loss, C=C, average=False, **settings)
+    assert model.result.status == "converged"
+    return model
+
+
+def binary_machine(X: sp.csr_array, signs: np.ndarray, C: float, loss: str) -> tuple[np.ndarray, float]:
+    """The weights of another library's binary machine without an intercept, and ½‖u‖² + C Σ of its losses."""
+    if loss == "logistic":
+        machine = LogisticRegression(fit_intercept=False, C=C, tol=1e-10, max_iter=10**5)
+    else:
+        machine = LinearSVC(loss=loss, dual=True, fit_intercept=False, C=C, tol=1e-10, max_iter=10**7)
+    u = machine.fit(sp.csr_matrix(X), signs).coef_.ravel()
+    slack = (1 - signs * (X @ u))[np.diff(X.indptr) > 0]  # rows without a value cost the same whatever u
+    of_rows = {
+        "hinge": np.maximum(slack, 0),
+        "squared_hinge": np.maximum(slack, 0) ** 2,
+        "logistic": np.logaddexp(0, slack - 1),
+    }[loss]
+    return u, 0.5 * u @ u + C * of_rows.sum()
+
+
+# With k = 2, w_0 = -w_1, so that ‖W‖² = 2 ‖w_1‖². With u = f w_1 the loss is that of 1 - σ uᵀx: of f = 2M
+# for the losses of differences M (w_y - w_j)ᵀx, and of f = 1 for those of the scores themselves. Each row has
+# this loss once, or for the two machines of one-vs-rest twice. So the primal, times f²/2, is that of a binary
+# machine with C f²/2 or C f².
+FACTORS = {
+    ("ww", 1.0): (2, 1, "hinge"), ("ww", 0.5): (1, 1, "hinge"), ("cs", 1.0): (2, 1, "hinge"),
+    ("top-m", 1.0): (2, 1, "hinge"), ("llw", 1.0): (1, 1, "hinge"), ("ovr", 1.0): (1, 2, "hinge"),
+    ("ww2", 1.0): (2, 1, "squared_hinge"), ("ww2", 0.5): (1, 1, "squared_hinge"),
+    ("cs2", 1.0): (2, 1, "squared_hinge"), ("llw2", 1.0): (1, 1, "squared_hinge"),
+    ("ovr2", 1.0): (1, 2, "squared_hinge"), ("logistic", 1.0): (2, 1, "logistic"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loss", "margin"),
+    [(each.name, M) for each in LOSSES.values() for M in each.margins if each.name != "wws"],
+)
+def test_two_classes_are_a_binary_machine(loss: str, margin: float) -> None:
+    factor, times, binary = FACTORS[loss, margin]
+    X, labels = make_problem(N, D, 2, noise=2.0, empty=1)
+    ours = optimum(X, labels, loss, margin=margin)
+    u, theirs = binary_machine(X, 2 * labels - 1, times * C * factor**2 / 2, binary)
+    assert ours.result.primal == pytest.approx(2 * theirs / factor**2, rel=1e-6)
+    np.testing.assert_allclose(factor * ours.coef_[:, 1], u, atol=2e-3 * np.abs(u).max())
+    np.testing.assert_allclose(ours.coef_[:, 0], -ours.coef_[:, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("C", [0.05, 2.0])
+@pytest.mark.parametrize(("loss", "binary"), [("ovr", "hinge"), ("ovr2", "squared_hinge")])
+def test_one_vs_rest_is_a_binary_machine_of_each_class(loss: str, binary: str, C: float) -> None:
+    k = 5
+    X, labels = make_problem(N, D, k, noise=2.0, empty=1)
+    ours = optimum(X, labels, loss, C)
+    machines = [binary_machine(X, np.where(labels == c, 1, -1), C, binary) for c in range(k)]
+    W = np.column_stack([u for u, _ in machines])
+    assert ours.result.primal == pytest.approx(sum(primal for _, primal in machines), rel=1e-6)
+    np.testing.assert_allclose(ours.coef_, W, atol=2e-3 * np.abs(W).max())
+
+
+@pytest.mark.parametrize(("loss", "kind", "C"), [("cs", 4, 0.01), ("cs", 4, 0.3), ("ovr2", 1, 0.3)])
+def test_liblinear_comes_to_the_same_optimum(loss: str, kind: int, C: float) -> None:
+    liblinear = pytest.importorskip("liblinear.liblinearutil")
+    k, d = 6, 20
+    X, labels = make_problem(120, d, k, noise=2.0)
+    model = liblinear.train(labels.astype(float), sp.csr_matrix(X), f"-s {kind} -c {C} -e 1e-6 -q")
+    W = np.empty((d, k))
+    W[:, model.get_labels()] = np.array(model.w[: d * k]).reshape(d, k)
+    theirs = reference.primal(W, X.toarray().astype(float), labels, C, loss)
+    assert optimum(X, labels, loss, C).result.primal == pytest.approx(theirs, rel=1e-6)
+
+
+def test_the_logistic_loss_is_multinomial_logistic_regression() -> None:
+    X, labels = make_problem(N, D, 5, noise=2.0)
+    machine = LogisticRegression(fit_intercept=False, C=C, tol=1e-10, max_iter=10**5)
+    W = machine.fit(sp.csr_matrix(X), labels).coef_.T
+    ours = optimum(X, labels, "logistic", tol=1e-9)
+    theirs = reference.primal(W, X.toarray().astype(float), labels, C, "logistic")
+    assert ours.result.primal == pytest.approx(theirs, rel=1e-6)
+    np.testing.assert_allclose(ours.coef_, W, atol=1e-3 * np.abs(W).max())
+
+
+@pytest.mark.parametrize("k", [3, 6])
+def test_the_ends_of_the_top_losses_are_crammer_singer_and_weston_watkins(k: int) -> None:
+    """Their block problems are the same, and so are their iterates, pass by pass and at the optimum."""
+    X, labels = make_problem(N, D, k, noise=2.0, empty=1)
+    for top, loss, cost in ((1, "cs", C), (k - 1, "ww", C / (k - 1)), (k + 3, "ww", C / (k - 1))):
+        several = optimum(X, labels, "top-m", top=top, tol=1e-8).result
+        other = optimum(X, labels, loss, cost, tol=1e-8).result
+        assert several.primal == pytest.approx(other.primal, rel=1e-8)
+        assert several.dual == pytest.approx(other.dual, rel=1e-8)
+        two_passes = {"passes": 2, "dtype": "float64"}
+        coef = fit(X, labels, loss="top-m", C=C, top=top, **two_passes).coef_
+        np.testing.assert_allclose(coef, fit(X, labels, loss=loss, C=cost, **two_passes).coef_, atol=1e-10)
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.5])
+def test_the_smoothed_loss_comes_to_weston_watkins(margin: float) -> None:
+    """It is at most ε/2 below for each wrong class, and never above."""
+    k = 4
+    X, labels = make_problem(N, D, k, noise=2.0)
+    hinge = optimum(X, labels, "ww", margin=margin, tol=1e-9).result
+    before = 0.0
+    for smooth in (1.0, 1e-2, 1e-4, 1e-6):
+        result = optimum(X, labels, "wws", margin=margin, smooth=smooth, tol=1e-9).result
+        assert before < result.dual
+        assert result.dual <= hinge.primal
+        assert result.primal >= hinge.dual - C * N * (k - 1) * smooth / 2
+        before = result.dual
+    assert before == pytest.approx(hinge.dual, rel=1e-5)
+
+
+def test_where_no_slack_reaches_the_bend_the_smoothed_loss_is_the_squared_one() -> None:
+    """z² / 2ε with the weight 2εC: all slacks are below an ε of 100."""
+    X, labels = make_problem(N, D, 4, noise=1.0)
+    smooth = 100.0
+    squared = optimum(X, labels, "ww2", tol=1e-8)
+    smoothed = optimum(X, labels, "wws", 2 * smooth * C, smooth=smooth, tol=1e-8)
+    assert smoothed.result.primal == pytest.approx(squared.result.primal, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("loss", "margin"), [(each.name, M) for each in LOSSES.values() for M in each.margins]
+)
+def test_all_exact_solvers_and_both_dtypes_reach_the_same_optimum(loss: str, margin: float) -> None:
+    X, labels = make_problem(N, D, 5, noise=2.0)
+    settings: dict[str, Any] = {"C": 0.03, "margin": margin, "inner_passes": 5}
+    first = optimum(X, labels, loss, **settings).result.primal
+    single = optimum(X, labels, loss, tol=1e-4, dtype="float32", **settings)
+    assert single.result.primal == pytest.approx(first, rel=2e-4)
+    for solver in set(LOSSES[loss].solvers[1:]) & {"sorted", "pivot"}:
+        other = optimum(X, labels, loss, solver=solver, **settings)
+        assert other.result.primal == pytest.approx(first, rel=1e-6)

@@ -1,0 +1,150 @@
+"""Every loss reaches the optimum of a general convex solver, on random problems and on real rows."""
+
+from __future__ import annotations
+
+import bz2
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from helpers import make_problem
+from sklearn.datasets import load_svmlight_file
+
+from streamsvm import fit
+from streamsvm.losses import LOSSES
+
+FORMULATIONS = [(loss.name, margin) for loss in LOSSES.values() for margin in loss.margins]
+N_PROBLEMS, QUICK = 50, 14  # of each formulation; the quick ones have each number of classes twice
+EXACT = {"dtype": "float64", "average": False, "passes": 5000, "inner_passes": 30}
+
+
+def random_problem(number: int, loss: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Rows, some of them empty, of 2 to 8 classes; their labels; C from 1e-2 to 10 and other settings."""
+    rng = np.random.default_rng(number)
+    k, n, d = 2 + number % 7, int(rng.integers(12, 26)), int(rng.integers(3, 9))
+    X, labels = make_problem(n, d, k, seed=number, noise=rng.uniform(0.3, 2), empty=number % 3)
+    settings: dict[str, Any] = {"C": 10 ** rng.uniform(-2, 1)}
+    if loss == "wws":
+        settings["smooth"] = rng.choice([0.05, 0.5, 2.0])
+    if loss == "top-m":
+        settings["top"] = int(rng.integers(1, k + 1))
+    return X.toarray().astype(float), labels, settings
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.slow)],
+    ids=["quick", "others"],
+)
+@pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
+def test_primal_and_dual_enclose_the_optimum_of_a_general_solver(
+    loss: str, margin: float, numbers: range
+) -> None:
+    pytest.importorskip("cvxpy")
+    import general_solver
+
+    for number in numbers:
+        X, labels, settings = random_problem(number, loss)
+        used = X.any(axis=1)
+        k = labels.max() + 1
+        optimum, _ = general_solver.solve(loss, X[used], labels[used], k, margin=margin, **settings)
+        model = fit(X, labels, loss=loss, margin=margin, tol=3e-7, **settings, **EXACT)
+        result = model.result
+        assert result.status == "converged", number
+        assert result.dual <= optimum * (1 + 1e-7)
+        assert result.primal >= optimum * (1 - 1e-7)
+        assert result.dual == pytest.approx(optimum, rel=1e-6)
+        assert result.primal == pytest.approx(optimum, rel=1e-6)
+        expected = reference.primal(model.coef_, X, labels, loss=loss, margin=margin, **settings)
+        assert result.primal == pytest.approx(expected, rel=1e-10)
+
+
+# Optima of the first rows of data sets by Clarabel, to 1e-10, at C = 1 and 1/16 (letter: C = 1 alone).
+HARD = 1.43353238  # of dna: of the hard margin
+OPTIMA = {
+    "dna.scale": {
+        ("ww", 1.0): (HARD, HARD), ("ww", 0.5): (5.73412953, 4.84672299),
+        ("ww2", 1.0): (1.41437944, 1.19636587), ("ww2", 0.5): (5.44510116, 3.47531881),
+        ("wws", 1.0): (1.41437944, 1.19636587), ("wws", 0.5): (5.44510116, 3.46624867),
+        ("cs", 1.0): (HARD, 1.43342112), ("cs2", 1.0): (1.41065504, 1.15795165),
+        ("top-m", 1.0): (HARD, 1.3889726),
+        ("llw", 1.0): (19.5858636, 9.99289641), ("llw2", 1.0): (17.1956386, 7.4057411),
+        ("ovr", 1.0): (6.59438339, 5.83430954), ("ovr2", 1.0): (6.33664183, 4.2902573),
+        ("logistic", 1.0): (21.5728389, 5.72606378),
+    },
+    "satimage.scale": {
+        ("ww", 1.0): (29.2474831, 5.98770184), ("ww", 0.5): (56.9534184, 9.9734598),
+        ("ww2", 1.0): (21.4663602, 4.85514476), ("ww2", 0.5): (43.9273092, 8.01102291),
+        ("wws", 1.0): (20.8784706, 4.26380346), ("wws", 0.5): (40.4682304, 7.00953525),
+        ("cs", 1.0): (24.8069878, 4.10033927), ("cs2", 1.0): (19.0118935, 3.44272185),
+        ("top-m", 1.0): (20.9340343, 3.45985057),
+        ("llw", 1.0): (286.951755, 22.8741969), ("llw2", 1.0): (381.057121, 28.0215588),
+        ("ovr", 1.0): (129.035736, 14.5334131), ("ovr2", 1.0): (133.250836, 14.4798564),
+        ("logistic", 1.0): (54.5906701, 7.8369046),
+    },
+    "letter.scale": {
+        ("ww", 1.0): (579.266783,), ("ww", 0.5): (1041.69217,), ("ww2", 1.0): (468.436293,),
+        ("wws", 1.0): (412.119484,), ("cs", 1.0): (209.503639,), ("cs2", 1.0): (185.911928,),
+        ("top-m", 1.0): (198.960764,), ("llw", 1.0): (6136.35959,), ("llw2", 1.0): (6429.53202,),
+        ("ovr", 1.0): (655.653216,), ("ovr2", 1.0): (807.195592,), ("logistic", 1.0): (570.874256,),
+    },
+}  # fmt: skip
+OF_TABLE: dict[str, dict[str, Any]] = {"wws": {"smooth": 0.5}, "top-m": {"top": 2}}
+ROWS = {"dna.scale": 200, "satimage.scale": 200, "letter.scale": 260}
+
+
+@pytest.fixture(scope="module")
+def real_rows(data_folder: Path) -> dict[str, tuple[Any, Any]]:
+    """The first rows of the data sets, and their labels."""
+    found = {}
+    for name, n in ROWS.items():
+        text = bz2.decompress((data_folder / f"{name}.bz2").read_bytes()).splitlines(keepends=True)[:n]
+        found[name] = load_svmlight_file(io.BytesIO(b"".join(text)))
+    return found
+
+
+@pytest.mark.parametrize("name", OPTIMA)
+@pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
+def test_optima_of_real_rows(
+    real_rows: dict[str, tuple[Any, Any]], name: str, loss: str, margin: float
+) -> None:
+    X, labels = real_rows[name]
+    if (loss, margin) not in OPTIMA[name]:
+        pytest.skip("its optimum was not computed")
+    for C, optimum in zip((1.0, 1 / 16), OPTIMA[name][loss, margin], strict=False):
+        result = fit(
+            X, labels, loss=loss, margin=margin, C=C, tol=3e-7, **OF_TABLE.get(loss, {}), **EXACT
+        ).result
+        assert result.status == "converged"
+        assert result.dual <= optimum * (1 + 1e-8)  # the figures have nine digits
+        assert result.primal >= optimum * (1 - 1e-8)
+        assert result.dual == pytest.approx(optimum, rel=1e-6)
+        assert result.primal == pytest.approx(optimum, rel=1e-6)
+
+
+@pytest.mark.parametrize("C", [1e-20, 1e-10])
+@pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
+def test_with_nearly_no_weight_of_the_loss_all_rows_are_inside_the_margin(
+    real_rows: dict[str, tuple[Any, Any]], loss: str, margin: float, C: float
+) -> None:
+    """The optimum is then, but for a factor near 1, the loss of weights that are 0."""
+    X, labels = real_rows["dna.scale"]
+    result = fit(X, labels, loss=loss, margin=margin, C=C, tol=1e-9, **EXACT).result
+    of_zeros = C * len(labels) * reference.LOSSES[loss](margin).value(np.zeros(3), 0)
+    assert result.status == "converged"
+    assert result.relative_gap >= -1e-12
+    assert 1 - 1e4 * 200**2 * C <= result.primal / of_zeros <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("C", [5e9, 5e17])
+@pytest.mark.parametrize(("loss", "margin"), [("ww", 1.0), ("ww", 0.5), ("cs", 1.0), ("top-m", 1.0)])
+def test_with_all_weight_on_the_loss_the_optimum_is_that_of_the_hard_margin(
+    real_rows: dict[str, tuple[Any, Any]], loss: str, margin: float, C: float
+) -> None:
+    """These rows can be separated, and all these losses then ask for the same."""
+    X, labels = real_rows["dna.scale"]
+    result = fit(X, labels, loss=loss, margin=margin, C=C, tol=1e-9, **{**EXACT, "passes": 100}).result
+    assert result.dual == pytest.approx(HARD / margin**2, rel=1e-7)
