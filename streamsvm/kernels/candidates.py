@@ -12,7 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.simd import VECTOR_BYTES, lanes, load, log2_lanes, lowest_bit, not_below, splat
+from streamsvm.kernels.simd import (
+    VECTOR_BYTES,
+    lanes,
+    load,
+    log2_lanes,
+    lowest_bit,
+    max_lanes,
+    maximum,
+    not_below,
+    splat,
+)
 
 
 class Scratch(NamedTuple):
@@ -79,6 +89,39 @@ def add_candidates_above(threshold, n_classes, scratch, m, n_vectors):
             m += 1
         first += L
     return m, n_vectors
+
+
+@inlined
+def is_candidate(c, scratch):
+    """Whether the bit of class `c` is set."""
+    log_lanes = log2_lanes(scratch.scores)
+    return (scratch.candidates[c >> log_lanes] >> (c & ((1 << log_lanes) - 1))) & 1 != 0
+
+
+@inlined
+def best_wrong_class(y, n_classes, scores):
+    """The class other than `y` with the largest score, the first of equals; 0 or 1 if scores are NaN."""
+    L = lanes(scores)
+    own, lowest = scores[y], scores.dtype.type(-np.inf)
+    scores[y] = lowest
+    n_whole = (n_classes >> log2_lanes(scores)) << log2_lanes(scores)
+    best = splat(lowest)
+    first = 0
+    while first < n_whole:
+        best = maximum(load(scores, first), best)
+        first += L
+    top = max_lanes(best)
+    for c in range(n_whole, n_classes):  # without the padding
+        top = max(top, scores[c])
+    limit, found, first = splat(top), np.int64(y == 0), 0
+    while first < n_classes:
+        hits = not_below(load(scores, first), limit)
+        if hits != 0:
+            found = min(first + lowest_bit(hits), n_classes - 1)
+            break
+        first += L
+    scores[y] = own
+    return found
 
 
 @inlined

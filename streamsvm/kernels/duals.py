@@ -6,9 +6,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from streamsvm.kernels.candidates import add_candidate
+from streamsvm.kernels.candidates import add_candidate, is_candidate
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import log2_lanes
 
 _NO_BITS = np.zeros(0, np.uint8)
 _NO_BITS.flags.writeable = False  # as a mapped log
@@ -99,11 +98,9 @@ def load_bits(old, i, at_bound, n_classes, m, old_sum, scratch, n_vectors):
     """
     if len(old.bits_at) == 0 or old.bits_at[i] < 0:
         return m, old_sum, n_vectors
-    log_lanes = log2_lanes(scratch.scores)
     for c in range(n_classes):
         is_set = (old.bits[old.bits_at[i] + (c >> 3)] >> (c & 7)) & 1
-        known = (scratch.candidates[c >> log_lanes] >> (c & ((1 << log_lanes) - 1))) & 1
-        if is_set & ~known:
+        if is_set != 0 and not is_candidate(c, scratch):
             n_vectors = add_candidate(c, at_bound, scratch, m, n_vectors)
             old_sum += at_bound
             m += 1

@@ -229,24 +229,37 @@ def maximum(typing, a, b):
     return a(a, b), generate
 
 
+def _fold(builder, kind, vector, combine):
+    """Combine the elements of a vector by repeatedly combining its two halves."""
+    n, i32 = kind.lanes, ir.IntType(32)
+    while n > 1:
+        n //= 2
+        undefined = ir.Constant(vector.type, ir.Undefined)
+        low, high = (
+            builder.shuffle_vector(
+                vector, undefined, ir.Constant(ir.VectorType(i32, n), list(range(at, at + n)))
+            )
+            for at in (0, n)
+        )
+        vector = combine(low, high)
+    return builder.extract_element(vector, ir.Constant(i32, 0))
+
+
 @intrinsic
 def sum_lanes(typing, a):
-    """The sum of the elements, by repeatedly adding the two halves."""
+    """The sum of the elements."""
+    return a.element(a), lambda context, builder, signature, args: _fold(builder, a, args[0], builder.fadd)
+
+
+@intrinsic
+def max_lanes(typing, a):
+    """The largest of the elements, of which none is NaN."""
 
     def generate(context, builder, signature, args):
-        total, n = args[0], a.lanes
-        i32 = ir.IntType(32)
-        while n > 1:
-            n //= 2
-            undefined = ir.Constant(total.type, ir.Undefined)
-            low, high = (
-                builder.shuffle_vector(
-                    total, undefined, ir.Constant(ir.VectorType(i32, n), list(range(at, at + n)))
-                )
-                for at in (0, n)
-            )
-            total = builder.fadd(low, high)
-        return builder.extract_element(total, ir.Constant(i32, 0))
+        def larger(x, y):
+            return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+        return _fold(builder, a, args[0], larger)
 
     return a.element(a), generate
 

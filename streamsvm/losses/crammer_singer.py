@@ -34,7 +34,13 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.kernels.candidates import add_candidates_above, beats
+from streamsvm.kernels.candidates import (
+    add_candidate,
+    add_candidates_above,
+    beats,
+    best_wrong_class,
+    is_candidate,
+)
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels, no_sum_term
 from streamsvm.kernels.jit import inlined
@@ -51,15 +57,26 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
 @inlined
-def _largest_slack(y, scratch, m):
-    """The largest slack of the `m` candidates, or 0, and whether one beats class `y`."""
-    scores, ids = scratch.scores, scratch.ids
-    own = np.float64(scores[y])
-    largest, is_wrong = 0.0, False
+def _loss_of_best(y, problem, scratch, m):
+    """The largest slack, or 0, and whether a wrong class beats class `y`."""
+    scores = scratch.scores
+    best = best_wrong_class(y, problem.n_classes, scores)
+    return max(1.0 - (np.float64(scores[y]) - scores[best]), 0.0), beats(best, y, scores)
+
+
+@inlined
+def _squared_loss_of_best(y, problem, scratch, m):
+    largest, is_wrong = _loss_of_best(y, problem, scratch, m)
+    return largest * largest, is_wrong
+
+
+@inlined
+def _loss_of_several(y, problem, scratch, m):
+    """The mean of the largest slacks, of which the `m` candidates have all that are positive."""
+    several, is_wrong = min(problem.top, problem.n_classes - 1), False
     for r in range(m):
-        largest = max(largest, 1.0 - (own - scores[ids[r]]))
-        is_wrong |= beats(ids[r], y, scores)
-    return largest, is_wrong
+        is_wrong |= beats(scratch.ids[r], y, scratch.scores)
+    return sum_of_largest_slacks(y, scratch, m, several) / several, is_wrong
 
 
 @inlined
@@ -77,22 +94,6 @@ def _write_d(y, inverse, m, old_sum, scratch):
         # The solvers need entries <= 0 in spite of rounding; NaN stays visible.
         d[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, 0.0)
     return (1.0 - (own - score)) * inverse + (dual + old_sum), score, dual
-
-
-@inlined
-def _of_largest(largest, y, problem, scratch, m):
-    return largest
-
-
-@inlined
-def _of_largest_squared(largest, y, problem, scratch, m):
-    return largest * largest
-
-
-@inlined
-def _of_several(largest, y, problem, scratch, m):
-    several = min(problem.top, problem.n_classes - 1)
-    return sum_of_largest_slacks(y, scratch, m, several) / several
 
 
 @inlined
@@ -160,6 +161,7 @@ def _make(
     curvature: Any = _no_curvature,
     sum_term: Any = no_sum_term,
     improve: Any = _no_improvement,
+    loss_of_all: bool = False,
 ) -> Kernels:
     def threshold(y, norm2, C, problem, m, old_sum, scratch):
         """Write d of the `m` candidates, and solve their block problem.
@@ -167,8 +169,6 @@ def _make(
         Returns θ, and the score above which a class that is not a candidate has u_j > γ.
         """
         inverse = 1.0 / norm2
-        if m == 0:  # γ = 0, because there are no old duals
-            return 0.0, np.float64(scratch.scores[y]) - 1.0
         u_top, score, dual = _write_d(y, inverse, m, old_sum, scratch)
         theta: Any = -max(u_top, 0.0)  # 0 or NaN, if u_top is not positive
         if u_top > 0.0:
@@ -182,25 +182,29 @@ def _make(
     def solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
         """Blondel et al. (2014), Algorithm 1, without the classes whose dual stays 0.
 
-        A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution γ' for the classes with
-        b_j > 0 alone: more classes raise Σ_j clip(u_j - γ, 0, U). So the candidates are the classes with
-        b_j > 0, those with a score above the point at which u_j = γ', and, for the loss, all classes inside
-        the margin.
+        A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution γ' for some of the
+        classes alone: more classes raise Σ_j clip(u_j - γ, 0, U). So the candidates are the classes with b_j
+        > 0 and the one with the largest score, and then those with a score above the point at which u_j = γ'.
+        The loss of several classes needs all that are inside the margin, too.
         """
-        limit: Any = np.float64(scratch.scores[y]) - 1.0
-        m, theta, is_exact = n_old, 0.0, problem.solver < BISECTION
-        for attempt in range(2):  # for the classes with old duals, then for all candidates
+        inside: Any = np.float64(scratch.scores[y]) - 1.0
+        theta, m, is_exact = 0.0, n_old, problem.solver < BISECTION
+        if is_exact:
+            best = best_wrong_class(y, problem.n_classes, scratch.scores)
+            if not is_candidate(best, scratch):
+                n_vectors = add_candidate(best, 0.0, scratch, m, n_vectors)
+                m += 1
+        n_first = m
+        for attempt in range(2):
+            limit = inside if problem.solver < BCPL else -np.inf  # BCPL and OEG move all duals
             if is_exact:
                 theta, above_threshold = threshold(y, norm2, C, problem, m, old_sum, scratch)
-                limit = min(limit, above_threshold)
-            elif problem.solver >= BCPL:  # they move all duals
-                limit = -np.inf
+                limit = min(above_threshold, inside) if loss_of_all else above_threshold
             if attempt == 0:
-                m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
-            if m == n_old or not is_exact:
+                m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_first, n_vectors)
+            if m == n_first or not is_exact:
                 break
-        largest, is_wrong = _largest_slack(y, scratch, m)
-        loss = loss_of(largest, y, problem, scratch, m)
+        loss, is_wrong = loss_of(y, problem, scratch, m)
         if is_exact:
             clip_duals(scratch.v, m, theta, bounds(C, problem)[0])
         else:
@@ -215,10 +219,12 @@ def _make(
             improve(y, norm2, C, problem, m, old_sum, scratch)
 
     def add_losses(y, problem, n_vectors, scratch):
-        limit = scratch.scores[y] - 1.0
-        m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
-        largest, is_wrong = _largest_slack(y, scratch, m)
-        return n_vectors, loss_of(largest, y, problem, scratch, m), is_wrong
+        m = 0
+        if loss_of_all:
+            limit = scratch.scores[y] - 1.0
+            m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
+        loss, is_wrong = loss_of(y, problem, scratch, m)
+        return n_vectors, loss, is_wrong
 
     return make_kernels(
         name,
@@ -230,7 +236,7 @@ def _make(
 
 
 KERNELS = {
-    "cs": _make("cs", _of_largest, _bounds_of_sum, _newton_or_published, improve=improve_on_simplex),
-    "cs2": _make("cs2", _of_largest_squared, _no_bounds, _newton_or_sorted, _curvature, _squared_sum_term),
-    "top-m": _make("top_m", _of_several, _bounds_of_both, _newton),
+    "cs": _make("cs", _loss_of_best, _bounds_of_sum, _newton_or_published, improve=improve_on_simplex),
+    "cs2": _make("cs2", _squared_loss_of_best, _no_bounds, _newton_or_sorted, _curvature, _squared_sum_term),
+    "top-m": _make("top_m", _loss_of_several, _bounds_of_both, _newton, loss_of_all=True),
 }
