@@ -217,7 +217,7 @@ def test_a_step_is_feasible_and_optimal_and_the_dual_does_not_fall(
 
         upper, total = (np.broadcast_to(bound, len(b)) for bound in loss.bounds(blocks.C, k))
         assert (b >= 0).all()
-        assert (b <= upper[:, None] * (1 + 4 * EPS)).all()
+        assert (b <= upper[:, None] * (1 + 1e-12)).all()
         assert (b.sum(axis=1) <= total * (1 + 1e-12)).all()
         if not loss.own_dual:
             assert not b[np.arange(len(b)), blocks.y].any()
