@@ -23,7 +23,8 @@ def evaluate(
 ) -> None:
     """Measure a model on labelled data.
 
-    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong.
+    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. If the model has
+    probabilities, also their log loss and expected calibration error, over the rows with known labels.
     """
     console = Console(quiet=quiet, json=json)
     import streamsvm
@@ -38,4 +39,7 @@ def evaluate(
             console.say(f"{f'top-{k}':>12}  {value:.4f}")
     console.say(f"{'macro F1':>12}  {result.macro_f1:.4f}")
     console.say(f"{'micro F1':>12}  {result.micro_f1:.4f}")
+    if result.log_loss is not None:
+        console.say(f"{'log loss':>12}  {result.log_loss:.4f}")
+        console.say(f"{'calib. error':>12}  {result.calibration_error:.4f}")
     console.result(dataclasses.asdict(result))

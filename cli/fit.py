@@ -147,6 +147,12 @@ def finish(console: Console, result: Any) -> None:
             f"training waited for the store for {result.waited_fraction:.0%} of the time: reading and "
             "decompressing it is the limit, not computing"
         )
+    if result.calibration is not None:
+        found = result.calibration
+        console.say(
+            f"probabilities: temperature {found.temperature:.4g}, with a log loss of {found.log_loss:.4f} on "
+            f"{count(found.rows, 'hold-out row')}"
+        )
     averaged = ", the average of the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
     console.result(dataclasses.asdict(result))

@@ -1,4 +1,4 @@
-"""`streamsvm predict`: labels, or the best few with their scores, one line a row."""
+"""`streamsvm predict`: labels, or the best few with scores or probabilities, one line a row."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def predict(
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many of the best labels, separated by tabs.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Follow each label by its score.")] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     quiet: Quiet = False,
@@ -41,8 +42,8 @@ def predict(
     with terminate_as_interrupt():
         rows = data_to_score(console, loaded, data, memory, labelled=False)
         done = streamsvm.predict(
-            loaded, rows, sys.stdout if out is None else out, top_k=top_k, scores=scores, memory=memory,
-            label=label,
+            loaded, rows, sys.stdout if out is None else out, top_k=top_k, scores=scores, proba=proba,
+            memory=memory, label=label,
         )  # fmt: skip
     if out:
         console.say(f"{count(done.n, 'prediction')}: {out}")

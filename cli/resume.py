@@ -20,6 +20,10 @@ def resume(
     valid: Annotated[
         Path | None, typer.Option(help="Where the validation store is now, or another one.")
     ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(help="Hold-out store to fit the temperature of the model's probabilities to."),
+    ] = None,
     checkpoint_every: Every = "60s",
     quiet: Quiet = False,
     json: Json = False,
@@ -39,8 +43,9 @@ def resume(
     report = (online if streams else fit).Reporter(console)
     with stop_on_signals() as stop:
         result = streamsvm.resume(
-            run, passes=passes, tol=tol, store=store, valid=valid, open_stream=TextSource.from_record,
-            checkpoint_every=checkpoint_every, report=report, progress=console.progress, stop=stop,
+            run, passes=passes, tol=tol, store=store, valid=valid, calibrate=calibrate,
+            open_stream=TextSource.from_record, checkpoint_every=checkpoint_every, report=report,
+            progress=console.progress, stop=stop,
         )  # fmt: skip
     if streams:
         if result.checkpoints == 0 and result.status == "done":

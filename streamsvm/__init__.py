@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamsvm.api import FitResult, OnlineResult, fit, online, plan, resume
+    from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "Calibration": "calibration",
     "Evaluation": "metrics",
     "FitResult": "api",
     "Model": "model",
@@ -35,6 +37,7 @@ _MODULES = {
     "Rows": "data.rows",
     "Settings": "settings",
     "Store": "store",
+    "calibrate": "calibration",
     "evaluate": "metrics",
     "fit": "api",
     "load_model": "model",
@@ -45,6 +48,7 @@ _MODULES = {
     "resume": "api",
 }
 __all__ = [
+    "Calibration",
     "Evaluation",
     "FitResult",
     "Model",
@@ -54,6 +58,7 @@ __all__ = [
     "Rows",
     "Settings",
     "Store",
+    "calibrate",
     "evaluate",
     "fit",
     "load_model",

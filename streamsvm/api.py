@@ -19,7 +19,8 @@ from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks, Progress, Report
 
-_FOR_STORES = ("out", "memory", "valid", "block_rows", "checkpoint_every", "force")  # parameters of `fit`
+# Parameters of `fit`.
+_FOR_STORES = ("out", "memory", "valid", "calibrate", "block_rows", "checkpoint_every", "force")
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -46,6 +47,7 @@ def fit(
     average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
+    calibrate: str | Path | None = None,
     label: str | None = None,
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -65,8 +67,8 @@ def fit(
     ----------
     data : path, or matrix of shape (n, n_features)
         A store made by convert, or an AnnData file with CSR ``X``; or a matrix in memory, as
-        `Model.predict` takes it. `memory`, `valid`, `block_rows`, `checkpoint_every` and `force` do
-        not apply to a matrix.
+        `Model.predict` takes it. `memory`, `valid`, `calibrate`, `block_rows`, `checkpoint_every` and
+        `force` do not apply to a matrix.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own.
     out : path, optional
@@ -112,6 +114,9 @@ def fit(
         with a tolerance), at the end (default without), or never (none).
     valid : path, optional
         Store to measure the accuracy on after each pass.
+    calibrate : path, optional
+        Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
+        pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory.
     keep_duals : bool, optional
@@ -174,7 +179,8 @@ def _fit_matrix(X: Any, y: Any, given: Mapping[str, Any], settings: Settings, ca
     parameters = inspect.signature(fit).parameters
     for name in _FOR_STORES:
         if given[name] != parameters[name].default:
-            raise SettingsError(f"{name} does not apply to a matrix in memory", setting=name)
+            after = Remedy("call streamsvm.calibrate on its model") if name == "calibrate" else None
+            raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=after, setting=name)
     labels = labels_of(X, y, settings.label)
     rows, classes, matrix = labelled_rows(X, labels, np.dtype(settings.dtype))
     try:
@@ -205,6 +211,7 @@ def plan(
     average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
+    calibrate: str | Path | None = None,
     label: str | None = None,
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -332,6 +339,7 @@ def resume(
     tol: float | None = None,
     store: str | Path | None = None,
     valid: str | Path | None = None,
+    calibrate: str | Path | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     checkpoint_every: str | float = "60s",
     report: Report | None = None,
@@ -357,6 +365,8 @@ def resume(
         Where the store of a fit is now, if it was moved.
     valid : path, optional
         Where the validation store of a fit is now, or another one.
+    calibrate : path, optional
+        Where the hold-out store of a fit is now, or another one; or the first one, also of a finished run.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
         ``streamsvm_converters.TextSource.from_record``; needed for online runs.
@@ -387,6 +397,7 @@ def resume(
         tol=tol,
         store=store,
         valid=valid,
+        calibrate=calibrate,
         every=Interval(checkpoint_every),
         callbacks=Callbacks.of(report, progress, stop),
     )

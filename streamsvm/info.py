@@ -95,6 +95,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
     """The description of a run, what is damaged, and whether another process replaced what was read."""
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model import load_model
+    from streamsvm.model_files import saved_record
     from streamsvm.run.checkpoint import metrics_size, read_commit
     from streamsvm.run.directory import RunDir
 
@@ -137,6 +138,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
         "commits": commits,
         "damage": damage,
         "model": finished,
+        format.TEMPERATURE: saved_record(run.model).get(format.TEMPERATURE),
         "verified": verify,
     }
     return found, damage, replaced

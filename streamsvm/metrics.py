@@ -1,4 +1,4 @@
-"""Metrics of a model on labelled data: accuracy, top-k accuracy, macro and micro F1."""
+"""Metrics of a model on labelled data: accuracies, F1, and how good its probabilities are."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from streamsvm.errors import ModelError
 from streamsvm.model import Model
 from streamsvm.predictions import as_model, checked_top_k, rows_to_score
 from streamsvm.text import parse_size
+
+_BINS = 15  # of the expected calibration error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,13 @@ class Evaluation:
         Mean F1 of the classes that occur among labels or predictions.
     micro_f1 : float
         F1 over all decisions: the accuracy, as each row has one label and one prediction.
+    log_loss : float or None
+        Mean of −log of the probability of the own class; None if the model has no probabilities. Rows whose
+        label the model does not know are left out.
+    calibration_error : float or None
+        Expected calibration error of the same rows: these are put into 15 bins of equal width by their
+        largest probability, and the difference between its mean and the accuracy in each bin is averaged
+        over the rows (Guo et al. 2017, equation 3).
     """
 
     n: int
@@ -38,6 +47,8 @@ class Evaluation:
     top_k: dict[int, float]
     macro_f1: float
     micro_f1: float
+    log_loss: float | None = None
+    calibration_error: float | None = None
 
 
 def evaluate(
@@ -75,7 +86,7 @@ def evaluate(
     ------
     ModelError, FeatureError, StoreError
         If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
-        has no label that the model knows.
+        has no label that the model knows, or a score overflows.
     InputError
         If a matrix has no labels: neither `y` nor, for AnnData, `label`.
     SettingsError
@@ -89,9 +100,10 @@ def evaluate(
     hits = np.zeros(len(wanted), np.int64)
     true, predicted, both = (np.zeros(n_classes, np.int64) for _ in range(3))
     n = 0
+    probabilities = None if model.temperature is None else _Probabilities()
     for rows in rows_to_score(model, data, y, memory=memory, label=label):  # in half of the memory
-        n += rows.n_rows
-        for begin, scores in model.scores(rows, memory // 16):  # ranking them takes several times as much
+        # Ranking them, and their probabilities, take several times as much.
+        for begin, scores in model.finite_scores(rows, memory // 32, first=n):
             labels = rows.labels[begin : begin + len(scores)]
             best = scores.argmax(axis=1)
             known = np.flatnonzero(labels >= 0)
@@ -106,6 +118,9 @@ def evaluate(
             )
             rank = ahead.sum(axis=1)
             hits += [(rank < k).sum() for k in wanted]
+            if probabilities is not None:
+                probabilities.add(model.log_probabilities(scores[known]), labels[known], best[known])
+        n += rows.n_rows
     if n == 0:
         raise ModelError("the data has no rows to evaluate the model on")
     if not true.any():
@@ -118,4 +133,29 @@ def evaluate(
         top_k={k: float(h / n) for k, h in zip(wanted, hits, strict=True)},
         macro_f1=float(f1.mean()),
         micro_f1=float(both.sum() / n),
+        log_loss=None if probabilities is None else probabilities.log_loss(),
+        calibration_error=None if probabilities is None else probabilities.calibration_error(),
     )
+
+
+class _Probabilities:
+    """Sums over rows of what their probabilities are judged by."""
+
+    def __init__(self) -> None:
+        self._loss = 0.0
+        self._rows = 0
+        self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
+
+    def add(self, log_probabilities: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
+        """Add rows, of which the labels are known."""
+        self._rows += len(labels)
+        self._loss -= float(log_probabilities[np.arange(len(labels)), labels].sum())
+        largest = np.exp(log_probabilities.max(axis=1))
+        bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin contains its upper end
+        self._surplus += np.bincount(bins, weights=largest - (predicted == labels), minlength=_BINS)
+
+    def log_loss(self) -> float:
+        return self._loss / self._rows
+
+    def calibration_error(self) -> float:
+        return float(np.abs(self._surplus).sum() / self._rows)

@@ -16,7 +16,8 @@ from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError, StreamsvmWarning
+from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
+from streamsvm.losses import LOSSES
 from streamsvm.model_files import FILES, read_model, save_model
 from streamsvm.text import check_local
 from streamsvm.transforms import Transform, apply, records_of
@@ -97,6 +98,18 @@ class Model:
 
         return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
 
+    @property
+    def temperature(self) -> float | None:
+        """What scores are divided by before their softmax; None if the model has no probabilities.
+
+        It is 1 for the loss ``logistic``, and else what `streamsvm.calibrate` found.
+        """
+        found = self.record.get(format.TEMPERATURE)
+        loss = LOSSES.get(str(self.record.get("loss")))
+        if found is None and loss is not None and loss.softmax:
+            return 1.0
+        return None if found is None else float(found)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model into the model folder `path`, which `load_model` reads.
 
@@ -122,7 +135,8 @@ class Model:
         names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            others = sorted(set(os.listdir(folder)) - set(FILES)) if folder.exists() else []
+            ours = {*FILES, f"{format.MODEL_JSON}.tmp"}  # which a crash may leave
+            others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
             if others:
                 raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
             save_model(folder, Coefficients(coef, None, 0.0, columns, None), record, names=names)
@@ -241,9 +255,60 @@ class Model:
         """
         rows = self.rows(X)
         result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
-        for begin, scores in self._finite_scores(rows):
+        for begin, scores in self.finite_scores(rows):
             result[begin : begin + len(scores)] = scores
         return result
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
+
+        Parameters and warnings are those of `decision_function`.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Each row sums to 1.
+
+        Raises
+        ------
+        ModelError
+            If the model has no probabilities: it was trained with another loss than ``logistic``, and not
+            calibrated. Also as in `decision_function`.
+        FeatureError
+            As in `decision_function`.
+        """
+        self.check_probabilities()
+        rows = self.rows(X)
+        result = np.empty((rows.n_rows, len(self.classes_)))
+        for begin, scores in self.finite_scores(rows):
+            np.exp(self.log_probabilities(scores), out=result[begin : begin + len(scores)])
+        return result
+
+    def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """Logarithms of the probabilities that belong to finite scores, shape (n, n_classes), in float64."""
+        temperature = self.check_probabilities()
+        result = scores.astype(np.float64)
+        with np.errstate(over="ignore"):  # to -inf, a probability of 0
+            result -= result.max(axis=1, keepdims=True)
+            result /= temperature
+        result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
+        return result
+
+    def check_probabilities(self) -> float:
+        """The temperature; raises `ModelError` if the model has no probabilities."""
+        temperature = self.temperature
+        if temperature is None:
+            loss = self.record.get("loss")
+            trained = "" if loss is None else f"was trained with the loss {loss} and "
+            raise ModelError(
+                f"the model has no probabilities: it {trained}was not calibrated",
+                remedy=Remedy(
+                    "fit a temperature to hold-out data, with {} or, in Python, streamsvm.calibrate(model, "
+                    "data)",
+                    Call("resume", options=(Option("calibrate"),)),
+                ),
+            )
+        return temperature
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the labels of the rows of `X`; of equal scores the first class wins.
@@ -257,16 +322,21 @@ class Model:
         """
         rows = self.rows(X)
         best = np.empty(rows.n_rows, np.int64)
-        for begin, scores in self._finite_scores(rows):
+        for begin, scores in self.finite_scores(rows):
             best[begin : begin + len(scores)] = scores.argmax(axis=1)
         return self.classes_[best]
 
-    def _finite_scores(self, rows: Rows) -> Iterator[tuple[int, np.ndarray]]:
-        for begin, scores in self.scores(rows):
+    def finite_scores(
+        self, rows: Rows, memory: int = 2**26, *, first: int = 0
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """As `scores`, but a score that is not finite is a `ModelError`; it calls the first row `first`."""
+        for begin, scores in self.scores(rows, memory):
             finite = np.isfinite(scores).all(axis=1)
             if not finite.all():
-                row = begin + int(np.argmin(finite))
-                raise ModelError(f"row {row} of X: a score overflows {scores.dtype}; scale the values down")
+                row = first + begin + int(np.argmin(finite))
+                raise ModelError(
+                    f"row {row} of the data: a score overflows {scores.dtype}; scale the values down"
+                )
             yield begin, scores
 
     def rows(self, X: Any, y: Any = None) -> Rows:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,11 +17,12 @@ import numpy as np
 from streamsvm import durable, format
 from streamsvm.coefficients import Coefficients, SparseCoef, open_coef, write_coef
 from streamsvm.errors import Call, ModelError, Option, PlanError, Remedy
-from streamsvm.schema import Check, Count, SchemaError, decode
+from streamsvm.schema import Check, Count, SchemaError, between, decode
 from streamsvm.text import check_classes, check_local, format_size, printable
 from streamsvm.transforms import TRANSFORMS, Transform, transforms_from
 
 FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
 
 
@@ -30,7 +31,12 @@ ModelParts = tuple[np.ndarray | SparseCoef, dict[str, Any], list[str] | None, li
 
 
 def save_model(
-    folder: Path, coefficients: Coefficients, record: dict[str, Any], *, names: Sequence[str] | None = None
+    folder: Path,
+    coefficients: Coefficients,
+    record: dict[str, Any],
+    *,
+    names: Sequence[str] | None = None,
+    complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
@@ -43,6 +49,9 @@ def save_model(
         The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
         Of the features, for ``features.json``.
+    complete : callable, optional
+        Called with the folder of the new model before it takes the place of the old one; may change the
+        record by `write_record`.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     durable.remove(aside)
@@ -50,8 +59,9 @@ def save_model(
     stored = write_coef(aside, coefficients)
     if names is not None:
         stored |= _write_names(aside / format.FEATURES, names)
-    sealed = format.sealed({"version": format.MODEL_VERSION, **record, **stored})
-    (aside / format.MODEL_JSON).write_text(json.dumps(sealed, indent=1) + "\n")
+    write_record(aside, {"version": format.MODEL_VERSION, **record, **stored})
+    if complete is not None:
+        complete(aside)
     durable.sync_tree(aside)
     durable.remove(old)
     if folder.exists():
@@ -59,6 +69,12 @@ def save_model(
     os.rename(aside, folder)
     durable.sync_dir(folder.parent)
     durable.remove(old)
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Replace ``model.json`` in the folder of a model; its coefficients stay."""
+    sealed = format.sealed({name: value for name, value in record.items() if name != "checksum"})
+    durable.write_atomic(folder / format.MODEL_JSON, (json.dumps(sealed, indent=1) + "\n").encode())
 
 
 def _write_names(path: Path, names: Sequence[str]) -> dict[str, str]:
@@ -118,8 +134,22 @@ def _is_being_replaced(path: Path) -> bool:
     return not folder.exists() and folder.with_name(folder.name + ".old").exists()
 
 
+def model_folder(path: Path) -> Path:
+    """The model folder that `path`, a model folder or a run directory, stands for."""
+    return path if (path / format.MODEL_JSON).exists() else path / format.MODEL
+
+
+def saved_record(folder: Path) -> dict[str, Any]:
+    """The contents of ``model.json`` in a model folder; empty if there is none, or it is damaged."""
+    try:
+        record = durable.read_record(folder / format.MODEL_JSON, follow=True)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if format.is_sealed(record) else {}
+
+
 def _read(path: Path) -> ModelParts:
-    folder = path if (path / format.MODEL_JSON).exists() else path / format.MODEL
+    folder = model_folder(path)
     header = folder / format.MODEL_JSON
     try:
         record = durable.read_record(header, follow=True)
@@ -183,6 +213,7 @@ class _Record:
     index_base: Literal[0, 1] | None
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     hash: _Hash | None = None
+    probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
 
     def __post_init__(self) -> None:
         if self.version < 3 and (self.version == 2) != (self.hash is not None):

@@ -32,7 +32,8 @@ class Predictions:
     labels : ndarray of str, shape (n, top_k), or None
         None if they were written to a file.
     scores : ndarray, shape (n, top_k), or None
-        Of these labels, in the model's dtype; None if they were written to a file.
+        Of these labels, in the model's dtype; their probabilities, in float64, if these were asked for; None
+        if they were written to a file.
     out : Path or None
         The file.
     """
@@ -50,6 +51,7 @@ def predict(
     *,
     top_k: int = 1,
     scores: bool = False,
+    proba: bool = False,
     memory: int | str = 2**28,
     label: str | None = None,
 ) -> Predictions:
@@ -68,6 +70,8 @@ def predict(
         How many of the best classes, at most: 1 or more.
     scores : bool
         Whether each label in `out` is followed by its score.
+    proba : bool
+        Give probabilities in the place of scores, in `out` too; see `Model.predict_proba`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
@@ -80,13 +84,18 @@ def predict(
     Raises
     ------
     ModelError, FeatureError, StoreError
-        If the model cannot be read, or the data cannot be read or does not fit it.
+        If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
+        read or does not fit it, or a score overflows.
     SettingsError
-        If `top_k` or `memory` is not valid.
+        If `top_k` or `memory` is not valid, or both scores and probabilities are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
+    if scores and proba:
+        raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
     model, memory, top_k = as_model(model), parse_size(memory), checked_top_k(top_k)
+    if proba:
+        model.check_probabilities()
     count, labels, best = 0, [], []
     with ExitStack() as stack:
         file = None
@@ -95,22 +104,23 @@ def predict(
         elif out is not None:
             file = out
         for rows in rows_to_score(model, data, memory=memory, label=label, labelled=False):
-            for _, piece in model.scores(rows, memory // 16):  # half is for the rows
+            for _, piece in model.finite_scores(rows, memory // 32, first=count):  # half is for the rows
                 columns = _best(piece, top_k)
-                of_columns = np.take_along_axis(piece, columns, axis=1)
+                values = np.exp(model.log_probabilities(piece)) if proba else piece
+                of_columns = np.take_along_axis(values, columns, axis=1)
                 count += len(piece)
                 if file is None:
                     labels.append(model.classes_[columns])
                     best.append(of_columns)
                 else:
-                    file.writelines(_lines(model.classes_[columns], of_columns if scores else None))
+                    file.writelines(_lines(model.classes_[columns], of_columns if scores or proba else None))
     if file is not None:
         return Predictions(count, out=None if file is out else Path(cast(str, out)))
     none = np.zeros((0, min(top_k, len(model.classes_))))
     return Predictions(
         count,
         np.concatenate([none.astype(model.classes_.dtype), *labels]),
-        np.concatenate([none.astype(model.dtype), *best]),
+        np.concatenate([none if proba else none.astype(model.dtype), *best]),
     )
 
 

@@ -279,6 +279,9 @@ class Settings(_Checked):
         choices=lambda: ("pass", "end", "none"),
     )
     valid: str | None = _setting(os.PathLike, None, "Store to measure the accuracy on after each pass.")
+    calibrate: str | None = _setting(
+        os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to."
+    )
     label: str | None = _setting(
         str, None, "Column of obs with the labels, for AnnData that was not written by convert."
     )

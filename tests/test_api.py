@@ -20,7 +20,10 @@ from streamsvm.settings import OnlineSettings, Settings, setting_of
 
 PAIRS = [("fit", Settings), ("plan", Settings), ("online", OnlineSettings)]
 FIELDS = [(name, field) for name, settings in PAIRS for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
-DOCUMENTED = [streamsvm.fit, streamsvm.online, streamsvm.resume, streamsvm.predict, streamsvm.evaluate]
+DOCUMENTED = [
+    streamsvm.fit, streamsvm.online, streamsvm.resume, streamsvm.predict, streamsvm.evaluate,
+    streamsvm.calibrate,
+]  # fmt: skip
 
 
 def documented(function: Callable) -> dict[str, str]:

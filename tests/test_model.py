@@ -153,7 +153,7 @@ def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
     save_weights(tmp_path / "model", np.full((D, 8), 1e30, np.float32), record())
     X = np.zeros((5, D), np.float32)
     X[3] = 1e30
-    with pytest.raises(ModelError, match="row 3 of X: a score overflows float32"):
+    with pytest.raises(ModelError, match="row 3 of the data: a score overflows float32"):
         load_model(tmp_path / "model").predict(X)
 
 

@@ -91,7 +91,9 @@ def test_a_record_with_an_unknown_setting_names_the_nearest_one(name: str, messa
         Settings.from_record({**dataclasses.asdict(Settings(C=1.0)), name: 1})
 
 
-@pytest.mark.parametrize("settings", [Settings(passes=1, tol=0.5, valid="v"), OnlineSettings(hash_bits=3)])
+@pytest.mark.parametrize(
+    "settings", [Settings(passes=1, tol=0.5, valid="v", calibrate="c"), OnlineSettings(hash_bits=3)]
+)
 def test_settings_survive_a_record_in_a_file(settings: Settings | OnlineSettings) -> None:
     record = json.loads(json.dumps(dataclasses.asdict(settings)))
     assert type(settings).from_record(record) == settings

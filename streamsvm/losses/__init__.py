@@ -29,7 +29,8 @@ _ALL = (
          duals="dense", extra_columns=1),
     Loss("ovr", "one-vs-rest, hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
     Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
-    Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense"),
+    Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",
+         softmax=True),
 )  # fmt: skip
 
 # The settings that are for some block solvers alone.

@@ -36,6 +36,8 @@ class Loss:
         Whether the row's own class has a dual of its own.
     extra_columns : int
         1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
+    softmax : bool
+        Whether the softmax of the scores is what it fits: its models have probabilities.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
     """
@@ -48,6 +50,7 @@ class Loss:
     duals: Literal["sparse", "dense", "bits"] = "sparse"
     own_dual: bool = False
     extra_columns: int = 0
+    softmax: bool = False
     parameters: tuple[str, ...] = ()
 
     def max_duals(self, n_classes: int) -> int:

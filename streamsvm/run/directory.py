@@ -19,7 +19,7 @@ from streamsvm.text import check_local
 from streamsvm.transforms import transforms_from
 
 # What `resume` may change in run.json: commits made before the change still belong to the run.
-_CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid"}, "store": {"path"}}
+_CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid", "calibrate"}, "store": {"path"}}
 
 
 class RunDir:
@@ -136,7 +136,8 @@ def _is_log(name: str) -> bool:
 
 def identity(record: dict[str, Any]) -> str:
     """Return the digest of everything in ``run.json`` that stays the same while the run goes on."""
-    kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
+    changing = ("valid_fingerprint", "calibrate_fingerprint")
+    kept = {name: value for name, value in record.items() if name not in changing}
     for part, names in _CHANGEABLE.items():
         if isinstance(kept.get(part), dict):
             kept[part] = {name: value for name, value in kept[part].items() if name not in names}
@@ -163,6 +164,7 @@ class _FitRecord:
     C_auto: bool
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     valid_fingerprint: str | None = None
+    calibrate_fingerprint: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

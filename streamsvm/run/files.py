@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm import durable
+from streamsvm import durable, format
 from streamsvm.coefficients import Coefficients
 from streamsvm.kernels.duals import DualBuffer, OldDuals
 from streamsvm.model import Model
-from streamsvm.model_files import save_model
+from streamsvm.model_files import save_model, saved_record, write_record
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir
@@ -118,11 +120,34 @@ class RunFiles:
             file.write(json.dumps(record).encode() + b"\n")
             return dataclasses.replace(position, metrics_length=file.tell())
 
-    def save_model(self, coefficients: Coefficients, record: dict[str, Any], names: Any) -> str:
-        """Write the model, and delete the files of weights, which no later process reads."""
-        save_model(self.run.model, coefficients, record, names=names)
+    def save_model(
+        self,
+        coefficients: Coefficients,
+        record: dict[str, Any],
+        names: Any,
+        complete: Callable[[Path], None] | None = None,
+    ) -> str:
+        """Write the model, and delete the files of weights, which no later process reads.
+
+        `complete` is that of `streamsvm.model_files.save_model`.
+        """
+        complete = complete or self._keep_temperature
+        save_model(self.run.model, coefficients, record, names=names, complete=complete)
         self.run.remove_weights()
         return str(self.run.model)
+
+    def _keep_temperature(self, folder: Path) -> None:
+        """Keep the temperature of the model that `folder` replaces; warn instead if coefficients differ."""
+        old, new = saved_record(self.run.model), saved_record(folder)
+        if format.TEMPERATURE not in old:
+            return
+        if old.get("coef_crc32") == new["coef_crc32"]:
+            write_record(folder, {**new, format.TEMPERATURE: old[format.TEMPERATURE]})
+        else:
+            self.warnings.append(
+                "the model was calibrated before it was trained further; to have probabilities, calibrate it "
+                "again"
+            )
 
 
 class MemoryDuals:
@@ -130,7 +155,7 @@ class MemoryDuals:
 
     end = LogEnd()
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int) -> None:
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
         self._dtypes = values_dtype, ids_dtype
         self._bytes_of_bits = bytes_of_bits
         self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
@@ -172,7 +197,7 @@ class MemoryRun:
     checkpoint_seconds = 0.0
     checkpoint_bytes = 0
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int) -> None:
+    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
         self.every = Interval(10**9)
         self.warnings: list[str] = []
         self.model: Model | None = None
@@ -200,7 +225,10 @@ class MemoryRun:
         self.check_finite(record)
         return position
 
-    def save_model(self, coefficients: Coefficients, record: dict[str, Any], names: Any) -> str:
+    def save_model(
+        self, coefficients: Coefficients, record: dict[str, Any], names: Any, complete: Any = None
+    ) -> str:
+        """Make the model; there is no folder to complete."""
         pieces = [piece.copy() for piece in coefficients.pieces()]
         coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
         self.model = Model(coef, record, names, transforms_from(record["transforms"]))

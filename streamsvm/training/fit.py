@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm.calibration import calibrate_folder
+from streamsvm.data.prefetch import Prefetcher
+from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM
 from streamsvm.run.checkpoint import Position
@@ -15,7 +19,7 @@ from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import Scoring, gap_record, is_within, score_blocks, warn_of_rounding
-from streamsvm.training.results import FitResult
+from streamsvm.training.results import Calibration, FitResult
 from streamsvm.training.sources import Block, BlocksSource
 from streamsvm.training.trainer import Callbacks, Trainer
 
@@ -42,6 +46,8 @@ class Fit(Trainer):
         Names of the features.
     valid_blocks : callable, optional
         Opens the validation rows: a context manager whose value is the blocks to score.
+    hold_out : callable, optional
+        Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
     order_warning : str, optional
         What is wrong with the order of the labels.
     bytes_read : callable
@@ -62,6 +68,7 @@ class Fit(Trainer):
         record: dict[str, Any],
         names: Any = None,
         valid_blocks: Callable[[], Any] | None = None,
+        hold_out: Callable[[], Any] | None = None,
         order_warning: str | None = None,
         bytes_read: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -70,6 +77,8 @@ class Fit(Trainer):
         self._record = record
         self._names = names
         self._valid_blocks = valid_blocks
+        self._hold_out = hold_out
+        self._calibration: Calibration | None = None
         self._order_warning = order_warning
         self._bytes_read = bytes_read
         self._bytes_before = bytes_read()
@@ -77,11 +86,12 @@ class Fit(Trainer):
             self._check(position)
 
     def run(self) -> FitResult:
-        """Make the passes that are left, and save the model."""
+        """Make the passes that are left, and save the model, calibrated if there is hold-out data."""
         self.train()
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
-        model = self.files.save_model(coefficients, self._model_record(), self._names)
+        complete = None if self._hold_out is None else self._calibrate
+        model = self.files.save_model(coefficients, self._model_record(), self._names, complete)
         return self._result(model)
 
     def _check(self, position: Position) -> None:
@@ -244,6 +254,21 @@ class Fit(Trainer):
         scale = self.learner.average_scale if self.learner.averaging else None
         return score_blocks(blocks, self.learner, scale, step)
 
+    def _calibrate(self, folder: Path) -> None:
+        """Fit the temperature of the model in `folder`, which is not yet that of the run."""
+        assert self._hold_out is not None
+        with self._hold_out() as blocks:
+            self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
+
+    def _rows_of(self, blocks: Any) -> Iterator[Rows]:
+        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+            for block, rows in enumerate(all_rows):
+                yield rows
+                self.progress("calibrate", int(blocks.starts[block + 1]), int(blocks.starts[-1]))
+                self.note_memory()
+                if self.stop():
+                    raise Interrupted("stopped before the model was calibrated", remedy=self._continue())
+
     def _has_converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
@@ -292,7 +317,9 @@ class Fit(Trainer):
             for name, value in last.items()
             if name.startswith(_OF_AVERAGE)
         }
+        calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
+        warnings += [calibration.warning] if calibration is not None and calibration.warning else []
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
@@ -303,6 +330,7 @@ class Fit(Trainer):
             valid_accuracy=last.get("valid_accuracy"),
             average=average or None,
             averaged=self._is_average(),
+            calibration=calibration,
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.n_rows * len(history) / max(seconds, 1e-9),
             waited_fraction=sum(r["waited_seconds"] for r in history) / max(seconds, 1e-9),

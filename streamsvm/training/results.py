@@ -1,9 +1,33 @@
-"""What a training returns: how it ended, and the evidence."""
+"""What training and calibrating return: how it ended, and the evidence."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """How the temperature of a model was fitted.
+
+    Attributes
+    ----------
+    temperature : float
+        What scores are divided by before their softmax.
+    log_loss_before, log_loss : float
+        Mean over the rows of −log of the probability of the own class: with the model's temperature before
+        (1 if it had none), and with the new one.
+    rows : int
+        Rows with a label that the model knows; the others took no part.
+    warning : str or None
+        Why the temperature is not the minimum of the log loss.
+    """
+
+    temperature: float
+    log_loss_before: float
+    log_loss: float
+    rows: int
+    warning: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +54,8 @@ class FitResult:
     average : dict or None
         What was measured of the average of the last pass: dual, primal, gap, relative_gap, accuracy
         and valid_accuracy. The attributes above are those of the last iterate.
+    calibration : Calibration or None
+        How the temperature of the model's probabilities was fitted, with `calibrate`.
     averaged : bool
         Whether the model is that average, and not the last iterate.
     progressive_accuracy : float or None
@@ -74,6 +100,7 @@ class FitResult:
     valid_accuracy: float | None
     average: dict[str, float] | None
     averaged: bool
+    calibration: Calibration | None
     progressive_accuracy: float | None
     rows_per_second: float
     waited_fraction: float

@@ -34,6 +34,8 @@ from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform, records_of, transforms_from
 
+_HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
+
 
 def fit_store(
     path: str | Path,
@@ -65,7 +67,7 @@ def fit_store(
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
             "transforms": records_of(transforms),
-            "valid_fingerprint": _check_valid(store, settings, plan),
+            **{f"{name}_fingerprint": _check_held_out(name, store, settings, plan) for name in _HELD_OUT},
         }
         with claimed(run, force=force):
             free = durable.free_bytes(run.path)
@@ -92,6 +94,7 @@ def resume_run(
     tol: float | None = None,
     store: str | Path | None = None,
     valid: str | Path | None = None,
+    calibrate: str | Path | None = None,
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
@@ -102,7 +105,8 @@ def resume_run(
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
-            for name, value in {"passes": passes, "tol": tol, "store": store, "valid": valid}.items():
+            given = {"passes": passes, "tol": tol, "store": store, "valid": valid, "calibrate": calibrate}
+            for name, value in given.items():
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
             if open_stream is None:
@@ -114,7 +118,7 @@ def resume_run(
             return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
             run, record, every, callbacks, policy or memory_plan.POLICY,
-            passes=passes, tol=tol, store=store, valid=valid,
+            passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
         )  # fmt: skip
 
 
@@ -128,7 +132,7 @@ def _resume_store(
     passes: int | None,
     tol: float | None,
     store: str | Path | None,
-    valid: str | Path | None,
+    held_out: dict[str, str | Path | None],
 ) -> FitResult:
     path = record["store"]["path"] if store is None else os.path.abspath(store)
     _check_exists(path, "store")
@@ -151,15 +155,16 @@ def _resume_store(
             changes["passes"] = passes
         if tol is not None:
             changes |= {"tol": tol, "gap": "pass"}
-        if valid is not None:
-            changes["valid"] = os.path.abspath(valid)
+        changes |= {name: os.path.abspath(new) for name, new in held_out.items() if new is not None}
         settings = dataclasses.replace(settings, **changes)
-        if settings.valid is not None:
-            _check_exists(settings.valid, "valid")
-        fingerprint = _check_valid(opened, settings, plan)
-        if valid is None and fingerprint != record.get("valid_fingerprint"):
-            raise _other_valid(settings.valid)
-        record |= {"settings": dataclasses.asdict(settings), "valid_fingerprint": fingerprint}
+        for name, new in held_out.items():
+            if getattr(settings, name) is not None:
+                _check_exists(getattr(settings, name), name)
+            fingerprint = _check_held_out(name, opened, settings, plan)
+            if new is None and fingerprint != record.get(f"{name}_fingerprint"):
+                raise _other_held_out(name, settings)
+            record[f"{name}_fingerprint"] = fingerprint
+        record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = path
         starts = cut_blocks(opened, plan)
         trainer = _StoreRun(run, opened, record, starts, every, callbacks, policy).trainer()
@@ -198,27 +203,43 @@ def _check_exists(path: str | os.PathLike, setting: str) -> None:
         )
 
 
-def _check_valid(store: Store, settings: Settings, plan: Plan) -> str | None:
-    """The fingerprint of the validation store; raise now, not after a pass, if it cannot be used."""
-    if settings.valid is None:
+def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> str | None:
+    """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used."""
+    path = getattr(settings, name)
+    if path is None:
         return None
-    with open_validation_store(settings.valid, settings.label) as held_out:
-        _valid_blocks(held_out, store, settings, plan)
+    with open_validation_store(path, settings.label) as held_out:
+        _held_out_blocks(held_out, store, settings, plan)
+        if name == "calibrate":
+            _check_hold_out(held_out, store)
         return held_out.fingerprint
 
 
-def _other_valid(path: Any) -> RunError:
+def _check_hold_out(hold_out: Store, store: Store) -> None:
+    """Raise an error if a store is not fit to calibrate a model of `store` with."""
+    if hold_out.fingerprint == store.fingerprint:
+        raise SettingsError(
+            "calibrate names the store that is trained on, whose labels the scores fit too well; give rows "
+            "that take no part in training",
+            setting="calibrate",
+        )
+    known = np.isin(hold_out.classes, store.classes)
+    if not hold_out.class_counts[known].any():
+        raise StoreError(f"{hold_out.path} has no row of a class of the training data to calibrate with")
+
+
+def _other_held_out(name: str, settings: Settings) -> RunError:
     return RunError(
-        f"the validation store {path} has changed since the run was begun (its content fingerprint differs): "
-        "accuracies before and after would not compare",
-        remedy=Remedy("bring the old store back, or resume with {} to measure on this one", Option("valid")),
+        f"the {_HELD_OUT[name]} store {getattr(settings, name)} has changed since the run was begun (its "
+        "content fingerprint differs): what was measured before and after would not compare",
+        remedy=Remedy("bring the old store back, or resume with {} to take this one", Option(name)),
     )
 
 
-def _valid_blocks(
+def _held_out_blocks(
     held_out: Store, store: Store, settings: Settings, plan: Plan, transforms: Sequence[Transform] = ()
 ) -> Blocks:
-    """The blocks of a validation store, in what weights, duals and rows in memory leave of the plan."""
+    """The blocks of a held-out store, in what weights, duals and rows in memory leave of the plan."""
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
         held_out,
@@ -300,7 +321,8 @@ class _StoreRun:
                 "transforms": records_of(self.transforms),
             },
             names=store.feature_names(),
-            valid_blocks=None if settings.valid is None else self._open_valid,
+            valid_blocks=self._opens("valid"),
+            hold_out=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
             bytes_read=lambda: store.bytes_read,
         )
@@ -339,11 +361,15 @@ class _StoreRun:
 
         return find_rare(self.run.rare_features, self.blocks, self.policy.classes_per_row, step)
 
-    @contextlib.contextmanager
-    def _open_valid(self) -> Iterator[Blocks]:
-        valid = self.settings.valid
-        assert valid is not None
-        with open_validation_store(valid, self.settings.label) as store:
-            if store.fingerprint != self.record["valid_fingerprint"]:
-                raise _other_valid(valid)
-            yield _valid_blocks(store, self.store, self.settings, self.plan, self.transforms)
+    def _opens(self, name: str) -> Callable[[], Any] | None:
+        """What opens the blocks of a held-out store, as a context manager; None without such a store."""
+        path = getattr(self.settings, name)
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Blocks]:
+            with open_validation_store(path, self.settings.label) as store:
+                if store.fingerprint != self.record[f"{name}_fingerprint"]:
+                    raise _other_held_out(name, self.settings)
+                yield _held_out_blocks(store, self.store, self.settings, self.plan, self.transforms)
+
+        return None if path is None else opened

@@ -304,6 +304,47 @@ def test_predict_needs_no_labels_and_says_what_it_drops(folder: Path, tmp_path: 
     assert "classes" in fails(1, "evaluate", folder / "run", "narrow.h5", cwd=tmp_path)
 
 
+def test_probabilities_from_training_to_predictions(folder: Path, tmp_path: Path) -> None:
+    from sklearn.metrics import log_loss
+
+    lines = (folder / "digits.test").read_text().splitlines(keepends=True)
+    (tmp_path / "hold-out").write_text("".join(lines[:180]))
+    (tmp_path / "test").write_text("".join(lines[180:]))
+    like = ("--like", folder / "train.zarr", "--no-shuffle", "--out")
+    succeeds("convert", "hold-out", *like, "h.zarr", cwd=tmp_path)
+    fit = ("fit", folder / "train.zarr", "--passes", 2, "--C", 0.01)
+    out = succeeds(*fit, "--out", "r", "--calibrate", "h.zarr", cwd=tmp_path)
+    assert re.search(r"^probabilities: temperature [\d.]+, .* on 180 hold-out rows$", out, re.MULTILINE)
+    message = fails(1, "predict", folder / "run", "test", "--proba", cwd=tmp_path)
+    assert "no probabilities: it was trained with the loss ww" in message
+    assert "`streamsvm resume --calibrate`" in message
+    assert fails(2, "predict", "r", "test", "--proba", "--scores", cwd=tmp_path).count("\n") == 1
+
+    table = [line.split("\t") for line in succeeds(
+        "predict", "r", "test", "--proba", "--top-k", 10, cwd=tmp_path
+    ).splitlines()]  # fmt: skip
+    true = [line.split()[0] for line in lines[180:]]
+    probabilities = [
+        [float(dict(zip(row[::2], row[1::2], strict=True))[c]) for c in "0123456789"] for row in table
+    ]
+    np.testing.assert_allclose(np.sum(probabilities, axis=1), 1, rtol=1e-6)
+    record = json.loads(succeeds("evaluate", "r", "test", "--json", cwd=tmp_path))
+    assert record["log_loss"] == pytest.approx(log_loss(true, probabilities), rel=1e-5)
+    assert 0 < record["calibration_error"] < 0.1
+    printed = succeeds("evaluate", "r", "test", cwd=tmp_path)
+    assert f"log loss  {record['log_loss']:.4f}" in printed
+    assert "log loss" not in succeeds("evaluate", folder / "run", "test", cwd=tmp_path)
+
+    temperature = json.loads(succeeds("info", "r", "--json", cwd=tmp_path))["probability_temperature"]
+    assert f"probability temperature  {temperature}" in succeeds("info", "r/model", cwd=tmp_path)
+    succeeds(*fit, "--out", "later", cwd=tmp_path)
+    result = json.loads(succeeds("resume", "later", "--calibrate", "h.zarr", "--json", cwd=tmp_path))
+    assert result["calibration"]["temperature"] == temperature
+    message = fails(2, *fit, "--out", "x", "--calibrate", folder / "train.zarr", cwd=tmp_path)
+    assert "--calibrate names the store that is trained on" in message
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_store_that_was_moved_stops_a_resume_at_once(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "train.zarr", tmp_path / "s.zarr")
     succeeds("convert", folder / "digits.test", "--like", folder / "train.zarr", "-o", "v.h5", cwd=tmp_path)

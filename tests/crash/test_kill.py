@@ -59,7 +59,7 @@ class Variant:
 
 
 VARIANTS = {
-    "zarr": Variant("s.zarr", ("--C", 0.01, "--valid", "valid.zarr")),
+    "zarr": Variant("s.zarr", ("--C", 0.01, "--valid", "valid.zarr", "--calibrate", "valid.zarr")),
     "hdf5-cs": Variant("s.h5", ("--loss", "cs", "--dtype", "float64", "--gap", "end")),
     "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.1, "--keep-duals", "--gap", "pass"), first=1),
     "rare-commits": Variant("s.h5", ("--C", 0.01), every=11),  # passes end without one

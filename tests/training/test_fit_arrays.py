@@ -104,7 +104,7 @@ def test_values_that_are_not_finite_are_refused_by_row_and_column(problem) -> No
     "setting",
     [
         {"valid": "a.zarr"}, {"label": "cell_type"}, {"block_rows": 10}, {"out": "run"}, {"memory": "1G"},
-        {"force": True}, {"checkpoint_every": 5},
+        {"force": True}, {"checkpoint_every": 5}, {"calibrate": "a.zarr"},
     ],
     ids=lambda setting: next(iter(setting)),
 )  # fmt: skip

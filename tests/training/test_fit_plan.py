@@ -105,16 +105,17 @@ def test_a_run_resumes_by_its_own_plan_under_another_limit(
     np.testing.assert_array_equal(resumed, whole)
 
 
-def test_a_plan_that_can_train_can_also_validate(tmp_path: Path) -> None:
+def test_a_plan_that_can_train_can_also_validate_and_calibrate(tmp_path: Path) -> None:
     """For budgets around each change of plan: one that is too small is refused before the first pass."""
+    other = make_store(tmp_path / "b.zarr", *make_problem(300, 60, 4, seed=1, density=0.2), chunk_nnz=64)
     store = make_store(tmp_path / "a.zarr", *make_problem(400, 60, 4, density=0.2), chunk_nnz=64)
     trained = 0
     for memory in range(12_000, 60_000, 4_000):
         events: list[dict[str, Any]] = []
         try:
             fit(
-                store, out=tmp_path / "run", passes=1, memory=memory, valid=store, force=True, gap="none",
-                report=events.append,
+                store, out=tmp_path / "run", passes=1, memory=memory, valid=store, calibrate=other,
+                force=True, gap="none", report=events.append,
             )  # fmt: skip
             trained += 1
         except PlanError:

@@ -135,7 +135,8 @@ def test_resume_continues_runs_of_both_kinds_and_refuses_what_does_not_apply(tmp
     assert isinstance(resume(tmp_path / "run", open_stream=lambda record: stream), OnlineResult)
     with pytest.raises(SettingsError, match="open_stream is missing"):
         resume(tmp_path / "run")
-    for name, value in {"passes": 2, "tol": 0.1, "store": tmp_path / "a.h5", "valid": tmp_path}.items():
+    store = tmp_path / "a.h5"
+    for name, value in {"passes": 2, "tol": 0.1, "store": store, "valid": store, "calibrate": store}.items():
         with pytest.raises(SettingsError, match=f"{name} does not apply: .* learns from a stream"):
             resume(tmp_path / "run", open_stream=lambda record: stream, **{name: value})
     with pytest.raises(RunError, match="is a run already"):
