@@ -80,20 +80,44 @@ def _loss_of_several(y, problem, scratch, m):
 
 
 @inlined
-def _write_d(y, inverse, m, old_sum, scratch):
-    """Write d of the `m` >= 1 candidates; return u_p, and the score and the old dual of p."""
-    scores, ids, before, d = scratch.scores, scratch.ids, scratch.before, scratch.v
-    own = np.float64(scores[y])
-    top, largest = 0, -np.inf
+def _top(y, inverse, m, scratch):
+    """The position of the largest u of the `m` >= 1 candidates."""
+    scores, ids = scratch.scores, scratch.ids
+    own, top, largest = np.float64(scores[y]), 0, -np.inf
     for r in range(m):
-        d[r] = before[r] + (scores[ids[r]] - own) * inverse
-        if d[r] > largest:
-            top, largest = r, d[r]
-    score, dual = np.float64(scores[ids[top]]), before[top]
+        d = scratch.before[r] + (scores[ids[r]] - own) * inverse
+        if d > largest:
+            top, largest = r, d
+    return top
+
+
+@inlined
+def _write_d(y, inverse, p, m, old_sum, largest, scratch):
+    """Write d relative to candidate `p`, at most `largest` in spite of rounding; return u_p."""
+    scores, ids, before = scratch.scores, scratch.ids, scratch.before
+    score, dual = np.float64(scores[ids[p]]), before[p]
     for r in range(m):
-        # The solvers need entries <= 0 in spite of rounding; NaN stays visible.
-        d[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, 0.0)
-    return (1.0 - (own - score)) * inverse + (dual + old_sum), score, dual
+        # NaN stays visible.
+        scratch.v[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, largest)
+    return (1.0 - (np.float64(scores[y]) - score)) * inverse + (dual + old_sum)
+
+
+@inlined
+def _nearest(d, m, theta):
+    """The position of the entry next to `theta`."""
+    nearest, distance = 0, np.inf
+    for r in range(m):
+        if abs(d[r] - theta) < distance:
+            nearest, distance = r, abs(d[r] - theta)
+    return nearest
+
+
+@inlined
+def _largest(d, m):
+    largest = -np.inf
+    for r in range(m):
+        largest = max(largest, d[r])
+    return largest
 
 
 @inlined
@@ -161,7 +185,7 @@ def _make(
     curvature: Any = _no_curvature,
     sum_term: Any = no_sum_term,
     improve: Any = _no_improvement,
-    loss_of_all: bool = False,
+    has_two_bounds: bool = False,
 ) -> Kernels:
     def threshold(y, norm2, C, problem, m, old_sum, scratch):
         """Write d of the `m` candidates, and solve their block problem.
@@ -169,15 +193,36 @@ def _make(
         Returns θ, and the score above which a class that is not a candidate has u_j > γ.
         """
         inverse = 1.0 / norm2
-        u_top, score, dual = _write_d(y, inverse, m, old_sum, scratch)
-        theta: Any = -max(u_top, 0.0)  # 0 or NaN, if u_top is not positive
-        if u_top > 0.0:
+        p = _top(y, inverse, m, scratch)
+        u_p = _write_d(y, inverse, p, m, old_sum, 0.0, scratch)
+        theta: Any = -max(u_p, 0.0)  # 0 or NaN, if u_p is not positive
+        if u_p > 0.0:
             upper, most = bounds(C, problem)
             slope = 1.0 / (1.0 + curvature(C) * inverse)
-            theta = find_threshold(scratch.v, m, upper, most, slope, u_top, dual, problem)
-        return theta, score + (dual + theta) / inverse
+            theta = find_threshold(scratch.v, m, upper, most, slope, u_p, scratch.before[p], problem)
+            if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
+                p = _nearest(scratch.v, m, theta)
+                theta -= scratch.v[p]
+                u_p = _write_d(y, inverse, p, m, old_sum, np.inf, scratch)
+                high = max(_largest(scratch.v, m), -u_p)
+                theta = threshold_newton(scratch.v, m, upper, most, slope, u_p, -u_p, high, theta)
+        return theta, scratch.scores[scratch.ids[p]] + (scratch.before[p] + theta) / inverse
 
     threshold = inlined(threshold, name=f"{name}_threshold")
+
+    def clip(C, problem, m, theta, scratch):
+        """Make the new duals of d and θ."""
+        upper, most = bounds(C, problem)
+        clip_duals(scratch.v, m, theta, upper)
+        if has_two_bounds:
+            total = 0.0
+            for r in range(m):
+                total += scratch.v[r]
+            if total > most:  # by rounding
+                for r in range(m):
+                    scratch.v[r] *= most / total
+
+    clip = inlined(clip, name=f"{name}_clip")
 
     def solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
         """Blondel et al. (2014), Algorithm 1, without the classes whose dual stays 0.
@@ -199,14 +244,14 @@ def _make(
             limit = inside if problem.solver < BCPL else -np.inf  # BCPL and OEG move all duals
             if is_exact:
                 theta, above_threshold = threshold(y, norm2, C, problem, m, old_sum, scratch)
-                limit = min(above_threshold, inside) if loss_of_all else above_threshold
+                limit = min(above_threshold, inside) if has_two_bounds else above_threshold
             if attempt == 0:
                 m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_first, n_vectors)
             if m == n_first or not is_exact:
                 break
         loss, is_wrong = loss_of(y, problem, scratch, m)
         if is_exact:
-            clip_duals(scratch.v, m, theta, bounds(C, problem)[0])
+            clip(C, problem, m, theta, scratch)
         else:
             improve(y, norm2, C, problem, m, old_sum, scratch)
         return m, n_vectors, loss, is_wrong
@@ -214,13 +259,13 @@ def _make(
     def solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
         if problem.solver < BISECTION:
             theta, _ = threshold(y, norm2, C, problem, m, old_sum, scratch)
-            clip_duals(scratch.v, m, theta, bounds(C, problem)[0])
+            clip(C, problem, m, theta, scratch)
         else:
             improve(y, norm2, C, problem, m, old_sum, scratch)
 
     def add_losses(y, problem, n_vectors, scratch):
         m = 0
-        if loss_of_all:
+        if has_two_bounds:
             limit = scratch.scores[y] - 1.0
             m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
         loss, is_wrong = loss_of(y, problem, scratch, m)
@@ -238,5 +283,5 @@ def _make(
 KERNELS = {
     "cs": _make("cs", _loss_of_best, _bounds_of_sum, _newton_or_published, improve=improve_on_simplex),
     "cs2": _make("cs2", _squared_loss_of_best, _no_bounds, _newton_or_sorted, _curvature, _squared_sum_term),
-    "top-m": _make("top_m", _loss_of_several, _bounds_of_both, _newton, loss_of_all=True),
+    "top-m": _make("top_m", _loss_of_several, _bounds_of_both, _newton, has_two_bounds=True),
 }

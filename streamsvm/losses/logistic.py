@@ -20,12 +20,11 @@ from streamsvm.kernels.frame import make_kernels
 from streamsvm.kernels.jit import allocating, inlined
 
 _MOST_SWEEPS = 100
-_CLOSE = 1e-8  # relative change of p, whose square is below rounding
 
 
 @inlined
 def _entropy_term(b, C, problem):
-    return -b * np.log(b / C) if b > 0.0 else 0.0
+    return b * (np.log(C) - np.log(b)) if b > 0.0 else 0.0  # b / C may be 0
 
 
 @inlined
@@ -96,13 +95,14 @@ def _solve_block(y, norm2, C, m, old_sum, scratch):
             sum_part += slope * (u[r] + x[r] - z[r] + theta)
         step = (sum_u - total - sum_part) / sum_slope
         theta += step
-        largest = 0.0
+        is_solved = True
         for r in range(m + 1):
             change = (u[r] + x[r] - z[r] + theta) / (1.0 + u[r])
             x[r] -= change
             u[r] *= _exp_of_minus(change)
-            largest = max(largest, abs(change))
-        if not largest > max(_CLOSE, 1e-15 * abs(theta)):
+            # What is left of F_c is u change²/2; for large u the change is rounding at last.
+            is_solved &= not change * change > max(1e-16 / max(u[r], 1.0), 1e-30)
+        if is_solved:
             break
     sum_u = 0.0
     for r in range(m + 1):

@@ -4,8 +4,8 @@ With the own class's b_y = C - Σ_{j≠y} b_j the block is a simplex {b >= 0, Σ
 dual is g_j = 1 - (s_y - s_j) for the wrong classes, and g_y = 0. A step δ with sum 0 changes the dual by gᵀδ
 - ½‖x‖²‖δ‖², so the exact solution is the projection of b + g/‖x‖² to the simplex.
 
-`sorted` and `pivot` find it. The others only improve on the old duals: their results are feasible, and except
-for `oeg` the dual never falls.
+`sorted` and `pivot` find it, `bisection` nearly. The others only improve on the old duals: their results are
+feasible, and except for `oeg`, and `bisection` near the optimum, the dual never falls.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def move_towards(b, g, target, norm2, full):
         gain += g[r] * direction
         length += direction * direction
     step = 1.0
-    if not full and gain < norm2 * length:
-        step = max(gain, 0.0) / (norm2 * length)
+    if not full and not gain >= norm2 * length:
+        step = gain / (norm2 * length) if gain > 0.0 else 0.0
     for r in range(len(b)):
         b[r] += step * (target[r] - b[r])

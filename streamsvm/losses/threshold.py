@@ -73,6 +73,8 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
         else:
             difference, fall = total - wanted, n_free + slope
         solution = gamma + difference / fall if fall != 0.0 else gamma + np.inf * difference
+        if fall == 0.0 and abs(difference) <= 1e-15 * most:
+            return gamma  # all of the bound is used, up to rounding, by entries at theirs
         if n_upper == last_upper and n_free == last_free and capped == last_capped:
             return solution  # this step only removed rounding error
         if solution == gamma or difference == 0.0:
