@@ -21,7 +21,7 @@ _ALL = (
     Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS, parameters=("smooth",)),
     Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", _ON_SIMPLEX),
     Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT),
-    Loss("top-m", "mean of the m largest hinges (Lapin, Hein & Schiele 2015)", "crammer_singer",
+    Loss("top-m", "mean of the m largest hinges (Lapin, Hein & Schiele 2015)", "top_m",
          ("newton",), parameters=("top",)),
     Loss("llw", "Lee-Lin-Wahba (Alber et al. 2017)", "lee_lin_wahba", ("newton",),
          duals="bits", extra_columns=1),

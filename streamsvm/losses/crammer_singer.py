@@ -1,143 +1,50 @@
-"""Crammer-Singer: the wrong classes with the largest scores add to the loss, if they are inside the margin.
+"""Crammer-Singer: the wrong class with the largest score adds to the loss, if it is inside the margin.
 
-With the slacks z_j = 1 - (w_y - w_j)ᵀx of the wrong classes j,
+    min ½‖w‖² + C Σ_i φ(1 + max_{j≠y_i} w_jᵀx_i - w_yᵀx_i)    cs: φ(z) = max(z, 0);  cs2: φ(z) = max(z, 0)²
 
-    min ½‖w‖² + C Σ_i loss_i    cs     max_j max(z_j, 0)
-                                cs2    max_j max(z_j, 0)²
-                                top-m  the mean of the m largest max(z_j, 0) (Lapin, Hein & Schiele 2015)
-
-top-m with m = 1 is cs, and with m = k - 1 it is Weston-Watkins with C / (k - 1).
 The papers' dual block α has sum zero, α_y <= C and α_j <= 0 elsewhere; b_j = -α_j for the wrong classes.
-The block problem of row i over 0 <= b_j <= U, Σ b <= Z,
-
-    min ½ bᵀ(I + κ11ᵀ) b - uᵀb,    u_j = (1 - (s_y - s_j)) / ‖x‖² + b_j + Σb,
+In the block problem of `streamsvm.losses.largest_slacks`
 
            κ                 U      Z    dual terms
     cs     1                 ∞      C    Σb
     cs2    1 + 1 / 2C‖x‖²    ∞      ∞    Σb - (Σb)²/4C
-    top-m  1                 C/m    C    Σb
-
-is solved by b_j = clip(u_j - γ, 0, U) with the one scalar γ for which Σ_j b_j = min(γ/κ, Z).
-
-If C‖x‖² is small, all u_j are near 1/‖x‖², which is many times C, and u_j - γ would be mostly rounding
-error. So with p, the candidate of the largest u, the solvers work on
-
-    d_j = u_j - u_p = (b_j - b_p) + (s_j - s_p) / ‖x‖² <= 0
-
-and find θ = γ - u_p: then b_j = clip(d_j - θ, 0, U), and Σ b = min((u_p + θ)/κ, Z).
-If C‖x‖² is large, C enters nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from streamsvm.kernels.candidates import (
-    add_candidate,
-    add_candidates_above,
-    beats,
-    best_wrong_class,
-    is_candidate,
-)
-from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import Kernels, make_kernels, no_sum_term
+from streamsvm.kernels.candidates import beats, best_wrong_class
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.simplex import (
-    BCPL,
-    BISECTION,
-    NEWTON,
-    improve_on_simplex,
-    sum_of_largest_slacks,
-    threshold_published,
-    threshold_sorted,
-)
-from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+from streamsvm.losses.largest_slacks import find_newton, make_kernels_of_largest
+from streamsvm.losses.simplex import NEWTON, improve_on_simplex, threshold_published, threshold_sorted
+from streamsvm.losses.threshold import UNBOUNDED
 
 
 @inlined
-def _loss_of_best(y, problem, scratch, m):
+def _loss(y, problem, scratch, m):
     """The largest slack, or 0, and whether a wrong class beats class `y`."""
     scores = scratch.scores
     best = best_wrong_class(y, problem.n_classes, scores)
+    if best == y:  # only one class is known yet
+        return 0.0, False
     return max(1.0 - (np.float64(scores[y]) - scores[best]), 0.0), beats(best, y, scores)
 
 
 @inlined
-def _squared_loss_of_best(y, problem, scratch, m):
-    largest, is_wrong = _loss_of_best(y, problem, scratch, m)
+def _squared_loss(y, problem, scratch, m):
+    largest, is_wrong = _loss(y, problem, scratch, m)
     return largest * largest, is_wrong
 
 
 @inlined
-def _loss_of_several(y, problem, scratch, m):
-    """The mean of the largest slacks, of which the `m` candidates have all that are positive."""
-    several, is_wrong = min(problem.top, problem.n_classes - 1), False
-    for r in range(m):
-        is_wrong |= beats(scratch.ids[r], y, scratch.scores)
-    return sum_of_largest_slacks(y, scratch, m, several) / several, is_wrong
-
-
-@inlined
-def _top(y, inverse, m, scratch):
-    """The position of the largest u of the `m` >= 1 candidates."""
-    scores, ids = scratch.scores, scratch.ids
-    own, top, largest = np.float64(scores[y]), 0, -np.inf
-    for r in range(m):
-        d = scratch.before[r] + (scores[ids[r]] - own) * inverse
-        if d > largest:
-            top, largest = r, d
-    return top
-
-
-@inlined
-def _write_d(y, inverse, p, m, old_sum, largest, scratch):
-    """Write d relative to candidate `p`, at most `largest` in spite of rounding; return u_p."""
-    scores, ids, before = scratch.scores, scratch.ids, scratch.before
-    score, dual = np.float64(scores[ids[p]]), before[p]
-    for r in range(m):
-        # NaN stays visible.
-        scratch.v[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, largest)
-    return (1.0 - (np.float64(scores[y]) - score)) * inverse + (dual + old_sum)
-
-
-@inlined
-def _nearest(d, m, theta):
-    """The position of the entry next to `theta`."""
-    nearest, distance = 0, np.inf
-    for r in range(m):
-        if abs(d[r] - theta) < distance:
-            nearest, distance = r, abs(d[r] - theta)
-    return nearest
-
-
-@inlined
-def _largest(d, m):
-    largest = -np.inf
-    for r in range(m):
-        largest = max(largest, d[r])
-    return largest
-
-
-@inlined
-def _bounds_of_sum(C, problem):
+def _bounds(C, problem):
     return UNBOUNDED, C
 
 
 @inlined
 def _no_bounds(C, problem):
     return UNBOUNDED, UNBOUNDED
-
-
-@inlined
-def _bounds_of_both(C, problem):
-    return C / min(problem.top, problem.n_classes - 1), C
-
-
-@inlined
-def _no_curvature(C):
-    return 0.0
 
 
 @inlined
@@ -151,137 +58,22 @@ def _squared_sum_term(total, C, problem):
 
 
 @inlined
-def _newton(d, m, upper, most, slope, u_top, dual, problem):
-    """θ, from what the largest of the old duals suggests."""
-    low = -u_top if upper < most else -min(most, u_top * slope / (1.0 + slope))  # b_p = U, or Σb >= b_p = -θ
-    guess = -dual if low < -dual < 0.0 else low
-    return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
-
-
-@inlined
 def _newton_or_sorted(d, m, upper, most, slope, u_top, dual, problem):
     if problem.solver != NEWTON:
         return threshold_sorted(d, m, most, slope, u_top)
-    return _newton(d, m, upper, most, slope, u_top, dual, problem)
+    return find_newton(d, m, upper, most, slope, u_top, dual, problem)
 
 
 @inlined
 def _newton_or_published(d, m, upper, most, slope, u_top, dual, problem):
     if problem.solver != NEWTON:
         return threshold_published(problem.solver, d, m, most, u_top)
-    return _newton(d, m, upper, most, slope, u_top, dual, problem)
-
-
-@inlined
-def _no_improvement(y, norm2, C, problem, m, old_sum, scratch):
-    pass
-
-
-def _make(
-    name: str,
-    loss_of: Any,
-    bounds: Any,
-    find_threshold: Any,
-    curvature: Any = _no_curvature,
-    sum_term: Any = no_sum_term,
-    improve: Any = _no_improvement,
-    has_two_bounds: bool = False,
-) -> Kernels:
-    def threshold(y, norm2, C, problem, m, old_sum, scratch):
-        """Write d of the `m` candidates, and solve their block problem.
-
-        Returns θ, and the score above which a class that is not a candidate has u_j > γ.
-        """
-        inverse = 1.0 / norm2
-        p = _top(y, inverse, m, scratch)
-        u_p = _write_d(y, inverse, p, m, old_sum, 0.0, scratch)
-        theta: Any = -max(u_p, 0.0)  # 0 or NaN, if u_p is not positive
-        if u_p > 0.0:
-            upper, most = bounds(C, problem)
-            slope = 1.0 / (1.0 + curvature(C) * inverse)
-            theta = find_threshold(scratch.v, m, upper, most, slope, u_p, scratch.before[p], problem)
-            if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
-                p = _nearest(scratch.v, m, theta)
-                theta -= scratch.v[p]
-                u_p = _write_d(y, inverse, p, m, old_sum, np.inf, scratch)
-                high = max(_largest(scratch.v, m), -u_p)
-                theta = threshold_newton(scratch.v, m, upper, most, slope, u_p, -u_p, high, theta)
-        return theta, scratch.scores[scratch.ids[p]] + (scratch.before[p] + theta) / inverse
-
-    threshold = inlined(threshold, name=f"{name}_threshold")
-
-    def clip(C, problem, m, theta, scratch):
-        """Make the new duals of d and θ."""
-        upper, most = bounds(C, problem)
-        clip_duals(scratch.v, m, theta, upper)
-        if has_two_bounds:
-            total = 0.0
-            for r in range(m):
-                total += scratch.v[r]
-            if total > most:  # by rounding
-                for r in range(m):
-                    scratch.v[r] *= most / total
-
-    clip = inlined(clip, name=f"{name}_clip")
-
-    def solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
-        """Blondel et al. (2014), Algorithm 1, without the classes whose dual stays 0.
-
-        A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution γ' for some of the
-        classes alone: more classes raise Σ_j clip(u_j - γ, 0, U). So the candidates are the classes with b_j
-        > 0 and the one with the largest score, and then those with a score above the point at which u_j = γ'.
-        The loss of several classes needs all that are inside the margin, too.
-        """
-        inside: Any = np.float64(scratch.scores[y]) - 1.0
-        theta, m, is_exact = 0.0, n_old, problem.solver < BISECTION
-        if is_exact:
-            best = best_wrong_class(y, problem.n_classes, scratch.scores)
-            if not is_candidate(best, scratch):
-                n_vectors = add_candidate(best, 0.0, scratch, m, n_vectors)
-                m += 1
-        n_first = m
-        for attempt in range(2):
-            limit = inside if problem.solver < BCPL else -np.inf  # BCPL and OEG move all duals
-            if is_exact:
-                theta, above_threshold = threshold(y, norm2, C, problem, m, old_sum, scratch)
-                limit = min(above_threshold, inside) if has_two_bounds else above_threshold
-            if attempt == 0:
-                m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_first, n_vectors)
-            if m == n_first or not is_exact:
-                break
-        loss, is_wrong = loss_of(y, problem, scratch, m)
-        if is_exact:
-            clip(C, problem, m, theta, scratch)
-        else:
-            improve(y, norm2, C, problem, m, old_sum, scratch)
-        return m, n_vectors, loss, is_wrong
-
-    def solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
-        if problem.solver < BISECTION:
-            theta, _ = threshold(y, norm2, C, problem, m, old_sum, scratch)
-            clip(C, problem, m, theta, scratch)
-        else:
-            improve(y, norm2, C, problem, m, old_sum, scratch)
-
-    def add_losses(y, problem, n_vectors, scratch):
-        m = 0
-        if has_two_bounds:
-            limit = scratch.scores[y] - 1.0
-            m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
-        loss, is_wrong = loss_of(y, problem, scratch, m)
-        return n_vectors, loss, is_wrong
-
-    return make_kernels(
-        name,
-        solve=inlined(solve, name=f"{name}_solve"),
-        solve_restricted=inlined(solve_restricted, name=f"{name}_solve_restricted"),
-        add_losses=inlined(add_losses, name=f"{name}_add_losses"),
-        sum_term=sum_term,
-    )
+    return find_newton(d, m, upper, most, slope, u_top, dual, problem)
 
 
 KERNELS = {
-    "cs": _make("cs", _loss_of_best, _bounds_of_sum, _newton_or_published, improve=improve_on_simplex),
-    "cs2": _make("cs2", _squared_loss_of_best, _no_bounds, _newton_or_sorted, _curvature, _squared_sum_term),
-    "top-m": _make("top_m", _loss_of_several, _bounds_of_both, _newton, has_two_bounds=True),
+    "cs": make_kernels_of_largest("cs", _loss, _bounds, _newton_or_published, improve=improve_on_simplex),
+    "cs2": make_kernels_of_largest(
+        "cs2", _squared_loss, _no_bounds, _newton_or_sorted, curvature=_curvature, sum_term=_squared_sum_term
+    ),
 }
