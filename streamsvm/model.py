@@ -303,8 +303,8 @@ class Model:
             raise ModelError(
                 f"the model has no probabilities: it {trained}was not calibrated",
                 remedy=Remedy(
-                    "fit a temperature to hold-out data, with {} or, in Python, streamsvm.calibrate(model, "
-                    "data)",
+                    "fit a temperature to hold-out data: with {} if it is of fit, or, in Python, with "
+                    "streamsvm.calibrate(model, data)",
                     Call("resume", options=(Option("calibrate"),)),
                 ),
             )

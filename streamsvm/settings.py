@@ -187,7 +187,12 @@ def _names_of_solvers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
 
 
-_OF_FEW = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}  # defaults, where they apply
+_DEFAULTS_OF_LOSS = {
+    "smooth": 0.5,
+    "top": 5,
+    "temperature": 1.0,
+    "solver_tol": 1e-3,
+}  # defaults, where they apply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,11 +309,18 @@ class Settings(_Checked):
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 self._set(name, value)
+        if not loss.has_inner_passes:
+            if self.inner_passes not in (0, AUTO):
+                self._refuse(
+                    "inner_passes",
+                    f"0 or auto with the loss {self.loss}, whose rows have duals of all classes",
+                )
+            self._set("inner_passes", 0)
         for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
             if getattr(self, name) not in values:
                 self._refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
-        for name, default in _OF_FEW.items():
+        for name, default in _DEFAULTS_OF_LOSS.items():
             if name not in takes and getattr(self, name) is not None:
                 self._refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:

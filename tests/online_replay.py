@@ -51,6 +51,7 @@ class OnlineReplay:
         n_classes = len({*self.names, *labels})
         W = np.zeros((dense.shape[1], n_classes))
         iterates, correct, norms = [], [], []
+        own_dual = reference.LOSSES[loss](margin, **parameters).own_dual
         for i, (x, label) in enumerate(zip(dense, labels, strict=True)):
             if i < first and x.any():
                 norms.append(x @ x)
@@ -62,7 +63,7 @@ class OnlineReplay:
             if not x.any():
                 continue
             iterates.append(W)
-            if k > 1:
+            if k > 1 or own_dual:  # else there is no class to have a dual
                 W = W.copy()
                 cost = 1 / np.mean(norms) if C is None else C
                 W[:, :k], _ = reference.one_visit(

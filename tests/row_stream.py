@@ -16,9 +16,14 @@ N, D, K = 150, 13, 5  # rows, features and classes of `late_problem`
 
 
 def late_problem() -> tuple[sp.csr_array, list[str]]:
-    """Rows in which classes and features appear late, and one has no values; and their labels."""
+    """Rows in which classes and features appear late, and one has no values; and their labels.
+
+    The first rows are all of one class.
+    """
     X, codes = make_problem(N, D, K, noise=1.5, empty=1)
-    order = np.argsort(codes > 2, kind="stable")  # two classes only come in the second half
+    stage = 1 + (codes > 2)  # two classes only come in the second half
+    stage[np.flatnonzero((codes == 0) & (np.diff(X.indptr) > 0))[:4]] = 0
+    order = np.argsort(stage, kind="stable")
     X, codes = X[order].tolil(), codes[order]
     X[:40, 9:] = 0
     return sp.csr_array(X.tocsr()), [f"c{code}" for code in codes]

@@ -66,6 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "left out with the loss ww and the solver sorted",
         ),
         ({"solver": "bcpl"}, "solver", "newton or sorted or shark for the loss ww"),
+        ({"loss": "llw", "inner_passes": 2}, "inner_passes", "0 or auto with the loss llw"),
         ({"loss": "logistic", "margin": 0.5}, "margin", "1.0 for the loss logistic"),
     ],
 )

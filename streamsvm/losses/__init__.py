@@ -9,24 +9,23 @@ value (see `streamsvm.kernels.frame.make_kernels`); the loops around that are th
 from __future__ import annotations
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses.base import Loss
+from streamsvm.losses.base import ON_SIMPLEX, Loss
 
 _EXACT = ("newton", "sorted")
-_ON_SIMPLEX = (*_EXACT, "pivot", "bisection", "smo", "frank-wolfe", "bcpl", "oeg")
 _MARGINS = (1.0, 0.5)
 
 _ALL = (
     Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", (*_EXACT, "shark"), _MARGINS),
     Loss("ww2", "Weston-Watkins, squared hinge", "weston_watkins", _EXACT, _MARGINS),
     Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS, parameters=("smooth",)),
-    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", _ON_SIMPLEX),
+    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", ON_SIMPLEX),
     Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT),
     Loss("top-m", "mean of the m largest hinges (Lapin, Hein & Schiele 2015)", "top_m",
          ("newton",), parameters=("top",)),
     Loss("llw", "Lee-Lin-Wahba (Alber et al. 2017)", "lee_lin_wahba", ("newton",),
-         duals="bits", extra_columns=1),
+         duals="bits", extra_columns=1, has_inner_passes=False),
     Loss("llw2", "Lee-Lin-Wahba, squared hinge", "lee_lin_wahba", ("newton",),
-         duals="dense", extra_columns=1),
+         duals="dense", extra_columns=1, has_inner_passes=False),
     Loss("ovr", "one-vs-rest, hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
     Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
     Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from streamsvm.kernels.frame import Kernels
 
 
+# Block solvers over the simplex of all classes, those that are exact first; kernels know them by position.
+ON_SIMPLEX = ("newton", "sorted", "pivot", "bisection", "smo", "frank-wolfe", "bcpl", "oeg")
+FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a row positive
+
+
 @dataclasses.dataclass(frozen=True)
 class Loss:
     """A formulation of the multi-class SVM.
@@ -38,6 +43,8 @@ class Loss:
         1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
     softmax : bool
         Whether the softmax of the scores is what it fits: its models have probabilities.
+    has_inner_passes : bool
+        Whether rows can be visited again over the classes of their duals alone.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
     """
@@ -51,6 +58,7 @@ class Loss:
     own_dual: bool = False
     extra_columns: int = 0
     softmax: bool = False
+    has_inner_passes: bool = True
     parameters: tuple[str, ...] = ()
 
     def max_duals(self, n_classes: int) -> int:

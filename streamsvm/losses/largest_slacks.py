@@ -31,7 +31,7 @@ from streamsvm.kernels.candidates import (
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels, no_sum_term
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.simplex import BCPL, BISECTION
+from streamsvm.losses.simplex import BISECTION, FRANK_WOLFE
 from streamsvm.losses.threshold import threshold_newton
 
 
@@ -183,7 +183,7 @@ def make_kernels_of_largest(
                 m += 1
         n_first = m
         for attempt in range(2):
-            limit = inside if problem.solver < BCPL else -np.inf  # BCPL and OEG move all duals
+            limit = inside if problem.solver == FRANK_WOLFE else -np.inf  # the others may move all duals
             if is_exact:
                 theta, above_threshold = threshold(y, norm2, C, problem, m, old_sum, scratch)
                 limit = min(above_threshold, inside) if has_two_bounds else above_threshold

@@ -4,8 +4,8 @@ With the own class's b_y = C - Σ_{j≠y} b_j the block is a simplex {b >= 0, Σ
 dual is g_j = 1 - (s_y - s_j) for the wrong classes, and g_y = 0. A step δ with sum 0 changes the dual by gᵀδ
 - ½‖x‖²‖δ‖², so the exact solution is the projection of b + g/‖x‖² to the simplex.
 
-`sorted` and `pivot` find it, `bisection` nearly. The others only improve on the old duals: their results are
-feasible, and except for `oeg`, and `bisection` near the optimum, the dual never falls.
+`sorted` and `pivot` find it, `bisection` up to its tolerance. The others only improve on the old duals: their
+results are feasible, and except for `oeg`, and `bisection` near the optimum, the dual never falls.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 
 from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.kernels.random import GAMMA, mix
+from streamsvm.losses.base import ON_SIMPLEX
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
-NEWTON, SORTED, PIVOT, BISECTION, SMO, FRANK_WOLFE, BCPL, OEG = range(8)
+NEWTON, SORTED, PIVOT, BISECTION, SMO, FRANK_WOLFE, BCPL, OEG = range(len(ON_SIMPLEX))
 
 _MOST_STEPS = 10  # of SMO, for each candidate
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise

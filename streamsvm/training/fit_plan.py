@@ -24,6 +24,7 @@ from streamsvm.data.memory_plan import (
 from streamsvm.errors import Message, Option, PlanError, Remedy, StoreError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
+from streamsvm.losses.base import FILLING
 from streamsvm.page_cache import memory_limit
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.hybrid_weights import HybridWeights
@@ -118,12 +119,16 @@ def columns_of(store: Store, settings: Settings) -> int:
 
 
 def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
-    """The most that the duals of two passes take, if the loss has them for nearly all classes; else 0."""
+    """The least that the duals of two passes take, if rows have them for nearly all classes; else 0.
+
+    Duals that are kept as bits are not always at C: the others take more, which nobody knows beforehand.
+    """
     loss = get_loss(settings.loss)
-    if loss.duals == "sparse" or not settings.keep_duals:
+    is_dense = loss.duals != "sparse" or settings.solver in FILLING
+    if not (is_dense and settings.keep_duals):
         return 0
     row = loss.bytes_of_bits(n_classes)
-    if loss.duals == "dense":
+    if loss.duals != "bits":
         entry = np.dtype(settings.dtype).itemsize + dual_id_dtype(n_classes).itemsize
         row = loss.max_duals(n_classes) * entry
     return 2 * n_rows * (row + 8)  # with the row's number and count
@@ -134,8 +139,9 @@ def check_dense_duals(settings: Settings, n_rows: int, n_classes: int, free: int
     needed = dense_duals_bytes(settings, n_rows, n_classes)
     if needed > free:
         raise PlanError(
-            f"the loss {settings.loss} has duals of nearly all classes: those of {n_rows:,} rows and "
-            f"{n_classes:,} classes take {format_size(needed)}, and {where} has {format_size(free)} left",
+            f"the loss {settings.loss} with the solver {settings.solver} has duals of nearly all classes: "
+            f"those of {n_rows:,} rows and {n_classes:,} classes take {format_size(needed)} or more, and "
+            f"{where} has {format_size(free)} left",
             remedy=Remedy("train with a loss of few duals, such as {}, or with {}",
                           Option("loss", "ww"), Option("passes", 1)),
         )  # fmt: skip

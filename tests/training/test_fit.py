@@ -61,7 +61,7 @@ class Replay:
 
 @pytest.mark.parametrize(
     ("loss", "margin", "solver", "average", "inner_passes"),
-    [(*each, True, 2) for each in FORMULATIONS]
+    [(*each, True, 2 if LOSSES[each[0]].has_inner_passes else 0) for each in FORMULATIONS]
     + [
         (*each, average, inner)
         for each in DEFAULTS[:1]
