@@ -43,8 +43,6 @@ class Loss:
         1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
     softmax : bool
         Whether the softmax of the scores is what it fits: its models have probabilities.
-    has_inner_passes : bool
-        Whether rows can be visited again over the classes of their duals alone.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
     """
@@ -58,8 +56,12 @@ class Loss:
     own_dual: bool = False
     extra_columns: int = 0
     softmax: bool = False
-    has_inner_passes: bool = True
     parameters: tuple[str, ...] = ()
+
+    @property
+    def has_inner_passes(self) -> bool:
+        """Whether a visit over the classes of a row's duals alone is cheaper than one over all classes."""
+        return self.duals == "sparse"
 
     def max_duals(self, n_classes: int) -> int:
         """The most duals that a row can have."""

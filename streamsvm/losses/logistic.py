@@ -120,11 +120,6 @@ def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
 
 
 @inlined
-def _solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
-    _solve_block(y, norm2, C, m, old_sum, scratch)
-
-
-@inlined
 def _add_losses(y, problem, n_vectors, scratch):
     loss, is_wrong = _loss(y, problem, scratch.scores)
     return n_vectors, loss, is_wrong
@@ -134,7 +129,7 @@ KERNELS = {
     "logistic": make_kernels(
         "logistic",
         solve=_solve,
-        solve_restricted=_solve_restricted,
+        solve_restricted=None,  # a visit over few of the classes would not be cheaper: all have duals
         add_losses=_add_losses,
         dual_term=_entropy_term,
         sum_term=_own_entropy_term,
