@@ -83,7 +83,7 @@ def fit(
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
+        Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.
     smooth : float, optional
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
     top : int, optional
@@ -280,7 +280,7 @@ def online(
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).
+        Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.
     smooth : float, optional
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
     top : int, optional

@@ -226,7 +226,7 @@ class Settings(_Checked):
     solver: str = _setting(
         str,
         None,
-        "Block solver of the loss, such as newton (the default of Weston-Watkins) or sorted (as published).",
+        "Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.",
         choices=_names_of_solvers,
     )
     smooth: float | None = _setting(
