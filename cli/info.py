@@ -39,5 +39,5 @@ def _text(value: Any) -> str:
         shown = ", ".join(map(_text, value[:8]))
         return f"{shown}, ... ({len(value):,} in all)" if len(value) > 8 else shown
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_text(each)}" for key, each in value.items())
+        return ", ".join(f"{key}={_text(each)}" for key, each in value.items() if each is not None)
     return f"{value:,}" if isinstance(value, int) else str(value)
