@@ -187,12 +187,8 @@ def _names_of_solvers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
 
 
-_DEFAULTS_OF_LOSS = {
-    "smooth": 0.5,
-    "top": 5,
-    "temperature": 1.0,
-    "solver_tol": 1e-3,
-}  # defaults, where they apply
+# Defaults of settings that few losses and solvers have.
+_DEFAULTS_OF_LOSS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
 
 
 @dataclasses.dataclass(frozen=True)

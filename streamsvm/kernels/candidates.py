@@ -100,7 +100,10 @@ def is_candidate(c, scratch):
 
 @inlined
 def best_wrong_class(y, n_classes, scores):
-    """The class other than `y` with the largest score, the first of equals; 0 or 1 if scores are NaN."""
+    """The class other than `y` with the largest score, the first of equals; `y` if there is no other.
+
+    A class whose score is NaN may be returned instead, so that damage stays visible.
+    """
     L = lanes(scores)
     own, lowest = scores[y], scores.dtype.type(-np.inf)
     scores[y] = lowest

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.candidates import beats, best_wrong_class
+from streamsvm.kernels.candidates import beats
 from streamsvm.kernels.jit import inlined
 from streamsvm.losses.largest_slacks import find_newton, make_kernels_of_largest
 from streamsvm.losses.simplex import NEWTON, improve_on_simplex, threshold_published, threshold_sorted
@@ -22,18 +22,17 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 
 @inlined
-def _loss(y, problem, scratch, m):
+def _loss(y, best, problem, scratch, m):
     """The largest slack, or 0, and whether a wrong class beats class `y`."""
     scores = scratch.scores
-    best = best_wrong_class(y, problem.n_classes, scores)
     if best == y:  # only one class is known yet
         return 0.0, False
     return max(1.0 - (np.float64(scores[y]) - scores[best]), 0.0), beats(best, y, scores)
 
 
 @inlined
-def _squared_loss(y, problem, scratch, m):
-    largest, is_wrong = _loss(y, problem, scratch, m)
+def _squared_loss(y, best, problem, scratch, m):
+    largest, is_wrong = _loss(y, best, problem, scratch, m)
     return largest * largest, is_wrong
 
 

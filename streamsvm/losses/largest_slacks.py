@@ -31,7 +31,7 @@ from streamsvm.kernels.candidates import (
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels, no_sum_term
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.simplex import BISECTION, FRANK_WOLFE
+from streamsvm.losses.simplex import BISECTION, FRANK_WOLFE, least_theta
 from streamsvm.losses.threshold import threshold_newton
 
 
@@ -79,7 +79,7 @@ def _largest(d, m):
 @inlined
 def find_newton(d, m, upper, most, slope, u_top, dual, problem):
     """θ, from what the largest of the old duals suggests."""
-    low = -u_top if upper < most else -min(most, u_top * slope / (1.0 + slope))  # b_p = U, or Σb >= b_p = -θ
+    low = -u_top if upper < most else least_theta(most, slope, u_top)
     guess = -dual if low < -dual < 0.0 else low
     return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
 
@@ -112,8 +112,8 @@ def make_kernels_of_largest(
     name : str
         As for `make_kernels`, and so is `sum_term`.
     loss_of : inlined function
-        ``loss_of(y, problem, scratch, m)`` is the loss of a row with `m` candidates, and whether a wrong
-        class beats class `y`.
+        ``loss_of(y, best, problem, scratch, m)`` is the loss of a row with `m` candidates, and whether a
+        wrong class beats class `y`; `best` is the one with the largest score, or `y` if there is none.
     bounds : inlined function
         ``bounds(C, problem)`` is U, Z.
     find_threshold : inlined function
@@ -174,28 +174,28 @@ def make_kernels_of_largest(
         > 0 and the one with the largest score, and then those with a score above the point at which u_j = γ'.
         The loss of several classes needs all that are inside the margin, too.
         """
-        inside: Any = np.float64(scratch.scores[y]) - 1.0
-        theta, m, is_exact = 0.0, n_old, problem.solver < BISECTION
-        if is_exact:
-            best = best_wrong_class(y, problem.n_classes, scratch.scores)
-            if not is_candidate(best, scratch):
-                n_vectors = add_candidate(best, 0.0, scratch, m, n_vectors)
-                m += 1
+        scores, k, m, theta = scratch.scores, problem.n_classes, n_old, 0.0
+        best = best_wrong_class(y, k, scores)
+        if problem.solver >= BISECTION:
+            limit = scores[y] - 1.0 if problem.solver == FRANK_WOLFE else -np.inf  # the others may move all
+            m, n_vectors = add_candidates_above(limit, k, scratch, m, n_vectors)
+            loss, is_wrong = loss_of(y, best, problem, scratch, m)
+            improve(y, norm2, C, problem, m, old_sum, scratch)
+            return m, n_vectors, loss, is_wrong
+        if not is_candidate(best, scratch):
+            n_vectors = add_candidate(best, 0.0, scratch, m, n_vectors)
+            m += 1
         n_first = m
         for attempt in range(2):
-            limit = inside if problem.solver == FRANK_WOLFE else -np.inf  # the others may move all duals
-            if is_exact:
-                theta, above_threshold = threshold(y, norm2, C, problem, m, old_sum, scratch)
-                limit = min(above_threshold, inside) if has_two_bounds else above_threshold
+            theta, limit = threshold(y, norm2, C, problem, m, old_sum, scratch)
+            if has_two_bounds:
+                limit = min(limit, scores[y] - 1.0)
             if attempt == 0:
-                m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_first, n_vectors)
-            if m == n_first or not is_exact:
+                m, n_vectors = add_candidates_above(limit, k, scratch, n_first, n_vectors)
+            if m == n_first:
                 break
-        loss, is_wrong = loss_of(y, problem, scratch, m)
-        if is_exact:
-            clip(C, problem, m, theta, scratch)
-        else:
-            improve(y, norm2, C, problem, m, old_sum, scratch)
+        loss, is_wrong = loss_of(y, best, problem, scratch, m)
+        clip(C, problem, m, theta, scratch)
         return m, n_vectors, loss, is_wrong
 
     def solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
@@ -206,11 +206,11 @@ def make_kernels_of_largest(
             improve(y, norm2, C, problem, m, old_sum, scratch)
 
     def add_losses(y, problem, n_vectors, scratch):
-        m = 0
+        m, best = 0, best_wrong_class(y, problem.n_classes, scratch.scores)
         if has_two_bounds:
             limit = scratch.scores[y] - 1.0
             m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
-        loss, is_wrong = loss_of(y, problem, scratch, m)
+        loss, is_wrong = loss_of(y, best, problem, scratch, m)
         return n_vectors, loss, is_wrong
 
     return make_kernels(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.jit import allocating, kernel
+from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.losses.base import ON_SIMPLEX
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
@@ -23,13 +23,19 @@ _MOST_STEPS = 10  # of SMO, for each candidate
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 
 
-# -- exact solvers, for d and θ as in `streamsvm.losses.crammer_singer` ----------------------------
+# -- exact solvers, for d and θ as in `streamsvm.losses.largest_slacks` ----------------------------
+
+
+@inlined
+def least_theta(most, slope, u_top):
+    """A lower bound of θ where duals have none: the largest of them, -θ, is at most their sum."""
+    return -min(most, u_top * slope / (1.0 + slope))
 
 
 @kernel
 def _polished(d, m, most, slope, u_top, theta):
     """θ without the rounding error of a long sum: usually one Newton step."""
-    low = -min(most, u_top * slope / (1.0 + slope))
+    low = least_theta(most, slope, u_top)
     return threshold_newton(d, m, UNBOUNDED, most, slope, u_top, low, 0.0, theta)
 
 
@@ -85,7 +91,7 @@ def threshold_pivot(d, m, C, u_top):
     total, n_free = 0.0, 0  # of the entries known to be above θ
     while begin < end:
         step += 1
-        split, part = _partition(u, begin, end, step)
+        split, part = partition(u, begin, end, step)
         if total + part - (n_free + split - begin) * u[begin] < C:
             total += part
             n_free += split - begin
@@ -96,7 +102,7 @@ def threshold_pivot(d, m, C, u_top):
 
 
 @kernel
-def _partition(u, begin, end, step):
+def partition(u, begin, end, step):
     """Move a pivot to ``u[begin]``, then the entries that are not smaller; return their end and their sum."""
     at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
     u[begin], u[at] = u[at], u[begin]
@@ -115,28 +121,6 @@ def threshold_published(solver, d, m, C, u_top):
     if solver == PIVOT:
         return threshold_pivot(d, m, C, u_top)
     return threshold_sorted(d, m, C, 1.0, u_top)
-
-
-@allocating
-def sum_of_largest_slacks(y, scratch, m, most):
-    """The sum of the largest `most` slacks of the `m` candidates, if they are positive."""
-    slacks = np.empty(m)
-    begin, end, step, total = 0, 0, 0, 0.0
-    for r in range(m):
-        slack = 1.0 - (np.float64(scratch.scores[y]) - scratch.scores[scratch.ids[r]])
-        if not slack <= 0.0:
-            slacks[end] = slack
-            end += 1
-    while begin < end and most > 0:
-        step += 1
-        split, part = _partition(slacks, begin, end, step)
-        if split - begin <= most:
-            total += part
-            most -= split - begin
-            begin = split
-        else:  # without the pivot, which is the smallest of too many
-            begin, end = begin + 1, split
-    return total
 
 
 # -- steps -----------------------------------------------------------------------------------------

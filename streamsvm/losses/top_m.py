@@ -9,10 +9,12 @@ In the block problem of `streamsvm.losses.largest_slacks` κ = 1, U = C/m and Z 
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamsvm.kernels.candidates import beats
-from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.losses.largest_slacks import find_newton, make_kernels_of_largest
-from streamsvm.losses.simplex import sum_of_largest_slacks
+from streamsvm.losses.simplex import partition
 
 
 @inlined
@@ -21,13 +23,34 @@ def number_of_slacks(problem):
     return max(min(problem.top, problem.n_classes - 1), 1)
 
 
-@inlined
-def _loss(y, problem, scratch, m):
-    """The mean of the largest slacks, of which the `m` candidates have all that are positive."""
-    several, is_wrong = number_of_slacks(problem), False
+@allocating
+def _sum_of_largest_slacks(y, scratch, m, most):
+    """The sum of the largest `most` slacks of the `m` candidates, if they are positive."""
+    slacks = np.empty(m)
+    begin, end, step, total = 0, 0, 0, 0.0
     for r in range(m):
-        is_wrong |= beats(scratch.ids[r], y, scratch.scores)
-    return sum_of_largest_slacks(y, scratch, m, several) / several, is_wrong
+        slack = 1.0 - (np.float64(scratch.scores[y]) - scratch.scores[scratch.ids[r]])
+        if not slack <= 0.0:
+            slacks[end] = slack
+            end += 1
+    while begin < end and most > 0:
+        step += 1
+        split, part = partition(slacks, begin, end, step)
+        if split - begin <= most:
+            total += part
+            most -= split - begin
+            begin = split
+        else:  # without the pivot, which is the smallest of too many
+            begin, end = begin + 1, split
+    return total
+
+
+@inlined
+def _loss(y, best, problem, scratch, m):
+    """The mean of the largest slacks, of which the `m` candidates have all that are positive."""
+    several = number_of_slacks(problem)
+    total = _sum_of_largest_slacks(y, scratch, m, several)
+    return total / several, beats(best, y, scratch.scores)
 
 
 @inlined

@@ -211,11 +211,11 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
     with open_validation_store(path, settings.label) as held_out:
         _held_out_blocks(held_out, store, settings, plan)
         if name == "calibrate":
-            _check_hold_out(held_out, store)
+            _check_calibration_store(held_out, store)
         return held_out.fingerprint
 
 
-def _check_hold_out(hold_out: Store, store: Store) -> None:
+def _check_calibration_store(hold_out: Store, store: Store) -> None:
     """Raise an error if a store is not fit to calibrate a model of `store` with."""
     if hold_out.fingerprint == store.fingerprint:
         raise SettingsError(

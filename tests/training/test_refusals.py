@@ -13,7 +13,7 @@ from helpers import make_problem, make_store
 from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import fit, format, resume
+from streamsvm import fit, format, plan, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 
@@ -54,6 +54,28 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
         assert "--loss ww" in str(error.value) or "loss='ww'" in str(error.value)
         assert not (tmp_path / "run/run.json").exists()
         fit(store, out=tmp_path / "once", loss=loss, passes=1, gap="none")  # keeps no duals
+
+
+@pytest.mark.parametrize(
+    ("options", "bits_only"),
+    [
+        ({"loss": "llw"}, True),
+        ({"loss": "llw2"}, False),
+        ({"loss": "logistic"}, False),
+    ],
+)
+def test_the_plan_knows_the_size_of_dense_duals(
+    tmp_path: Path, options: dict[str, Any], bits_only: bool
+) -> None:
+    """What it says of two passes is twice the log of the last one, but for headers and padding of its parts."""
+    store = make_store(tmp_path / "a.zarr", *make_problem(2000, D, 40))
+    announced = plan(store, passes=2, C=0.05, **options)["dense_duals_bytes"]
+    fit(store, out=tmp_path / "run", passes=2, C=0.05, gap="none", **options)
+    written = 2 * (tmp_path / "run/duals-2.bin").stat().st_size
+    assert announced <= 1.01 * written
+    if not bits_only:  # else the duals that are not at C come on top
+        assert announced >= 0.98 * written
+    assert plan(store, passes=2, loss="ww")["dense_duals_bytes"] == 0
 
 
 def test_duals_that_no_memory_holds_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
