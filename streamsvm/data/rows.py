@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 _NO_COST = np.empty(0)
+_NO_CODES = np.empty(0, np.int32)
+_NO_NUMBERS = np.empty(0, np.int64)
 
 
 class Rows(NamedTuple):
@@ -26,6 +28,14 @@ class Rows(NamedTuple):
     cost : ndarray of float64, shape (n_rows,)
         Weight of each row's loss: C times the weights of its class and of the sample. Empty for rows that
         are only predicted: kernels that compute losses read it without a check.
+    label_codes : ndarray of int32, shape (n_labels,)
+    label_indptr : ndarray of int64, shape (n_rows + 1,)
+        The labels of row ``i``, if a row may have several, are ``label_codes[label_indptr[i]:label_indptr[i +
+        1]]``, distinct and increasing; ``labels`` then has the first of them, or -1 if there is none. Both
+        are empty if each row has one label.
+    qid : ndarray of int64, shape (n_rows,)
+        The group that each row belongs to, such as the sequence of a token: the rows of a group stand
+        together, in their order. Empty if rows stand alone.
     """
 
     data: np.ndarray
@@ -34,6 +44,9 @@ class Rows(NamedTuple):
     labels: np.ndarray
     norm2: np.ndarray
     cost: np.ndarray = _NO_COST
+    label_codes: np.ndarray = _NO_CODES
+    label_indptr: np.ndarray = _NO_NUMBERS
+    qid: np.ndarray = _NO_NUMBERS
 
     @property
     def n_rows(self) -> int:

@@ -67,7 +67,7 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
 def test_the_plan_knows_the_size_of_dense_duals(
     tmp_path: Path, options: dict[str, Any], bits_only: bool
 ) -> None:
-    """What it says of two passes is twice the log of the last one, but for headers and padding of its parts."""
+    """What it says of two passes is twice the log of the last one, but for headers and padding."""
     store = make_store(tmp_path / "a.zarr", *make_problem(2000, D, 40))
     announced = plan(store, passes=2, C=0.05, **options)["dense_duals_bytes"]
     fit(store, out=tmp_path / "run", passes=2, C=0.05, gap="none", **options)
