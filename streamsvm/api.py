@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from streamsvm.data.arrays import labelled_rows, labels_of
-from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
+from streamsvm.data.groups import codes_of_groups
+from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
 from streamsvm.settings import Interval, OnlineSettings, Settings
 from streamsvm.training import array_runs, runs, stream_runs
@@ -29,6 +30,7 @@ def fit(
     data: Any,
     y: Any = None,
     *,
+    groups: Any = None,
     out: str | os.PathLike[str] | None = None,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
@@ -71,6 +73,9 @@ def fit(
         `force` do not apply to a matrix.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own.
+    groups : array_like, shape (n,), optional
+        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss ``chain``:
+        the rows of a group stand together, in their order. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
@@ -161,7 +166,7 @@ def fit(
     settings = Settings.from_arguments(given)
     callbacks = Callbacks.of(report, progress, stop)
     if not isinstance(data, str | os.PathLike):
-        return _fit_matrix(data, y, given, settings, callbacks)
+        return _fit_matrix(data, y, groups, given, settings, callbacks)
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
         raise SettingsError(
@@ -169,13 +174,21 @@ def fit(
             remedy=name_it if out is None else Remedy("leave y out"),
             setting="y",
         )
+    if groups is not None:
+        raise SettingsError(
+            "groups is for the rows of a matrix, and a store has its own",
+            remedy=Remedy("leave groups out"),
+            setting="groups",
+        )
     if out is None:
         raise SettingsError("out is missing", remedy=name_it, setting="out")
     every = Interval(checkpoint_every)
     return runs.fit_store(Path(data), Path(out), settings, every=every, force=force, callbacks=callbacks)
 
 
-def _fit_matrix(X: Any, y: Any, given: Mapping[str, Any], settings: Settings, callbacks: Callbacks) -> Model:
+def _fit_matrix(
+    X: Any, y: Any, groups: Any, given: Mapping[str, Any], settings: Settings, callbacks: Callbacks
+) -> Model:
     parameters = inspect.signature(fit).parameters
     for name in _FOR_STORES:
         if given[name] != parameters[name].default:
@@ -183,6 +196,8 @@ def _fit_matrix(X: Any, y: Any, given: Mapping[str, Any], settings: Settings, ca
             raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=after, setting=name)
     labels = labels_of(X, y, settings.label)
     rows, classes, matrix = labelled_rows(X, labels, np.dtype(settings.dtype))
+    if groups is not None:
+        rows = rows._replace(qid=codes_of_groups(groups, rows.n_rows, InputError))
     try:
         return array_runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks

@@ -64,6 +64,9 @@ class Model:
     n_features : int
     feature_names_in_ : ndarray of str objects, shape (n_features,), or None
         Names of the features, if the training data had any; new data is matched by them.
+    transitions_ : ndarray of shape (n_classes, n_classes), or None
+        Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
+        the label sequence of the largest score.
     dtype : dtype
         Type of coefficients and scores.
     record : dict
@@ -80,8 +83,10 @@ class Model:
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
         transforms: Sequence[Transform] = (),
+        transitions: np.ndarray | None = None,
     ) -> None:
         self.transforms = transforms
+        self.transitions_ = transitions
         self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype

@@ -9,7 +9,7 @@ value (see `streamsvm.kernels.frame.make_kernels`); the loops around that are th
 from __future__ import annotations
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses.base import ON_SIMPLEX, Loss
+from streamsvm.losses.base import ON_CHAINS, ON_SIMPLEX, Loss
 
 _EXACT = ("newton", "sorted")
 _MARGINS = (1.0, 0.5)
@@ -30,6 +30,7 @@ _ALL = (
     Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
     Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",
          softmax=True),
+    Loss("chain", "chain-structured SVM (Mohapatra et al. 2016)", "chain", ON_CHAINS, sequences=True),
 )  # fmt: skip
 
 # The settings that are for some block solvers alone.
@@ -42,6 +43,7 @@ SOLVER_PARAMETERS: dict[str, tuple[str, ...]] = {
 }
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL}
+ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequences}
 
 
 def get_loss(name: str) -> Loss:

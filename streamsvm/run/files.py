@@ -231,5 +231,6 @@ class MemoryRun:
         """Make the model; there is no folder to complete."""
         pieces = [piece.copy() for piece in coefficients.pieces()]
         coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
-        self.model = Model(coef, record, names, transforms_from(record["transforms"]))
+        transforms = transforms_from(record["transforms"])
+        self.model = Model(coef, record, names, transforms, coefficients.transitions)
         return ""

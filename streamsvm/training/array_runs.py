@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.groups import group_starts
 from streamsvm.data.memory_plan import available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.weights import padded_classes
@@ -68,17 +69,20 @@ def fit_rows(
         total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
         settings = dataclasses.replace(settings, C=c_for(total, count))
     blocks = ArrayBlocks(rows._replace(cost=np.full(rows.n_rows, settings.C)))
-    shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
+    shape = (n_features + loss.extra_rows(k), padded_classes(k + loss.extra_columns, dtype))
     storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
     entries = 0
     if settings.keep_duals or settings.inner_passes:
-        entries = max(k, min(rows.n_rows * loss.max_duals(k), _MOST_ENTRIES))
-    ids_dtype = dual_id_dtype(k)
+        entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MOST_ENTRIES))
+    if loss.sequences and entries:
+        longest = int(np.diff(group_starts(rows.qid)).max())
+        entries = max(entries, longest * loss.max_duals(k, settings.solver))
+    ids_dtype = dual_id_dtype(loss.dual_ids(k, settings.solver))
     bytes_of_bits = loss.bytes_of_bits(k)
     buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype, bytes_of_bits)
     files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
     trainer = Fit(
-        BlocksSource(blocks, settings.seed),
+        BlocksSource(blocks, settings.seed, by_group=loss.sequences),
         settings,
         files,
         Learner(settings, storage, buffer, k),

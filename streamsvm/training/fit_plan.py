@@ -129,8 +129,8 @@ def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
         return 0
     row = loss.bytes_of_bits(n_classes)
     if loss.duals != "bits":
-        entry = np.dtype(settings.dtype).itemsize + dual_id_dtype(n_classes).itemsize
-        row = loss.max_duals(n_classes) * entry
+        ids = dual_id_dtype(loss.dual_ids(n_classes, settings.solver))
+        row = loss.max_duals(n_classes, settings.solver) * (np.dtype(settings.dtype).itemsize + ids.itemsize)
     return 2 * n_rows * (row + 8)  # with the row's number and count
 
 
