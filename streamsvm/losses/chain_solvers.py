@@ -21,7 +21,7 @@ CACHED, BCFW, BCPL, OEG = range(len(ON_CHAINS))
 
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 _LARGEST_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside the simplex (section 5.2)
-_ACCURACY = 0.01  # of pairwise steps: the part of the first violation at which they end
+_ACCURACY = 0.001  # pairwise steps end when one raises the dual by this part of what they raised it by
 _STEPS = 5  # pairwise, for each cached sequence, at most
 
 
@@ -108,21 +108,20 @@ def step_among_sequences(rows, i, n, C, gain, old, new, word):
         m = min(m, np.int64(old.counts[i + t]))  # they are equal, but in a damaged log
     sequences = np.empty((m + 2, n), np.int64)
     alpha, before, gains, losses = np.zeros(m + 2), np.zeros(m + 2), np.zeros(m + 2), np.zeros(m + 2)
-    sequences[0] = own[:n]
+    for t in range(n):
+        sequences[0, t] = own[t]
     alpha[0] = C
     for s in range(m):
         alpha[s + 1] = before[s + 1] = old.values[old.values_at[i] + s]
         alpha[0] -= alpha[s + 1]
         for t in range(n):
             sequences[s + 1, t] = old.ids[old.ids_at[i + t] + s]
-    alpha[0] = max(alpha[0], 0.0)
-    is_new = gain > 0.0 and m < MOST_SEQUENCES
-    for s in range(m + 1):
-        if is_new:
-            is_new = not (sequences[s] == best[:n]).all()
+    if alpha[0] < C * np.finfo(new.values.dtype).eps:
+        alpha[0] = 0.0  # but for rounding
     m += 1
-    if is_new:
-        sequences[m] = best[:n]
+    if gain > 0.0 and m <= MOST_SEQUENCES and _position(best, sequences, m, n) < 0:
+        for t in range(n):
+            sequences[m, t] = best[t]
         m += 1
     active = np.zeros(n, np.bool_)
     for s in range(1, m):
@@ -143,7 +142,8 @@ def step_among_sequences(rows, i, n, C, gain, old, new, word):
             _add_steps(sequences[s], n, step, word)
         if value != 0.0:
             alpha[kept] = value  # behind `s`
-            sequences[kept] = sequences[s]
+            for t in range(n):
+                sequences[kept, t] = sequences[s, t]
             kept += 1
     for t in range(n):
         if len(new.ids) > 0:
@@ -153,6 +153,18 @@ def step_among_sequences(rows, i, n, C, gain, old, new, word):
                 at += 1
         close_row(i + t, kept, new)
     return old_terms, term_change
+
+
+@kernel
+def _position(sequence, sequences, m, n):
+    """Which of the `m` sequences is equal to another one of `n` labels; -1 if none is."""
+    for s in range(m):
+        t = 0
+        while t < n and sequences[s, t] == sequence[t]:
+            t += 1
+        if t == n:
+            return s
+    return -1
 
 
 @kernel
@@ -205,8 +217,8 @@ def _same_pair(p, t, q, u):
 @kernel
 def _balance(alpha, gains, curvature, m):
     """Pairwise steps among `m` sequences; modifies `alpha` and `gains`."""
-    enough = 0.0
-    for step in range(_STEPS * m):
+    total = 0.0
+    for _ in range(_STEPS * m):
         up, down = 0, -1
         for s in range(m):
             if gains[s] > gains[up]:
@@ -214,9 +226,7 @@ def _balance(alpha, gains, curvature, m):
             if alpha[s] > 0.0 and (down < 0 or gains[s] < gains[down]):
                 down = s
         violation = gains[up] - gains[down]
-        if step == 0:
-            enough = _ACCURACY * violation
-        if down < 0 or not violation > enough:
+        if down < 0 or not violation > 0.0:
             break
         length = curvature[up, up] - 2.0 * curvature[up, down] + curvature[down, down]
         moved = alpha[down]
@@ -226,6 +236,10 @@ def _balance(alpha, gains, curvature, m):
         alpha[down] -= moved
         for s in range(m):
             gains[s] -= moved * (curvature[up, s] - curvature[down, s])
+        rise = moved * (violation - 0.5 * length * moved)
+        total += rise
+        if rise <= _ACCURACY * total:
+            break
 
 
 @kernel
