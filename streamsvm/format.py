@@ -12,13 +12,16 @@ import numpy as np
 
 # -- store -----------------------------------------------------------------------------------------
 
-STORE_VERSION = 1
+# Version 1 has no weights, groups or several labels a row; version 2 has at least one of these.
+STORE_VERSION = 2
 STORE_ATTR = "streamsvm"  # our root attribute, beside anndata's
 CHUNK_NNZ = 2**18  # non-zeros a chunk: large enough to amortise a read, small enough to cut blocks
 
 INDPTR_DTYPE = np.dtype(np.int64)
 LABEL_DTYPE = np.dtype(np.int32)
 NORM2_DTYPE = np.dtype(np.float64)
+WEIGHT_DTYPE = np.dtype(np.float64)
+QID_DTYPE = np.dtype(np.int64)
 UNSEEN_LABEL = -1
 
 
