@@ -42,7 +42,16 @@ from streamsvm.kernels.chains import best_sequence, group_end, longest_group, se
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.kernels.score import score_row, subtract_scores
-from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, VISITED
+from streamsvm.kernels.tally import (
+    CLOCK,
+    CORRECT,
+    DUAL_DELTA,
+    DUAL_SUM,
+    EMPTY,
+    LOSS_SUM,
+    UNWEIGHTED,
+    VISITED,
+)
 from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.chain_solvers import BCFW, CACHED, Word, step_chain
@@ -96,15 +105,18 @@ def _score_chain(rows, i, n, weights, average_scale, scratch, word):
 
 
 @kernel
-def _is_idle(rows, i, n, tally):
+def _is_idle(rows, i, n, C, tally):
     """Count the `n` tokens from row `i` on; return True if they do not enter the objective.
 
-    Those are chains with an unknown label and, as in ``cs``, a single token of norm zero.
+    Those are chains of cost 0, with an unknown label or, as in ``cs``, of one token of norm zero.
     """
+    tally[VISITED] += n
+    if C == 0.0:
+        tally[UNWEIGHTED] += n
+        return True
     idle = n == 1 and rows.norm2[i] == 0.0
     for t in range(n):
         idle |= rows.labels[i + t] < 0
-    tally[VISITED] += n
     if idle:
         tally[EMPTY] += n
     return idle
@@ -174,9 +186,7 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
         clear_candidates(scratch, n_vectors)
 
 
-def _visit(
-    rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs=None, sets=None
-):
+def _visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
     """Make a step for each chain of ``order[begin:end]``, of which the last may end later.
 
     Arguments and result are those of `streamsvm.kernels.frame.make_kernels`; a group's rows stand together in
@@ -192,10 +202,10 @@ def _visit(
         if not _has_room(i, n, k, problem.solver, old, new):
             return at
         at += n
-        if _is_idle(rows, i, n, tally):
-            tally[CORRECT] += rows.labels[i] == 0 and n == 1
-            continue
         C = _mean_cost(rows, i, n)
+        if _is_idle(rows, i, n, C, tally):
+            tally[CORRECT] += C != 0.0 and rows.labels[i] == 0 and n == 1
+            continue
         _score_chain(rows, i, n, weights, 0.0, scratch, word)
         if not _had_duals(i, n, old):  # as in the first pass, of which alone the predictions are reported
             best_sequence(word.scores, word.transitions, n, word.best)
@@ -216,22 +226,23 @@ def _visit(
     return at
 
 
-def _loss_rows(
-    rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs=None, sets=None
-):
+def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
     """Add the chains' losses and correct labels to `tallies`, as `streamsvm.kernels.frame.make_kernels` says."""
     word = _new_word(longest_group(rows.qid), problem.n_classes)
     i = 0
     while i < len(rows.labels):
         n = group_end(rows.qid, i) - i
+        C = _mean_cost(rows, i, n)
         for kind in range(len(tallies)):
             tally = tallies[kind]
-            is_idle = _is_idle(rows, i, n, tally)
+            is_idle = _is_idle(rows, i, n, C, tally)
+            if C == 0.0:
+                continue
             _score_chain(rows, i, n, weights, 0.0 if kind == 0 else average_scale, scratch, word)
             best_sequence(word.scores, word.transitions, n, word.best)
             tally[CORRECT] += _count_correct(n, word)
             if not is_idle:
-                tally[LOSS_SUM] += _mean_cost(rows, i, n) * _largest_gain(n, word)
+                tally[LOSS_SUM] += C * _largest_gain(n, word)
         i += n
 
 
