@@ -32,7 +32,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 5
+RUN_VERSION = 6
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
@@ -40,6 +40,7 @@ AVERAGE_DELTA = "weights-avg.bin"
 DIRTY = "weights-dirty.bin"
 SPARSE_WEIGHTS = "weights-sparse.bin"
 RARE_FEATURES = "rare-features.bin"
+RUN_COSTS = "class-costs.npy"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"

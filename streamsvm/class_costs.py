@@ -1,0 +1,400 @@
+"""What pairs of classes cost: a table, or a tree of classes whose path length is the cost."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.errors import InputError, Remedy
+from streamsvm.text import printable
+
+_DISTINCT = 3  # names of a circle that a message repeats
+
+
+def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
+    """The costs Δ(y, j) of predicting the class j for a row of the class y.
+
+    Parameters
+    ----------
+    source : path, DataFrame or array_like, shape (k, k)
+        Rows are true classes. An array, or a file ``.npy``, has them in the order of `classes`. So has a CSV
+        file of numbers alone; one with a header, whose first cell is no number, has the names of the classes
+        there and in the first column, in any order, as a DataFrame has in its columns and index.
+    classes : sequence of str, length k
+
+    Returns
+    -------
+    ndarray of float64, shape (k, k)
+        In the order of `classes`, finite, not negative, and 0 on the diagonal.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be read, is not k by k, does not name each class once, or a cost is negative, not
+        finite, or not 0 on the diagonal.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return _read_npy(path, classes) if path.suffix == ".npy" else _read_csv(path, classes)
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):
+        rows = _positions([str(name) for name in source.index], classes, "costs: the index")
+        columns = _positions([str(name) for name in source.columns], classes, "costs: the columns")
+        source = source.to_numpy()[np.ix_(rows, columns)]
+    return _checked_array(source, classes, "costs")
+
+
+def _read_npy(path: Path, classes: Sequence[str]) -> np.ndarray:
+    try:
+        with durable.open_file(path, follow=True):  # nothing but a regular file
+            table = np.lib.format.open_memmap(path, mode="r")  # refuses objects, which would be pickles
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"{path}: {_reason(error)}") from None
+    return _checked_array(table, classes, str(path))
+
+
+def _checked_array(table: Any, classes: Sequence[str], where: str) -> np.ndarray:
+    try:
+        table = np.asarray(table)
+    except ValueError:
+        raise InputError(f"{where}: not a table of numbers") from None
+    if table.dtype.kind not in "fiub":
+        raise InputError(f"{where}: the values are of type {table.dtype}, not numbers")
+    _check_shape(table.shape, len(classes), where)
+    costs = np.array(table, np.float64, order="C")
+    _check_values(costs, lambda y, j: f"{where}: row {y + 1}, column {j + 1}", classes)
+    return costs
+
+
+def _read_csv(path: Path, classes: Sequence[str]) -> np.ndarray:
+    rows, lines = [], []
+    try:
+        with durable.open_file(path, follow=True) as binary:
+            text = binary.read().decode("utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""))
+        for fields in reader:
+            if any(field.strip() for field in fields):
+                rows.append([field.strip() for field in fields])
+                lines.append(reader.line_num)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: {_reason(error)}") from None
+    if not rows:
+        raise InputError(f"{path}: the table is empty")
+    names = not _is_number(rows[0][0])
+    if names:
+        header, rows, lines = rows[0][1:], rows[1:], lines[1:]
+        columns = _positions(header, classes, f"{path}, line {lines[0] - 1 if lines else 1}")
+        order = _positions([row[0] for row in rows], classes, f"{path}: the first column")
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(rows[0]):
+            raise InputError(
+                f"{path}, line {line}: {len(row)} fields, where the first row has {len(rows[0])}"
+            )
+    _check_shape((len(rows), len(rows[0]) - names), len(classes), str(path))
+    table = np.empty((len(rows), len(rows)))
+    for y, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        for j, field in enumerate(row[names:]):
+            if not _is_number(field):
+                at = f"{path}, line {line}, column {j + names + 1}"
+                raise InputError(f"{at}: {printable(field)!r:.40} is not a number")
+            table[y, j] = float(field)
+    if not names:
+        _check_values(table, lambda y, j: f"{path}, line {lines[y]}, column {j + 1}", classes)
+        return table
+    costs = np.ascontiguousarray(table[np.ix_(order, columns)])
+    _check_values(
+        costs, lambda y, j: f"{path}, line {lines[int(order[y])]}, column {int(columns[j]) + 2}", classes
+    )
+    return costs
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+def _check_shape(shape: tuple[int, ...], k: int, where: str) -> None:
+    if shape != (k, k):
+        found = " x ".join(f"{length:,}" for length in shape) or "a single number"
+        raise InputError(f"{where}: the table of costs is {found}, and {k:,} classes need {k:,} x {k:,}")
+
+
+def _positions(names: Sequence[str], classes: Sequence[str], where: str) -> np.ndarray:
+    """Where each class is among `names`, which must name each of them once."""
+    at: dict[str, int] = {}
+    known = set(classes)
+    for position, name in enumerate(names):
+        if name not in known:
+            raise InputError(f"{where}: {printable(name)!r:.60} is none of the {len(classes):,} classes")
+        if name in at:
+            raise InputError(f"{where}: the class {printable(name)!r:.60} comes twice")
+        at[name] = position
+    for name in classes:
+        if name not in at:
+            raise InputError(f"{where}: the class {printable(name)!r:.60} is missing")
+    return np.array([at[name] for name in classes], np.int64)
+
+
+def _check_values(costs: np.ndarray, where: Callable[[int, int], str], classes: Sequence[str]) -> None:
+    bad = ~(np.isfinite(costs) & (costs >= 0))
+    np.fill_diagonal(bad, np.diagonal(bad) | (np.diagonal(costs) != 0))
+    if not bad.any():
+        return
+    y, j = (int(at) for at in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    cost = costs[y, j]
+    if not np.isfinite(cost):
+        raise InputError(f"{where(y, j)}: the cost {cost} is not finite")
+    if cost < 0:
+        raise InputError(f"{where(y, j)}: the cost {cost:g} is negative")
+    name = printable(classes[y])
+    raise InputError(f"{where(y, j)}: predicting the own class {name!r:.60} costs {cost:g}, and must cost 0")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return durable.reason(error)
+    return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error).splitlines()[0]
+
+
+class ClassTree:
+    """A tree whose nodes are texts, among them all classes; inner nodes may be classes too.
+
+    The distance of two classes is the number of edges on the path between them; a table of k x k is never
+    made. Nodes are numbered in preorder, so that a parent comes before its children, and the nodes below one
+    follow it directly.
+
+    Parameters
+    ----------
+    parents : mapping of str to str
+        The parent of each node but the root.
+    classes : sequence of str, length k
+    where : str
+        What errors call the tree.
+    lines : mapping of str to int, optional
+        The line of the file that each child is in.
+
+    Attributes
+    ----------
+    nodes : list of str
+        Names, in preorder; children in the order of `parents`.
+    parent : ndarray of int32, shape (n_nodes,)
+        -1 for the root, which is node 0.
+    depth : ndarray of int32, shape (n_nodes,)
+        Edges to the root.
+    node_of_class : ndarray of int32, shape (k,)
+    order : ndarray of int32, shape (k,)
+        The codes of the classes in preorder.
+    begin, end : ndarray of int32, shape (n_nodes,)
+        ``order[begin[v]:end[v]]`` are the classes at the node v and below it.
+
+    Raises
+    ------
+    InputError
+        If the tree has a circle or two roots, or lacks a class.
+    """
+
+    def __init__(
+        self,
+        parents: Mapping[str, str],
+        classes: Sequence[str],
+        *,
+        where: str = "tree",
+        lines: Mapping[str, int] | None = None,
+    ) -> None:
+        if not parents:
+            raise InputError(f"{where}: the tree is empty; give a child and its parent in each line")
+        number: dict[str, int] = {}
+        for child, parent in parents.items():
+            number.setdefault(child, len(number))
+            number.setdefault(parent, len(number))
+        names = list(number)
+        numbers = [number[parents[name]] if name in parents else -1 for name in names]
+        order = _preorder(names, numbers, where, lines or {})
+        rank = np.empty(len(names), np.int64)
+        rank[order] = np.arange(len(names))
+        above = np.array(numbers)[order]
+        self.nodes = [names[v] for v in order]
+        self.parent = np.where(above < 0, -1, rank[above]).astype(np.int32)
+        depth, size = [0] * len(names), [1] * len(names)
+        up = self.parent.tolist()
+        for v in range(1, len(names)):
+            depth[v] = depth[up[v]] + 1
+        for v in range(len(names) - 1, 0, -1):
+            size[up[v]] += size[v]
+        self.depth = np.array(depth, np.int32)
+        node = {name: v for v, name in enumerate(self.nodes)}
+        for name in classes:
+            if name not in node:
+                raise InputError(
+                    f"{where}: the class {printable(name)!r:.60} is not in the tree",
+                    remedy=Remedy("add a line with it and its parent"),
+                )
+        self.node_of_class = np.array([node[name] for name in classes], np.int32)
+        self.order = np.argsort(self.node_of_class, kind="stable").astype(np.int32)
+        first = np.arange(len(names))
+        nodes_in_order = self.node_of_class[self.order]
+        self.begin = np.searchsorted(nodes_in_order, first).astype(np.int32)
+        self.end = np.searchsorted(nodes_in_order, first + np.array(size)).astype(np.int32)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ClassTree)
+            and self.to_record() == other.to_record()
+            and np.array_equal(self.node_of_class, other.node_of_class)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Edges between the classes of codes `a` and `b`, which broadcast; int64.
+
+        In preorder, the lowest common ancestor of two classes is as deep as the highest one of successive
+        classes between them. The minimum over a range is that of two ranges whose lengths are a power of 2.
+        """
+        rank, ancestors = self._ancestors
+        p, q = np.broadcast_arrays(rank[a], rank[b])
+        low, high = np.minimum(p, q), np.maximum(p, q)
+        level = np.frexp(np.maximum(high - low, 1))[1] - 1  # of the largest power of 2 in the length
+        last = np.maximum(high - (1 << level), 0)
+        common = np.minimum(ancestors[level, np.minimum(low, ancestors.shape[1] - 1)], ancestors[level, last])
+        depth = self.depth[self.node_of_class].astype(np.int64)
+        return np.where(p == q, 0, depth[a] + depth[b] - 2 * common.astype(np.int64))
+
+    @functools.cached_property
+    def _ancestors(self) -> tuple[np.ndarray, np.ndarray]:
+        """The position of each class in preorder, and depths of common ancestors, shape (log2 k, k).
+
+        Entry (l, i) is the least depth of the ancestors that the classes i and i + 1, ..., i + 2^l - 1 and
+        i + 2^l in preorder have in common.
+        """
+        k = len(self.order)
+        rank = np.empty(k, np.int64)
+        rank[self.order] = np.arange(k)
+        nodes = self.node_of_class[self.order]
+        levels = np.full((max(1, (k - 1).bit_length()), k), np.iinfo(np.int32).max, np.int32)
+        if k > 1:
+            # The children of the common ancestor of two nodes include the highest node after the first.
+            levels[0, :-1] = np.minimum.reduceat(self.depth[: nodes[-1] + 1], nodes[:-1] + 1) - 1
+        for level in range(1, len(levels)):
+            half = 1 << (level - 1)
+            levels[level] = levels[level - 1]
+            np.minimum(levels[level - 1, :-half], levels[level - 1, half:], out=levels[level, :-half])
+        return rank, levels
+
+    def to_record(self) -> dict[str, Any]:
+        """The tree as JSON: ``nodes``, and ``parents`` as numbers of nodes."""
+        return {"nodes": self.nodes, "parents": self.parent.tolist()}
+
+    @classmethod
+    def from_record(cls, record: Any, classes: Sequence[str], *, where: str = "tree") -> Self:
+        """The tree of a record; raises `InputError` unless `to_record` can have given it."""
+        nodes, parents = (
+            (record.get("nodes"), record.get("parents")) if isinstance(record, dict) else (None, None)
+        )
+        if not (
+            isinstance(nodes, list)
+            and isinstance(parents, list)
+            and len(nodes) == len(parents) > 1
+            and all(type(name) is str for name in nodes)
+            and len(set(nodes)) == len(nodes)
+            and parents[0] == -1
+            and all(type(p) is int and 0 <= p < v for v, p in enumerate(parents[1:], 1))
+        ):
+            raise InputError(f"{where}: not the record of a tree")
+        named = {nodes[v]: nodes[p] for v, p in enumerate(parents) if v}
+        return cls(named, classes, where=where)
+
+
+def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
+    """A tree of classes.
+
+    Parameters
+    ----------
+    source : path or mapping of str to str
+        The parent of each node but the root: a mapping, or a text file with a child and its parent a line,
+        separated by white space, or by a tab if names contain blanks. Lines that begin with ``#`` are
+        comments.
+    classes : sequence of str
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, a line has not two names, a node has two parents, or as in `ClassTree`.
+    """
+    if isinstance(source, Mapping):
+        return ClassTree({str(child): str(parent) for child, parent in source.items()}, classes)
+    path = Path(source)
+    try:
+        with durable.open_file(path, follow=True) as file:
+            text = file.read().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {_reason(error)}") from None
+    parents: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for line, content in enumerate(text.split("\n"), 1):
+        content = content.strip()
+        if not content or content.startswith("#"):
+            continue
+        names = [name.strip() for name in content.split("\t")] if "\t" in content else content.split()
+        if len(names) != 2 or "" in names:
+            raise InputError(
+                f"{path}, line {line}: {len(names)} names, where a child and its parent are expected",
+                remedy=Remedy("separate them by one tab if names contain blanks"),
+            )
+        child, parent = names
+        if parents.get(child, parent) != parent:
+            first, second = (f"{printable(name)!r:.60}" for name in (parents[child], parent))
+            raise InputError(
+                f"{path}, line {line}: {printable(child)!r:.60} has the parent {second}, and in line "
+                f"{lines[child]} the parent {first}"
+            )
+        parents[child] = parent
+        lines.setdefault(child, line)
+    return ClassTree(parents, classes, where=str(path), lines=lines)
+
+
+def _preorder(names: list[str], parents: list[int], where: str, lines: Mapping[str, int]) -> list[int]:
+    """The nodes in preorder; raises `InputError` unless they are one tree."""
+    roots = [v for v, parent in enumerate(parents) if parent < 0]
+    if len(roots) > 1:
+        first, second = (f"{printable(names[v])!r:.60}" for v in roots[:2])
+        raise InputError(
+            f"{where}: the nodes {first} and {second} have no parent",
+            remedy=Remedy("give all but one of such nodes a parent"),
+        )
+    children: list[list[int]] = [[] for _ in names]
+    for v, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(v)
+    order, stack = [], roots
+    while stack:
+        v = stack.pop()
+        order.append(v)
+        stack.extend(reversed(children[v]))
+    if len(order) < len(names):  # the ancestors of a node that the root does not reach end in a circle
+        reached = set(order)
+        v = next(v for v in range(len(names)) if v not in reached)
+        seen: set[int] = set()
+        while v not in seen:
+            seen.add(v)
+            v = parents[v]
+        circle = [v]
+        while parents[circle[-1]] != v and len(circle) < _DISTINCT:
+            circle.append(parents[circle[-1]])
+        line = f", line {lines[names[v]]}" if names[v] in lines else ""
+        shown = " -> ".join(f"{printable(names[node])!r:.60}" for node in circle)
+        end = f"{printable(names[v])!r:.60}" if parents[circle[-1]] == v else "..."
+        raise InputError(
+            f"{where}{line}: the parents of {printable(names[v])!r:.60} form a circle: {shown} -> {end}"
+        )
+    return order
