@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm import durable, format
+from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
@@ -34,6 +35,8 @@ _OF_STORAGE = (
     "nnz",
     "coef_crc32",
     "features_sha256",
+    "costs_crc32",
+    "tree_sha256",
 )
 
 
@@ -70,6 +73,10 @@ class Model:
         The contents of ``model.json``.
     transforms : sequence of Transform
         Applied to rows before they are scored, as in training.
+    costs : ndarray of float64, shape (n_classes, n_classes), or None
+        What predicting each class costs for rows of each class (in rows), if the training had such costs.
+    tree : ClassTree or None
+        The tree of the classes, if the training had one.
     result : FitResult or None
         How it was trained, if `streamsvm.fit` returned it.
     """
@@ -80,8 +87,12 @@ class Model:
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
         transforms: Sequence[Transform] = (),
+        costs: np.ndarray | None = None,
+        tree: ClassTree | None = None,
     ) -> None:
         self.transforms = transforms
+        self.costs = costs
+        self.tree = tree
         self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype
@@ -139,7 +150,8 @@ class Model:
             others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
             if others:
                 raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
-            save_model(folder, Coefficients(coef, None, 0.0, columns, None), record, names=names)
+            coefficients = Coefficients(coef, None, 0.0, columns, None)
+            save_model(folder, coefficients, record, names=names, costs=self.costs, tree=self.tree)
         except OSError as error:
             raise ModelError(
                 f"{error.filename or folder} cannot be written: {durable.reason(error)}"

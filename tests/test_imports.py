@@ -78,6 +78,7 @@ for words in [[], *([name] for name in names)]:
 LAYERS = (
     ("errors", "schema", "format"),
     ("text", "durable", "page_cache"),
+    ("class_costs",),
     ("kernels",),
     ("losses",),
     ("settings",),
