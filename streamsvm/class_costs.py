@@ -327,7 +327,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
 
     Parameters
     ----------
-    source : path or mapping of str to str
+    source : path, mapping of str to str, or ClassTree
         The parent of each node but the root: a mapping, or a text file with a child and its parent a line,
         separated by white space, or by a tab if names contain blanks. Lines that begin with ``#`` are
         comments.
@@ -338,6 +338,8 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
     InputError
         If the file cannot be read, a line has not two names, a node has two parents, or as in `ClassTree`.
     """
+    if isinstance(source, ClassTree):
+        return ClassTree.from_record(source.to_record(), classes)
     if isinstance(source, Mapping):
         return ClassTree({str(child): str(parent) for child, parent in source.items()}, classes)
     path = Path(source)

@@ -16,6 +16,7 @@ from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
 from streamsvm.losses import LOSSES
@@ -120,6 +121,16 @@ class Model:
         if found is None and loss is not None and loss.softmax:
             return 1.0
         return None if found is None else float(found)
+
+    @property
+    def threshold(self) -> float | None:
+        """The score above which a class is predicted for rows that may have several labels.
+
+        It is 0 if each class was separated from the others on its own (``ovr`` and ``ovr2``); None if the
+        scores only rank the classes.
+        """
+        loss = LOSSES.get(str(self.record.get("loss")))
+        return 0.0 if loss is not None and loss.own_dual else None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model into the model folder `path`, which `load_model` reads.
@@ -357,8 +368,9 @@ class Model:
         Parameters
         ----------
         X : as for `decision_function`
-        y : array_like, shape (n,), optional
-            Labels, compared with `classes_` as text; those unknown get the code -1.
+        y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
+            Labels, compared with `classes_` as text; those unknown get the code -1, or, of several, are left
+            out.
         """
         matrix = as_matrix(X, self.dtype, ModelError)
         columns = self._columns(matrix.names)
@@ -370,8 +382,11 @@ class Model:
         else:
             numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features)
             indices = np.ascontiguousarray(indices, numbered)
-        labels = self._codes(y, len(indptr) - 1)
-        return self.transformed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
+        n = len(indptr) - 1
+        sets = None if y is None else known_codes(y, n, self.record["classes"])
+        labels = self._codes(None if sets else y, n)
+        rows = Rows(data, indices, indptr, labels, np.zeros(n))
+        return self.transformed(rows if sets is None else with_label_sets(rows, *sets))
 
     def _codes(self, y: Any, n: int) -> np.ndarray:
         """Class codes of labels; -1 for those unknown, or if there are none."""

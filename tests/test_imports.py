@@ -95,6 +95,7 @@ LAYERS = (
     ("data.schema", "data.text_layout"),
     ("run",),
     ("training",),
+    ("label_set_metrics",),
     ("metrics", "info"),
     ("api",),
     ("__init__",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.label_sets import recode
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Option, Remedy, StoreError
@@ -74,12 +75,13 @@ class Blocks:
         if self._only is not None:
             return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
-        labels = rows.labels if self._codes is None else self._codes[rows.labels]
+        if self._codes is not None:
+            rows = recode(rows, self._codes)
         data, indices = self._cast(rows, int(self.starts[block])), rows.indices
         if self.columns is not None:
             data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
         cost = np.full(rows.n_rows, self._cost)
-        rows = rows._replace(data=data, indices=indices, labels=labels, cost=cost)
+        rows = rows._replace(data=data, indices=indices, cost=cost)
         for transform in self._transforms:
             rows = transform(rows)
         if len(self) == 1:
