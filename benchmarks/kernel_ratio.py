@@ -63,7 +63,9 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
         at, seconds, parts = 0, 0.0, []
         while at < n:  # more than one turn only if the buffer is full
             begin = time.perf_counter()
-            at = loss.visit(rows, order, at, n, problem, weights, Duals(old, buffer), scratch, tally, None)
+            at = loss.visit(
+                rows, order, at, n, problem, weights, Duals(old, buffer), scratch, tally, None, None, None
+            )
             seconds += time.perf_counter() - begin
             entries, visited = (int(used) for used in buffer.used)
             parts.append(

@@ -131,6 +131,8 @@ def finish(console: Console, result: Any) -> None:
         console.warn(warning)
     if result.empty_rows:
         console.say(f"{count(result.empty_rows, 'row')} of norm 0 took no part in training")
+    if result.unweighted_rows:
+        console.say(f"{count(result.unweighted_rows, 'row')} of weight 0 took no part in training")
     line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"
     if result.relative_gap is not None:
         line += f", relative gap {result.relative_gap:.2e}"

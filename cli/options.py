@@ -95,6 +95,8 @@ def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}
         default = f"{default // 2**30}G"
+    elif setting.words and kind is os.PathLike:
+        kind, facts["metavar"] = str, "|".join([*setting.words, "FILE"])
     elif setting.words:
         facts |= {"parser": _number_or_word(setting), "metavar": "|".join(["NUMBER", *setting.words])}
     elif kind is int:

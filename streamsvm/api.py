@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm.data.arrays import labelled_rows, labels_of
+from streamsvm.data.arrays import labelled_rows, labels_of, row_weights
 from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
-from streamsvm.settings import Interval, OnlineSettings, Settings
+from streamsvm.settings import NONE, Interval, OnlineSettings, Settings
 from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
@@ -48,6 +48,11 @@ def fit(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
+    class_weight: str | Path | Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    costs: Any = None,
+    costs_as: Literal["margins", "costs", "both"] | None = None,
+    tree: Any = None,
     label: str | None = None,
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -117,6 +122,21 @@ def fit(
     calibrate : path, optional
         Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
         pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
+    class_weight : "balanced", path or mapping of class to float, optional
+        Weights of the classes' rows: balanced, by which all classes weigh the same in all (n / (number of
+        classes × rows of the class)), or a file of lines with a class and its weight (others: 1). The cost of
+        a row is C times the weights of its class and of itself.
+    sample_weight : str, optional
+        Numeric column of obs with the weights of the rows; of a matrix also an array of shape (n,). A store
+        that was converted with weights has them in the column weight, and uses them unless this is "none".
+        A row of weight 0 is left out.
+    costs : path, DataFrame or array_like of shape (k, k), optional
+        Table of what it costs to predict one class (column) for another (row): CSV or .npy, in the order of
+        the classes, or with their names in a header and in the first column.
+    costs_as : {"margins", "costs", "both"}, optional
+        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+    tree : path or mapping of child to parent, optional
+        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory.
     keep_duals : bool, optional
@@ -157,11 +177,11 @@ def fit(
     Interrupted
         If `stop` returned True.
     """
-    given = dict(locals())
+    given, tables = _without_tables(dict(locals()))
     settings = Settings.from_arguments(given)
     callbacks = Callbacks.of(report, progress, stop)
     if not isinstance(data, str | os.PathLike):
-        return _fit_matrix(data, y, given, settings, callbacks)
+        return _fit_matrix(data, y, given, tables, settings, callbacks)
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
         raise SettingsError(
@@ -172,10 +192,33 @@ def fit(
     if out is None:
         raise SettingsError("out is missing", remedy=name_it, setting="out")
     every = Interval(checkpoint_every)
-    return runs.fit_store(Path(data), Path(out), settings, every=every, force=force, callbacks=callbacks)
+    if "sample_weight" in tables:
+        raise SettingsError(
+            "sample_weight must be the name of a column: a store has the weights of its rows",
+            setting="sample_weight",
+        )
+    return runs.fit_store(
+        Path(data), Path(out), settings, every=every, force=force, callbacks=callbacks, given=tables
+    )
 
 
-def _fit_matrix(X: Any, y: Any, given: Mapping[str, Any], settings: Settings, callbacks: Callbacks) -> Model:
+def _without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments in which names stand for arrays and mappings, and these by the names of the arguments."""
+    tables = {}
+    for name in ("costs", "tree", "sample_weight"):
+        if given[name] is not None and not isinstance(given[name], str | os.PathLike):
+            tables[name], given[name] = given[name], name
+    return given, tables
+
+
+def _fit_matrix(
+    X: Any,
+    y: Any,
+    given: Mapping[str, Any],
+    tables: Mapping[str, Any],
+    settings: Settings,
+    callbacks: Callbacks,
+) -> Model:
     parameters = inspect.signature(fit).parameters
     for name in _FOR_STORES:
         if given[name] != parameters[name].default:
@@ -183,9 +226,12 @@ def _fit_matrix(X: Any, y: Any, given: Mapping[str, Any], settings: Settings, ca
             raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=after, setting=name)
     labels = labels_of(X, y, settings.label)
     rows, classes, matrix = labelled_rows(X, labels, np.dtype(settings.dtype))
+    if settings.sample_weight not in (None, NONE):
+        column = tables.get("sample_weight", settings.sample_weight)
+        rows = rows._replace(cost=row_weights(X, column, rows.n_rows))
     try:
         return array_runs.fit_rows(
-            rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks
+            rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=tables
         )
     except Interrupted as error:
         raise Interrupted(f"{error.message.problem}; nothing is kept of a training on a matrix") from None
@@ -212,6 +258,11 @@ def plan(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
+    class_weight: str | Path | Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    costs: Any = None,
+    costs_as: Literal["margins", "costs", "both"] | None = None,
+    tree: Any = None,
     label: str | None = None,
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -236,7 +287,7 @@ def plan(
     SettingsError, PlanError, StoreError
         As in `fit`.
     """
-    given = dict(locals())
+    given, _ = _without_tables(dict(locals()))
     return runs.plan_store(Path(data), Settings.from_arguments(given))
 
 

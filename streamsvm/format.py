@@ -12,13 +12,16 @@ import numpy as np
 
 # -- store -----------------------------------------------------------------------------------------
 
-STORE_VERSION = 1
+# Version 1 has no weights, groups or several labels a row; version 2 has at least one of these.
+STORE_VERSION = 2
 STORE_ATTR = "streamsvm"  # our root attribute, beside anndata's
 CHUNK_NNZ = 2**18  # non-zeros a chunk: large enough to amortise a read, small enough to cut blocks
 
 INDPTR_DTYPE = np.dtype(np.int64)
 LABEL_DTYPE = np.dtype(np.int32)
 NORM2_DTYPE = np.dtype(np.float64)
+WEIGHT_DTYPE = np.dtype(np.float64)
+QID_DTYPE = np.dtype(np.int64)
 UNSEEN_LABEL = -1
 
 
@@ -29,7 +32,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 5
+RUN_VERSION = 6
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
@@ -37,6 +40,7 @@ AVERAGE_DELTA = "weights-avg.bin"
 DIRTY = "weights-dirty.bin"
 SPARSE_WEIGHTS = "weights-sparse.bin"
 RARE_FEATURES = "rare-features.bin"
+RUN_COSTS = "class-costs.npy"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"

@@ -23,6 +23,9 @@ from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.text import check_local, parse_size
 
 AUTO = "auto"
+BALANCED = "balanced"  # of class_weight
+NONE = "none"  # of sample_weight
+MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
 MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
@@ -48,6 +51,8 @@ class Setting:
         Whether a number must be finite and above 0.
     size : bool
         Whether a number is one of bytes, which may be given as text ("2G").
+    mapping : bool
+        Whether a mapping of names to numbers may stand for a file.
     """
 
     kind: type
@@ -59,6 +64,7 @@ class Setting:
     most: int = 2**63 - 1  # compiled code takes no more
     positive: bool = False
     size: bool = False
+    mapping: bool = False
 
     @property
     def wanted(self) -> str:
@@ -68,7 +74,7 @@ class Setting:
         if self.kind is bool:
             return "True or False"
         if self.kind in (str, os.PathLike):
-            return "text" if self.kind is str else "a path"
+            return " or ".join([*self.words, "text" if self.kind is str else "a path"])
         if self.positive:
             number = "positive and finite"
         elif self.kind is float:
@@ -83,6 +89,8 @@ class Setting:
         """The value as Python's own int, float, bool or str; raises `ValueError` if it is not valid."""
         if isinstance(value, str) and value in self.words:
             return value
+        if self.mapping and isinstance(value, Mapping):
+            return {str(name): _as_python(number, float) for name, number in value.items()}
         if self.size and not isinstance(value, int):
             return parse_size(value)
         if self.kind is os.PathLike and isinstance(value, str | os.PathLike):
@@ -283,6 +291,36 @@ class Settings(_Checked):
     calibrate: str | None = _setting(
         os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to."
     )
+    class_weight: str | Mapping[str, float] | None = _setting(
+        os.PathLike,
+        None,
+        "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "
+        "lines with a class and its weight (others: 1).",
+        words=(BALANCED,),
+        mapping=True,
+    )
+    sample_weight: str | None = _setting(
+        str,
+        None,
+        "Numeric column of obs with the weights of the rows. A store that was converted with weights has "
+        "them in the column weight, and uses them unless this is none.",
+    )
+    costs: str | None = _setting(
+        os.PathLike,
+        None,
+        "Table of what it costs to predict one class (column) for another (row): CSV or .npy.",
+    )
+    costs_as: str | None = _setting(
+        str,
+        None,
+        "What costs are: margins by which the own class must win (default), factors of the loss, or both.",
+        choices=lambda: (MARGINS, COSTS, BOTH),
+    )
+    tree: str | None = _setting(
+        os.PathLike,
+        None,
+        "Tree of the classes, a child and its parent a line: the path between two classes is the margin.",
+    )
     label: str | None = _setting(
         str, None, "Column of obs with the labels, for AnnData that was not written by convert."
     )
@@ -321,6 +359,7 @@ class Settings(_Checked):
                 self._refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
                 self._set(name, default)
+        self._check_pairs()
         if self.passes > 1 and not self.keep_duals:
             raise SettingsError(
                 "keep_duals must be on with more than one pass: each starts from the duals of the last",
@@ -331,6 +370,33 @@ class Settings(_Checked):
                 f"gap must be pass with a tolerance, which needs the exact gap after each pass, not "
                 f"{self.gap}",
                 setting="gap",
+            )
+
+    def _check_pairs(self) -> None:
+        """Raise `SettingsError` unless the loss has the margins and costs that are wanted."""
+        loss = get_loss(self.loss)
+        if self.costs is None and self.costs_as is not None:
+            raise SettingsError("costs_as says what costs are, and there are none", setting="costs_as")
+        if self.costs is not None and self.tree is not None:
+            raise SettingsError("costs and tree both give the margins; leave one of them out", setting="tree")
+        if self.costs is not None and self.costs_as is None:
+            self._set("costs_as", MARGINS)
+        wants_margins = self.tree is not None or self.costs_as in (MARGINS, BOTH)
+        wants_costs = self.costs_as in (COSTS, BOTH)
+        for kind, wanted, fact in (
+            ("margins", wants_margins, "pair_margins"),
+            ("costs", wants_costs, "pair_costs"),
+        ):
+            if wanted and not getattr(loss, fact):
+                able = ", ".join(name for name, other in LOSSES.items() if getattr(other, fact))
+                raise SettingsError(
+                    f"the loss {self.loss} cannot have {kind} for each pair of classes; choose one of {able}",
+                    setting="loss",
+                )
+        if wants_costs and self.solver != loss.solvers[0]:
+            raise SettingsError(
+                f"solver must be {loss.solvers[0]} with costs for each pair of classes, not {self.solver}",
+                setting="solver",
             )
 
 

@@ -103,6 +103,40 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     return X.obs[label]
 
 
+def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
+    """The weights of the rows of a matrix, float64.
+
+    `weights` are numbers, or the name of a column of the ``obs`` of AnnData.
+
+    Raises
+    ------
+    InputError
+        If there is not one number from 0 on for each row.
+    """
+    if isinstance(weights, str):
+        if not hasattr(X, "obs"):
+            raise SettingsError(
+                f"sample_weight must be one number for each row, not {weights!r}: only AnnData has obs",
+                setting="sample_weight",
+            )
+        if weights not in X.obs:
+            raise InputError(
+                f"X: obs has no column {weights!r}; it has {', '.join(map(repr, X.obs)) or 'none'}"
+            )
+        weights = X.obs[weights]
+    try:
+        found = np.asarray(weights).astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError("sample_weight has values that are not numbers") from None
+    if found.shape != (n_rows,):
+        raise InputError(f"sample_weight has the shape {found.shape}, and X has {n_rows:,} rows")
+    good = np.isfinite(found) & (found >= 0)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise InputError(f"sample_weight[{row}] is {found[row]}; weights are numbers from 0 on")
+    return found
+
+
 def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Matrix]:
     """Rows to train on, the classes in the order of their codes, and the matrix that the rows are from.
 

@@ -38,7 +38,11 @@ class Blocks:
     columns : ndarray of int32 or int64, shape (store.n_features,), optional
         Give these features instead of the store's own: a permutation.
     cost : float
-        The cost of each row.
+        The cost of each row whose weights are 1.
+    class_weights : ndarray of float64, shape (k,), optional
+        By which the cost of a row of each class is multiplied.
+    weighted : bool
+        Whether the cost is multiplied by the weights of the rows, if the store has any.
     transforms : sequence of Transform
         Applied to the rows that are read.
     """
@@ -52,8 +56,12 @@ class Blocks:
         columns: np.ndarray | None = None,
         cost: float = 1.0,
         transforms: Sequence[Transform] = (),
+        class_weights: np.ndarray | None = None,
+        weighted: bool = False,
     ) -> None:
         self._transforms = transforms
+        self._class_weights = class_weights
+        self._weighted = weighted
         self.store = store
         self._cost = cost
         self.starts = starts
@@ -80,13 +88,21 @@ class Blocks:
         data, indices = self._cast(rows, int(self.starts[block])), rows.indices
         if self.columns is not None:
             data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
-        cost = np.full(rows.n_rows, self._cost)
-        rows = rows._replace(data=data, indices=indices, cost=cost)
+        rows = rows._replace(data=data, indices=indices, cost=self._costs(rows))
         for transform in self._transforms:
             rows = transform(rows)
         if len(self) == 1:
             self._only = rows
         return rows
+
+    def _costs(self, rows: Rows) -> np.ndarray:
+        """C times the weights of the rows and of their classes."""
+        cost = np.full(rows.n_rows, self._cost)
+        if self._weighted and len(rows.cost):
+            cost *= rows.cost
+        if self._class_weights is not None:
+            cost *= self._class_weights[rows.labels]
+        return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:
         """The values of rows from number `first` on in our dtype; `StoreError` if it cannot hold them."""
@@ -109,7 +125,7 @@ class Blocks:
     def read_to_train(self, block: int) -> Rows:
         """As `read`, but a row without a known class is an error."""
         rows = self.read(block)
-        if rows.n_rows and rows.labels.min() < 0:
+        if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:
             row = int(self.starts[block]) + int(np.argmax(rows.labels < 0))
             raise StoreError(
                 f"{self.store.path}: row {row} has a label outside the store's classes: such a store "

@@ -59,6 +59,42 @@ def find_violation(
     return None
 
 
+def find_label_violation(codes: np.ndarray, indptr: np.ndarray, n_classes: int) -> Violation | None:
+    """Find a label code that is out of range, or not above the one before it in its row.
+
+    Parameters
+    ----------
+    codes : ndarray of int32, shape (n_labels,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Monotonic, from 0 to `n_labels`.
+    n_classes : int
+
+    Returns
+    -------
+    Violation or None
+    """
+    good = (codes >= 0) & (codes < n_classes)
+    if not good.all():
+        at = int(np.argmin(good))
+        return Violation("indices", at, f"label code {codes[at]} is outside 0..{n_classes - 1}")
+    rising = codes[1:] > codes[:-1]
+    starts = indptr[1:-1]
+    rising[starts[(starts > 0) & (starts < len(codes))] - 1] = True
+    if not rising.all():
+        at = int(np.argmin(rising)) + 1
+        reason = f"label code {codes[at]} is not above {codes[at - 1]}, the one before it in its row"
+        return Violation("indices", at, reason)
+    return None
+
+
+def first_labels(codes: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Return the first label code of each row, int32 of shape (n_rows,); -1 for rows without a label."""
+    starts, filled = indptr[:-1], indptr[1:] > indptr[:-1]
+    first = np.full(len(starts), -1, np.int32)
+    first[filled] = codes[starts[filled]]
+    return first
+
+
 def is_monotonic(indptr: np.ndarray) -> bool:
     """Return True if no element is below the one before it."""
     return bool((indptr[1:] >= indptr[:-1]).all())

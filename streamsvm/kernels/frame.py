@@ -10,13 +10,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.candidates import clear_candidates, mark_class
+from streamsvm.kernels.candidates import beats, best_wrong_class, clear_candidates, mark_class
+from streamsvm.kernels.class_pairs import (
+    add_margins,
+    add_margins_of_candidates,
+    margin_surplus,
+    pair_cost,
+)
 from streamsvm.kernels.duals import clear_bits, close_row, has_room, load_bits, load_duals, set_bit
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.label_sets import average_own_scores, best_is_wrong, mark_own_classes, own_classes
 from streamsvm.kernels.score import score_row, score_vectors, subtract_scores
 from streamsvm.kernels.simd import lanes, prefetch
 from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, add_sparse_scores, has_sparse_room
-from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, VISITED
+from streamsvm.kernels.tally import (
+    CLOCK,
+    CORRECT,
+    DUAL_DELTA,
+    DUAL_SUM,
+    EMPTY,
+    LOSS_SUM,
+    UNWEIGHTED,
+    VISITED,
+)
 from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER, sum_of_squares
 
@@ -71,6 +87,7 @@ def make_kernels(
     sum_term: Any = no_sum_term,
     norm2: Any = sum_of_squares,
     bits: bool = False,
+    own_dual: bool = False,
 ) -> Kernels:
     """The kernels of one loss, from the functions in which it states its mathematics.
 
@@ -79,16 +96,23 @@ def make_kernels(
     name : str
         Of the loss: part of the kernels' names, by which they are cached.
     solve : inlined function
-        ``solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch)`` solves the block problem of a row
-        of class `y`. ``scratch.scores`` are its scores; its `n_old` old duals, whose sum is `old_sum`, are
-        candidates. The function adds other candidates, and leaves the new duals of all `m` candidates in
-        ``scratch.v[:m]``. It returns ``m, n_vectors, loss, is_wrong``: the number of candidates, the number
-        of their vectors, the loss before the step without C, and whether another class was predicted.
+        ``solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch)`` solves the block
+        problem of a row of class `y`. ``scratch.scores`` are its scores, margins of pairs included; its
+        `n_old` old duals, whose sum is `old_sum`, are candidates. The function adds other candidates, and
+        leaves the new duals of all `m` candidates in ``scratch.v[:m]``. It returns ``m, n_vectors, loss,
+        is_wrong``: the number of candidates, the number of their vectors, the loss before the step without C,
+        and whether another class was predicted.
+
+        `pairs` is None or the `ClassPairs`, of which the costs concern the function. `own` is None or the
+        `OwnClasses` of a row with several labels: unless these have duals, ``scratch.scores[y]`` is then the
+        mean of their scores, and each of them moves by an equal share of the own class's step.
     solve_restricted : inlined function or None
-        ``solve_restricted(y, norm2, C, problem, m, old_sum, scratch)`` does the same over the `m` candidates
-        alone, and returns nothing. Without it there is no `revisit`, and there are no inner passes.
+        ``solve_restricted(y, norm2, C, problem, pairs, own, m, old_sum, scratch)`` does the same over the `m`
+        candidates alone, and returns nothing. Without it there is no `revisit`, and there are no inner
+        passes.
     add_losses : inlined function
-        ``add_losses(y, problem, n_vectors, scratch)`` returns ``n_vectors, loss, is_wrong`` of scores.
+        ``add_losses(y, problem, pairs, own, n_vectors, scratch)`` returns ``n_vectors, loss, is_wrong`` of
+        scores.
     own_step : inlined function
         ``own_step(y, problem, sum_of_steps, delta)`` returns the multiple of the row by which the weights of
         its own class move. ``delta`` already has -M times the change of each candidate's dual; the function
@@ -101,25 +125,57 @@ def make_kernels(
         average.
     bits : bool
         Whether duals that are at C are kept as one bit each.
+    own_dual : bool
+        Whether the row's own classes have duals of their own.
 
     Returns
     -------
     Kernels
-        ``visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows)`` makes a
-        block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch, tally
-        and sparse rows, and returns the position reached, which is less than `end` if the buffer of duals or
-        the sparse rows have no room for another row.
+        ``visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets)``
+        makes a block step for each row of ``order[begin:end]``. It modifies weights, ``duals.new``, scratch,
+        tally and sparse rows, and returns the position reached, which is less than `end` if the buffer of
+        duals or the sparse rows have no room for another row.
 
-        ``revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows)`` makes a
-        block step for each of the buffer's rows ``order``, over the classes of their duals alone. The duals
-        of the buffer's row r begin at ``starts[r]`` and are replaced there.
+        ``revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows, pairs,
+        sets)`` makes a block step for each of the buffer's rows ``order``, over the classes of their duals
+        alone. The duals of the buffer's row r begin at ``starts[r]`` and are replaced there.
 
-        ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows)`` adds the rows'
-        losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current weights, and
-        by ``current - average_scale * average_delta``.
+        ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets)`` adds
+        the rows' losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current
+        weights, and by ``current - average_scale * average_delta``.
+
+        `pairs` is None or `ClassPairs`: what errors between classes weigh. `sets` is None or the `LabelSets`
+        of rows with several labels.
     """
 
-    def set_duals(y, C, problem, old_sum, scratch, m, dual_buffer, at, in_place):
+    def term_of(b, c, y, C, problem, pairs):
+        """What the dual b of class `c` adds to the dual objective."""
+        if pairs is None:
+            return dual_term(b, C, problem)
+        cost = C * pair_cost(y, c, pairs)
+        term = margin_surplus(y, c, problem, pairs) * b
+        if cost > 0.0:  # else b is 0
+            term += dual_term(b, cost, problem)
+        return term
+
+    term_of = inlined(term_of, name=f"{name}_term_of")
+
+    def prepare(y, problem, pairs, own, scratch):
+        """Make the scores those of the block problem; return whether a wrong class has the best before."""
+        scores, is_wrong = scratch.scores, False
+        if own is not None:
+            is_wrong = best_is_wrong(own, problem.n_classes, scores)
+            if not own_dual:
+                average_own_scores(y, own, scores)
+        if pairs is not None:
+            best = best_wrong_class(y, problem.n_classes, scores)
+            is_wrong = best != y and beats(best, y, scores)
+            add_margins(y, problem, pairs, scores)
+        return is_wrong
+
+    prepare = inlined(prepare, name=f"{name}_prepare")
+
+    def set_duals(y, C, problem, pairs, own, old_sum, scratch, m, dual_buffer, at, in_place):
         """Round the new duals, write them to the buffer from `at`, and set ``delta``.
 
         All `m` of them are written if `in_place`, else those that are not zero. Returns the number of duals
@@ -135,9 +191,9 @@ def make_kernels(
             step = value - scratch.before[r]
             delta[scratch.ids[r]] = -problem.margin * step
             sum_of_steps += step
-            old_term = dual_term(scratch.before[r], C, problem)
+            old_term = term_of(scratch.before[r], scratch.ids[r], y, C, problem, pairs)
             old_terms += old_term
-            term_change += dual_term(np.float64(value), C, problem) - old_term
+            term_change += term_of(np.float64(value), scratch.ids[r], y, C, problem, pairs) - old_term
             changed |= step != 0
             if bits and keep and value == delta.dtype.type(C):
                 set_bit(dual_buffer, scratch.ids[r])
@@ -145,14 +201,18 @@ def make_kernels(
                 dual_buffer.ids[at + kept] = scratch.ids[r]
                 dual_buffer.values[at + kept] = value
                 kept += in_place | (value != 0)
-        if changed:
+        if changed and own is None:
             delta[y] = own_step(y, problem, sum_of_steps, delta)
+        elif changed and own is not None:
+            for p in range(own.begin, own.end):
+                c = np.int64(own.codes[p])
+                delta[c] = own_step(c, problem, sum_of_steps / (own.end - own.begin), delta)
         term_change += sum_term(old_sum + sum_of_steps, C, problem) - sum_term(old_sum, C, problem)
         return kept, old_terms, term_change, changed
 
     set_duals = inlined(set_duals, name=f"{name}_set_duals")
 
-    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows):
+    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         old, new = duals.old, duals.new
         for t in range(begin, end):
             i = order[t]
@@ -161,12 +221,13 @@ def make_kernels(
             if sparse_rows is not None and not has_sparse_room(sparse_rows, i, len(scratch.scores)):
                 return t
             fetch_ahead(rows, old, order, t, end)
-            if is_idle(rows, i, tally):
-                continue
             y = np.int64(rows.labels[i])
+            if is_idle(rows, i, y, sets is not None and own_dual, tally):
+                continue
             n_old = np.int64(old.counts[i])
             C = rows.cost[i]
-            n_vectors = mark_class(y, scratch, 0)
+            own = None if sets is None else own_classes(sets, i)
+            n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
             old_sum, n_vectors = load_duals(
                 old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_vectors
             )
@@ -178,14 +239,17 @@ def make_kernels(
             score_row(scratch.scores, rows, i, weights.current)
             if sparse_rows is not None:
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+            is_beaten = prepare(y, problem, pairs, own, scratch)
             m, n_vectors, loss, is_wrong = solve(
-                y, rows.norm2[i], C, problem, n_old, old_sum, n_vectors, scratch
+                y, rows.norm2[i], C, problem, pairs, own, n_old, old_sum, n_vectors, scratch
             )
+            if pairs is not None or sets is not None:
+                is_wrong = is_beaten
             tally[LOSS_SUM] += C * loss
             tally[CORRECT] += not is_wrong
             tally[CLOCK] += 1
             n_duals, old_terms, term_change, changed = set_duals(
-                y, C, problem, old_sum, scratch, m, new, new.used[0], False
+                y, C, problem, pairs, own, old_sum, scratch, m, new, new.used[0], False
             )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
@@ -196,23 +260,30 @@ def make_kernels(
             close_row(i, n_duals, new)
         return end
 
-    def revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows):
+    def revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows, pairs, sets):
         for t in range(len(order)):
             fetch_ahead_of_revisit(rows, dual_buffer, starts, order, t)
             i = np.int64(dual_buffer.rows[order[t]])
             y = np.int64(rows.labels[i])
             m = np.int64(dual_buffer.counts[order[t]])
             C, at = rows.cost[i], starts[order[t]]
-            n_vectors = mark_class(y, scratch, 0)
+            own = None if sets is None else own_classes(sets, i)
+            n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
             old_sum, n_vectors = load_duals(
                 dual_buffer.ids, at, dual_buffer.values, at, m, scratch, n_vectors
             )
             score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n_vectors)
             if sparse_rows is not None:
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
-            solve_restricted(y, rows.norm2[i], C, problem, m, old_sum, scratch)
+            if sets is not None and not own_dual:
+                average_own_scores(y, own, scratch.scores)
+            if pairs is not None:
+                add_margins_of_candidates(y, problem, pairs, scratch, m)
+            solve_restricted(y, rows.norm2[i], C, problem, pairs, own, m, old_sum, scratch)
             tally[CLOCK] += 1
-            _, _, term_change, changed = set_duals(y, C, problem, old_sum, scratch, m, dual_buffer, at, True)
+            _, _, term_change, changed = set_duals(
+                y, C, problem, pairs, own, old_sum, scratch, m, dual_buffer, at, True
+            )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
                 update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)
@@ -220,12 +291,12 @@ def make_kernels(
             tally[DUAL_SUM] += term_change
             tally[DUAL_DELTA] += time_factor * term_change
 
-    def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows):
+    def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
         for i in range(len(rows.labels)):
             y = np.int64(rows.labels[i])
             for kind in range(len(tallies)):
                 tally = tallies[kind]
-                if is_idle(rows, i, tally):
+                if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
                 if kind == 0:
                     score_row(scratch.scores, rows, i, weights.current)
@@ -236,8 +307,12 @@ def make_kernels(
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
-                n_vectors = mark_class(y, scratch, 0)
-                n_vectors, loss, is_wrong = add_losses(y, problem, n_vectors, scratch)
+                own = None if sets is None else own_classes(sets, i)
+                n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
+                is_beaten = prepare(y, problem, pairs, own, scratch)
+                n_vectors, loss, is_wrong = add_losses(y, problem, pairs, own, n_vectors, scratch)
+                if pairs is not None or sets is not None:
+                    is_wrong = is_beaten
                 tally[LOSS_SUM] += rows.cost[i] * loss
                 tally[CORRECT] += not is_wrong
                 clear_candidates(scratch, n_vectors)
@@ -251,14 +326,17 @@ def make_kernels(
 
 
 @inlined
-def is_idle(rows, i, tally):
-    """Count row `i`; return True if it does not enter the objective: unknown label or zero norm.
+def is_idle(rows, i, y, takes_unlabelled, tally):
+    """Count row `i` of class `y`; return True if it does not enter the objective.
 
-    All scores of a row of norm zero are equal, so the first class is predicted whatever the weights are.
+    Its cost is 0, its label is unknown, or its norm is 0: then all its scores are equal, and the first class
+    is predicted whatever the weights are.
     """
-    y = rows.labels[i]
     tally[VISITED] += 1
-    if rows.norm2[i] == 0 or y < 0:
+    if rows.cost[i] == 0:
+        tally[UNWEIGHTED] += 1
+        return True
+    if rows.norm2[i] == 0 or (y < 0 and not takes_unlabelled):
         tally[EMPTY] += 1
         tally[CORRECT] += y == 0
         return True

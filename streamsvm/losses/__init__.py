@@ -15,21 +15,27 @@ _EXACT = ("newton", "sorted")
 _MARGINS = (1.0, 0.5)
 
 _ALL = (
-    Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", (*_EXACT, "shark"), _MARGINS),
-    Loss("ww2", "Weston-Watkins, squared hinge", "weston_watkins", _EXACT, _MARGINS),
-    Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS, parameters=("smooth",)),
-    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", ON_SIMPLEX),
-    Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT),
+    Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", (*_EXACT, "shark"), _MARGINS,
+         pair_costs=True, label_sets=True),
+    Loss("ww2", "Weston-Watkins, squared hinge", "weston_watkins", _EXACT, _MARGINS,
+         pair_costs=True, label_sets=True),
+    Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS,
+         parameters=("smooth",), pair_costs=True, label_sets=True),
+    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", ON_SIMPLEX,
+         label_sets=True),
+    Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT, label_sets=True),
     Loss("top-m", "mean of the m largest hinges (Lapin, Hein & Schiele 2015)", "top_m",
          ("newton",), parameters=("top",)),
     Loss("llw", "Lee-Lin-Wahba (Alber et al. 2017)", "lee_lin_wahba", ("newton",),
          duals="bits", extra_columns=1),
     Loss("llw2", "Lee-Lin-Wahba, squared hinge", "lee_lin_wahba", ("newton",),
          duals="dense", extra_columns=1),
-    Loss("ovr", "one-vs-rest, hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
-    Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True),
+    Loss("ovr", "one-vs-rest, hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True,
+         pair_costs=True, label_sets=True),
+    Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True,
+         pair_costs=True, label_sets=True),
     Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",
-         softmax=True),
+         softmax=True, pair_margins=False),
 )  # fmt: skip
 
 # The settings that are for some block solvers alone.

@@ -43,6 +43,10 @@ class Loss:
         1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
     softmax : bool
         Whether the softmax of the scores is what it fits: its models have probabilities.
+    pair_margins, pair_costs : bool
+        Whether each pair of classes may have a margin, and a cost, of its own.
+    label_sets : bool
+        Whether a row may have several labels.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
     """
@@ -56,6 +60,9 @@ class Loss:
     own_dual: bool = False
     extra_columns: int = 0
     softmax: bool = False
+    pair_margins: bool = True
+    pair_costs: bool = False
+    label_sets: bool = False
     parameters: tuple[str, ...] = ()
 
     @property

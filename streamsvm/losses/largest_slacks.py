@@ -48,14 +48,17 @@ def _top(y, inverse, m, scratch):
 
 
 @inlined
-def _write_d(y, inverse, p, m, old_sum, largest, scratch):
-    """Write d relative to candidate `p`, at most `largest` in spite of rounding; return u_p."""
+def _write_d(y, inverse, p, m, coupled, largest, scratch):
+    """Write d relative to candidate `p`, at most `largest` in spite of rounding; return u_p.
+
+    `coupled` is what the other duals add to each u.
+    """
     scores, ids, before = scratch.scores, scratch.ids, scratch.before
     score, dual = np.float64(scores[ids[p]]), before[p]
     for r in range(m):
         # NaN stays visible.
         scratch.v[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, largest)
-    return (1.0 - (np.float64(scores[y]) - score)) * inverse + (dual + old_sum)
+    return (1.0 - (np.float64(scores[y]) - score)) * inverse + (dual + coupled)
 
 
 @inlined
@@ -127,7 +130,7 @@ def make_kernels_of_largest(
         Whether U and Z may both bind. Then `loss_of` needs all candidates inside the margin.
     """
 
-    def threshold(y, norm2, C, problem, m, old_sum, scratch):
+    def threshold(y, norm2, C, problem, own, m, old_sum, scratch):
         """Write d of the `m` candidates, and solve their block problem.
 
         Returns θ, and the score above which a class that is not a candidate has u_j > γ.
@@ -135,17 +138,18 @@ def make_kernels_of_largest(
         inverse = 1.0 / norm2
         if m == 0:  # only one class is known yet
             return 0.0, np.inf
+        coupling = 1.0 if own is None else 1.0 / (own.end - own.begin)
         p = _top(y, inverse, m, scratch)
-        u_p = _write_d(y, inverse, p, m, old_sum, 0.0, scratch)
+        u_p = _write_d(y, inverse, p, m, coupling * old_sum, 0.0, scratch)
         theta: Any = -max(u_p, 0.0)  # 0 or NaN, if u_p is not positive
         if u_p > 0.0:
             upper, most = bounds(C, problem)
-            slope = 1.0 / (1.0 + curvature(C) * inverse)
+            slope = 1.0 / (coupling + curvature(C) * inverse)
             theta = find_threshold(scratch.v, m, upper, most, slope, u_p, scratch.before[p], problem)
             if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
                 p = _nearest(scratch.v, m, theta)
                 theta -= scratch.v[p]
-                u_p = _write_d(y, inverse, p, m, old_sum, np.inf, scratch)
+                u_p = _write_d(y, inverse, p, m, coupling * old_sum, np.inf, scratch)
                 high = max(_largest(scratch.v, m), -u_p)
                 theta = threshold_newton(scratch.v, m, upper, most, slope, u_p, -u_p, high, theta)
         return theta, scratch.scores[scratch.ids[p]] + (scratch.before[p] + theta) / inverse
@@ -166,7 +170,7 @@ def make_kernels_of_largest(
 
     clip = inlined(clip, name=f"{name}_clip")
 
-    def solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+    def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
         """Blondel et al. (2014), Algorithm 1, without the classes whose dual stays 0.
 
         A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution γ' for some of the
@@ -187,7 +191,7 @@ def make_kernels_of_largest(
             m += 1
         n_first = m
         for attempt in range(2):
-            theta, limit = threshold(y, norm2, C, problem, m, old_sum, scratch)
+            theta, limit = threshold(y, norm2, C, problem, own, m, old_sum, scratch)
             if has_two_bounds:
                 limit = min(limit, scores[y] - 1.0)
             if attempt == 0:
@@ -198,14 +202,14 @@ def make_kernels_of_largest(
         clip(C, problem, m, theta, scratch)
         return m, n_vectors, loss, is_wrong
 
-    def solve_restricted(y, norm2, C, problem, m, old_sum, scratch):
+    def solve_restricted(y, norm2, C, problem, pairs, own, m, old_sum, scratch):
         if problem.solver < BISECTION:
-            theta, _ = threshold(y, norm2, C, problem, m, old_sum, scratch)
+            theta, _ = threshold(y, norm2, C, problem, own, m, old_sum, scratch)
             clip(C, problem, m, theta, scratch)
         else:
             improve(y, norm2, C, problem, m, old_sum, scratch)
 
-    def add_losses(y, problem, n_vectors, scratch):
+    def add_losses(y, problem, pairs, own, n_vectors, scratch):
         m, best = 0, best_wrong_class(y, problem.n_classes, scratch.scores)
         if has_two_bounds:
             limit = scratch.scores[y] - 1.0

@@ -81,7 +81,7 @@ def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
 def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
     value, curvature, upper_of = hinge.value, hinge.curvature, hinge.upper
 
-    def solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+    def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
         scores, ids, before, v, k = scratch.scores, scratch.ids, scratch.before, scratch.v, problem.n_classes
         n_vectors = mark_class(k, scratch, n_vectors)
         m, n_vectors = add_candidates_above(-np.inf, k, scratch, n_old, n_vectors)
@@ -99,7 +99,7 @@ def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
         clip_duals(v, m, gamma, upper)
         return m, n_vectors, loss, is_wrong
 
-    def add_losses(y, problem, n_vectors, scratch):
+    def add_losses(y, problem, pairs, own, n_vectors, scratch):
         scores, k = scratch.scores, problem.n_classes
         shared = np.float64(scores[k]) / k
         loss, is_wrong = 0.0, False

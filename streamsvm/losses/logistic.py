@@ -114,7 +114,7 @@ def _solve_block(y, norm2, C, m, old_sum, scratch):
 
 
 @inlined
-def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
+def _solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
     m, n_vectors = add_candidates_above(-np.inf, problem.n_classes, scratch, n_old, n_vectors)
     loss, is_wrong = _loss(y, problem, scratch.scores)
     _solve_block(y, norm2, C, m, old_sum, scratch)
@@ -122,7 +122,7 @@ def _solve(y, norm2, C, problem, n_old, old_sum, n_vectors, scratch):
 
 
 @inlined
-def _add_losses(y, problem, n_vectors, scratch):
+def _add_losses(y, problem, pairs, own, n_vectors, scratch):
     loss, is_wrong = _loss(y, problem, scratch.scores)
     return n_vectors, loss, is_wrong
 

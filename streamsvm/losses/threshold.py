@@ -101,6 +101,49 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
     return gamma
 
 
+@inlined
+def threshold_of_each(u, curvatures, uppers, m, guess):
+    """γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ, by Newton's method inside a bracket.
+
+    As `threshold_newton`, where each of the `m` entries has a curvature, at least 1, and an upper bound of
+    its own: none of them negative.
+    """
+    low, high = 0.0, 0.0
+    for r in range(m):
+        high = max(high, u[r])  # where the left side is 0
+    gamma = min(max(guess, low), high)
+    last_over, last_upper = -1, -1
+    for _ in range(200):
+        n_over, n_upper, total, fall = 0, 0, 0.0, 1.0
+        for r in range(m):
+            excess, most = u[r] - gamma, curvatures[r] * uppers[r]
+            if not excess <= 0.0:  # NaN too, so that damage stays visible
+                n_over += 1
+                if excess >= most:
+                    n_upper += 1
+                    total += uppers[r]
+                else:
+                    total += excess / curvatures[r]
+                    fall += 1.0 / curvatures[r]
+        difference = total - gamma
+        solution = gamma + difference / fall
+        if n_over == last_over and n_upper == last_upper:
+            return solution  # of the piece that it lies in: this step only removed rounding error
+        if solution == gamma:
+            return gamma
+        if difference > 0.0:
+            low = gamma
+        else:
+            high = gamma
+        last_over, last_upper = n_over, n_upper
+        if not low < solution < high:
+            solution, last_over = 0.5 * (low + high), -1
+            if not low < solution < high:
+                return solution  # low and high are neighbours in floating point
+        gamma = solution
+    return gamma
+
+
 @allocating
 def threshold_sorted(v, m, upper, slope):
     """γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.

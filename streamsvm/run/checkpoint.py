@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Option, Remedy, RunError
-from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, VISITED
+from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
@@ -34,7 +34,7 @@ _LINE = 2**16  # bytes of a line of metrics, at most
 _NO_LOG = LogEnd()
 
 _Labels = Annotated[list[str], Check(format.are_labels, "labels")]
-_COUNTS = (CORRECT, VISITED, EMPTY, CLOCK)  # of the tally
+_COUNTS = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # of the tally
 _Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
 _Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
 _IN_EVERY_REPORT = ("waited_seconds", "peak_memory_bytes")

@@ -28,7 +28,7 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    settings, weights, average_delta, dirty, sparse_weights, rare_features : Path
+    settings, weights, average_delta, dirty, sparse_weights, rare_features, costs : Path
     checkpoints, metrics, model, lock : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
@@ -44,6 +44,7 @@ class RunDir:
         self.dirty = self.path / format.DIRTY
         self.sparse_weights = self.path / format.SPARSE_WEIGHTS
         self.rare_features = self.path / format.RARE_FEATURES
+        self.costs = self.path / format.RUN_COSTS
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
@@ -162,6 +163,7 @@ class _FitRecord:
     store: _Store
     plan: Plan
     C_auto: bool
+    error_weights: dict[str, Any]
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     valid_fingerprint: str | None = None
     calibrate_fingerprint: str | None = None

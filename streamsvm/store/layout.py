@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,14 @@ NAMES = "obs/_index"
 CODES = f"obs/{LABEL}/codes"
 CATEGORIES = f"obs/{LABEL}/categories"
 FEATURES = "var/_index"
+# Only in stores of version 2, each with its name in the record's `columns`.
+WEIGHTS, GROUPS, LABEL_SETS = COLUMNS = ("weight", "qid", "labels")
+WEIGHT = f"obs/{WEIGHTS}"
+QID = f"obs/{GROUPS}"
+# Several labels a row: an indicator matrix in CSR, whose indices are the label codes.
+LABELS_INDPTR = f"obsm/{LABEL_SETS}/indptr"
+LABELS_CODES = f"obsm/{LABEL_SETS}/indices"
+LABELS_ONES = f"obsm/{LABEL_SETS}/data"
 
 # anndata needs an index entry for every feature. With more features than this (1 GB of numbers) the store has
 # no /var: anndata still opens X by `sparse_dataset`, and a table of that length would be of little use.
@@ -67,10 +75,13 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     return kind
 
 
-def array_specs(n: int, d: int, nnz: int, k: int, dtype: np.dtype) -> dict[str, ArraySpec]:
+def array_specs(
+    n: int, d: int, nnz: int, k: int, dtype: np.dtype, columns: Collection[str] = (), n_labels: int = 0
+) -> dict[str, ArraySpec]:
     """Return every array of a store with `n` rows, `d` features, `nnz` non-zeros and `k` classes.
 
-    Readers refuse each of the fill values: a lost chunk must not turn into plausible numbers.
+    `columns` says which of `COLUMNS` it has, and `n_labels` how many labels its rows have in all. Readers
+    refuse each of the fill values: a lost chunk must not turn into plausible numbers.
     """
     specs = {
         DATA: ArraySpec(nnz, dtype, float("nan")),
@@ -84,6 +95,14 @@ def array_specs(n: int, d: int, nnz: int, k: int, dtype: np.dtype) -> dict[str, 
     }
     if d <= VAR_LIMIT:
         specs[FEATURES] = ArraySpec(d, np.dtype(np.int64), -1)
+    if WEIGHTS in columns:
+        specs[WEIGHT] = ArraySpec(n, format.WEIGHT_DTYPE, float("nan"))
+    if GROUPS in columns:
+        specs[QID] = ArraySpec(n, format.QID_DTYPE, -1)
+    if LABEL_SETS in columns:
+        specs[LABELS_INDPTR] = ArraySpec(n + 1, format.INDPTR_DTYPE, -1)
+        specs[LABELS_CODES] = ArraySpec(n_labels, format.LABEL_DTYPE, -1)
+        specs[LABELS_ONES] = ArraySpec(n_labels, np.dtype(np.int8), -1)
     return specs
 
 
@@ -95,9 +114,10 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     """
     if name in (DATA, INDICES):
         wanted = chunk_nnz
-    elif name in (INDPTR, NORM2, NAMES, CODES):
-        rows = max(1, 8 * chunk_nnz * n // max(nnz, 1))
-        wanted = min(max(1 << (rows - 1).bit_length(), 2**10), 2**18)
+    elif name in (INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, LABELS_INDPTR, LABELS_CODES, LABELS_ONES):
+        entries = length if name in (LABELS_CODES, LABELS_ONES) else n
+        spanned = max(1, 8 * chunk_nnz * entries // max(nnz, 1))
+        wanted = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)
     elif name == FEATURES:
         wanted = 2**18
     else:
@@ -122,7 +142,7 @@ def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests
     classes : sequence of str
     digests : mapping of str to str
         SHA-256 of the little-endian bytes, in row order, of `data`, `indices`, `indptr`, the label codes
-        and the row names, by array name.
+        and the row names, and of the weights, groups and label sets of a store that has them, by array name.
 
     Returns
     -------
@@ -130,5 +150,7 @@ def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests
         64 hexadecimal digits.
     """
     header = {"n": n, "d": d, "dtype": dtype.name, "classes": text_digest(classes)}
-    arrays = {name: digests[name] for name in (DATA, INDICES, INDPTR, CODES, NAMES)}
+    always = (DATA, INDICES, INDPTR, CODES, NAMES)
+    arrays = {name: digests[name] for name in always}
+    arrays |= {name: digests[name] for name in (WEIGHT, QID, LABELS_INDPTR, LABELS_CODES) if name in digests}
     return format.json_digest({"header": header, "arrays": arrays})

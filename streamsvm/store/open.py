@@ -19,8 +19,16 @@ from streamsvm.store.container import DAMAGED, Container, StoredArray, array_met
 from streamsvm.store.reader import Store
 from streamsvm.text import check_local
 
+NO_WEIGHTS = "none"  # as `sample_weight`: the weights of a store are not read
 
-def open_store(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Store:
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    labelled: bool = True,
+    sample_weight: str | None = None,
+) -> Store:
     """Open a store for reading.
 
     Parameters
@@ -33,6 +41,9 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None, labell
     labelled : bool
         Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
         classes, and all label codes are -1.
+    sample_weight : str, optional
+        The numeric column of ``obs`` that holds the weights of the rows. A store that streamsvm wrote can
+        have one, ``"weight"``, which is read by default. ``"none"`` reads no weights.
 
     Returns
     -------
@@ -61,7 +72,7 @@ def open_store(path: str | os.PathLike[str], *, label: str | None = None, labell
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
-            return _open_native(container, record, label if labelled else None)
+            return _open_native(container, record, label if labelled else None, sample_weight)
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
@@ -99,7 +110,7 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 class _Record:
     """The record of a complete store: the entries that reading needs; docs/formats.md has all."""
 
-    version: Literal[1]
+    version: Literal[1, 2]
     complete: Literal[True]
     n: Count
     d: Count
@@ -111,22 +122,47 @@ class _Record:
     arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
     index_base: Literal[0, 1] | None = None
     chunk_checksums: dict[str, str] = field(default_factory=dict)
+    columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
+    n_labels: Count = 0
+
+    def __post_init__(self) -> None:
+        if (self.version == 2) != bool(self.columns) or len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"version {self.version} does not have the columns {self.columns}")
 
 
-def _open_native(container: Container, content: Any, label: str | None) -> Store:
+def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
     """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
     path = container.path
     record = _decode_record(path, content)
     if label not in (None, layout.LABEL):
         remedy = Remedy("omit {}", Option("label", label))
         raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
+    if sample_weight not in (None, NO_WEIGHTS) and (
+        sample_weight != layout.WEIGHTS or layout.WEIGHTS not in record.columns
+    ):
+        has = f"only {layout.WEIGHTS!r}" if layout.WEIGHTS in record.columns else "none"
+        raise StoreError(
+            f"{path}: it has no column of weights {sample_weight!r}; of such columns it has {has}",
+            remedy=Remedy(
+                "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
+            ),
+        )
     dtype = np.dtype(record.dtype)
-    specs = layout.array_specs(record.n, record.d, record.nnz, record.n_classes, dtype)
+    specs = layout.array_specs(
+        record.n, record.d, record.nnz, record.n_classes, dtype, record.columns, record.n_labels
+    )
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
     if container.attr("X", "shape") != [record.n, record.d]:
         shape = f"{record.n} x {record.d}"
         raise StoreError(f"{path}: the shape of X is not the recorded {shape} ({DAMAGED})")
+    if layout.LABEL_SETS in record.columns:
+        shape = container.attr(f"obsm/{layout.LABEL_SETS}", "shape")
+        if shape != [record.n, record.n_classes]:
+            raise StoreError(
+                f"{path}: the shape of obsm/{layout.LABEL_SETS} is not the recorded {record.n} x "
+                f"{record.n_classes} ({DAMAGED})"
+            )
 
     arrays: dict[str, StoredArray] = {}
     digests: dict[str, str] = {}
@@ -166,6 +202,7 @@ def _open_native(container: Container, content: Any, label: str | None) -> Store
         meta={key: value for key, value in content.items() if key not in internal},
         digests=digests,
     )
+    store.weighted &= sample_weight != NO_WEIGHTS
     store.check_row_pointer_ends()
     return store
 

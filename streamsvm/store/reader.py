@@ -10,7 +10,13 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.csr_checks import Violation, find_violation, is_monotonic
+from streamsvm.data.csr_checks import (
+    Violation,
+    find_label_violation,
+    find_violation,
+    first_labels,
+    is_monotonic,
+)
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
@@ -36,7 +42,12 @@ class Store:
     classes : tuple of str
         Label texts by class code.
     class_counts : ndarray of int64, shape (n_classes,)
-        Rows of each class.
+        Rows of each class; a row of several labels counts for each.
+    weighted, multilabel, grouped : bool
+        Whether rows have weights; whether they may have several labels, or none; whether they belong to
+        groups, such as sequences.
+    n_labels : int
+        Labels of all rows together, if `multilabel`; else 0.
     dtype : dtype
         Of the values that `rows` returns: float32 or float64.
     index_dtype : dtype
@@ -87,6 +98,10 @@ class Store:
         self.chunk_nnz = int(meta.get("chunk_nnz", arrays[layout.DATA].chunk))
         self.meta = meta
         self.bytes_read = 0
+        self.weighted = layout.WEIGHT in arrays
+        self.grouped = layout.QID in arrays
+        self.multilabel = layout.LABELS_CODES in arrays
+        self.n_labels = arrays[layout.LABELS_CODES].length if self.multilabel else 0
         self._container = container
         self.arrays = arrays
         self._digests = digests or {}
@@ -111,7 +126,8 @@ class Store:
         -------
         Rows
             New, writable, contiguous arrays: values are finite, indices are in ``0..n_features - 1`` and
-            strictly increasing within each row, labels are in ``-1..n_classes - 1``, norms are finite.
+            strictly increasing within each row, labels are in ``-1..n_classes - 1``, norms are finite. `cost`
+            has the weights of the rows, finite and at least 0, or is empty if the store has none.
 
         Raises
         ------
@@ -127,7 +143,17 @@ class Store:
         violation = find_violation(data, indices, offsets, self.n_features)
         if violation is not None:
             raise self._violation_error(start, lo, offsets, violation)
-        return Rows(data, indices, offsets, self.labels(start, stop), self._norms(start, stop, data, offsets))
+        labels, norms = self.labels(start, stop), self._norms(start, stop, data, offsets)
+        rows = Rows(data, indices, offsets, labels, norms)
+        if self.weighted:
+            rows = rows._replace(cost=self.weights(start, stop))
+        if self.grouped:
+            rows = rows._replace(qid=self.groups(start, stop))
+        if self.multilabel:
+            codes, indptr = self.label_sets(start, stop)
+            self._check_first_labels(start, labels, first_labels(codes, indptr))
+            rows = rows._replace(label_codes=codes, label_indptr=indptr)
+        return rows
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         """Return where the rows ``start:stop`` begin among all non-zeros, and where the last one ends.
@@ -137,12 +163,16 @@ class Store:
         ndarray of int64, shape (stop - start + 1,)
             Monotonic, within ``0..nnz``.
         """
+        return self._pointers(layout.INDPTR, start, stop, self.nnz)
+
+    def _pointers(self, name: str, start: int, stop: int, end: int) -> np.ndarray:
+        """Return the row pointers ``start:stop + 1`` of an array that ends with `end`."""
         self._check_range(start, stop)
-        offsets = self._read(layout.INDPTR, start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
-        if not (offsets[0] >= 0 and offsets[-1] <= self.nnz and is_monotonic(offsets)):
+        offsets = self._read(name, start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
+        if not (offsets[0] >= 0 and offsets[-1] <= end and is_monotonic(offsets)):
             previous = np.concatenate([[0], offsets[:-1]])
-            at = int(np.argmax((offsets < previous) | (offsets > self.nnz)))
-            raise self.arrays[layout.INDPTR].damage(start + at, "the row pointers are not in order")
+            at = int(np.argmax((offsets < previous) | (offsets > end)))
+            raise self.arrays[name].damage(start + at, "the row pointers are not in order")
         return offsets
 
     def labels(self, start: int, stop: int) -> np.ndarray:
@@ -153,6 +183,59 @@ class Store:
             at = int(np.argmax((codes < -1) | (codes >= self.n_classes)))
             raise self.arrays[layout.CODES].damage(start + at, f"label code {codes[at]} is out of range")
         return codes.astype(format.LABEL_DTYPE, copy=False)
+
+    def label_indptr(self, start: int, stop: int) -> np.ndarray:
+        """Return where the labels of the rows ``start:stop`` begin among all labels, and where they end.
+
+        Only if `multilabel`.
+
+        Returns
+        -------
+        ndarray of int64, shape (stop - start + 1,)
+            Monotonic, within ``0..n_labels``.
+        """
+        return self._pointers(layout.LABELS_INDPTR, start, stop, self.n_labels)
+
+    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return `label_codes` and `label_indptr` of the rows ``start:stop``, as `Rows` has them.
+
+        Only if `multilabel`.
+        """
+        offsets = self.label_indptr(start, stop)
+        lo, hi = int(offsets[0]), int(offsets[-1])
+        offsets -= lo
+        codes = self._read(layout.LABELS_CODES, lo, hi)
+        violation = find_label_violation(codes, offsets, self.n_classes)
+        if violation is not None:
+            raise self.arrays[layout.LABELS_CODES].damage(lo + violation.element, violation.reason)
+        return codes.astype(format.LABEL_DTYPE, copy=False), offsets
+
+    def _check_first_labels(self, start: int, labels: np.ndarray, first: np.ndarray) -> None:
+        """Raise StoreError unless the labels of the rows from `start` on are the first of several."""
+        if not np.array_equal(labels, first):
+            at = start + int(np.argmax(labels != first))
+            raise self.arrays[layout.CODES].damage(
+                at, f"the label of row {at} is not the first of its labels"
+            )
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        """Return the weights of the rows ``start:stop``, float64; only if `weighted`."""
+        self._check_range(start, stop)
+        weights = self._read(layout.WEIGHT, start, stop)
+        good = np.isfinite(weights) & (weights >= 0)
+        if not good.all():
+            at = start + int(np.argmin(good))
+            raise self.arrays[layout.WEIGHT].damage(at, f"the weight of row {at} is not finite or negative")
+        return weights
+
+    def groups(self, start: int, stop: int) -> np.ndarray:
+        """Return the groups that the rows ``start:stop`` belong to, int64; only if `grouped`."""
+        self._check_range(start, stop)
+        qid = self._read(layout.QID, start, stop)
+        if len(qid) and qid.min() < 0:
+            at = start + int(np.argmin(qid))
+            raise self.arrays[layout.QID].damage(at, f"the group of row {at} is negative")
+        return qid
 
     def norms(self, start: int, stop: int) -> np.ndarray:
         """Return the squared norms of the rows ``start:stop``, float64; they are computed if not `native`."""
@@ -220,11 +303,14 @@ class Store:
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")
 
     def check_row_pointer_ends(self) -> None:
-        """Raise StoreError unless the row pointers begin with 0 and end with `nnz`."""
-        array = self.arrays[layout.INDPTR]
-        for row, expected in [(0, 0), (self.n_rows, self.nnz)]:
-            if int(array.read(row, row + 1)[0]) != expected:
-                raise array.damage(row, f"row pointer {row} is not {expected}")
+        """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
+        for name, end in [(layout.INDPTR, self.nnz), (layout.LABELS_INDPTR, self.n_labels)]:
+            if name not in self.arrays:
+                continue
+            array = self.arrays[name]
+            for row, expected in [(0, 0), (self.n_rows, end)]:
+                if int(array.read(row, row + 1)[0]) != expected:
+                    raise array.damage(row, f"row pointer {row} is not {expected}")
 
     def close(self) -> None:
         """Close the container; arrays that were returned stay valid."""

@@ -15,7 +15,13 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.csr_checks import find_violation, is_monotonic, row_norms
+from streamsvm.data.csr_checks import (
+    find_label_violation,
+    find_violation,
+    first_labels,
+    is_monotonic,
+    row_norms,
+)
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
@@ -29,6 +35,7 @@ CODECS = ("fast", "small", "none")
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
 _TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+_CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 
 
 class StoreWriter:
@@ -65,6 +72,12 @@ class StoreWriter:
     meta : mapping, optional
         JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
         the conversion; `Store.meta` returns them.
+    weighted : bool
+        Whether `append` stores the weights of rows.
+    grouped : bool
+        Whether `append` stores the groups of rows.
+    n_labels : int, optional
+        If rows may have several labels: how many they have in all.
 
     Raises
     ------
@@ -88,6 +101,9 @@ class StoreWriter:
         chunk_nnz: int = format.CHUNK_NNZ,
         threads: int = 1,
         meta: Mapping[str, Any] | None = None,
+        weighted: bool = False,
+        grouped: bool = False,
+        n_labels: int | None = None,
     ) -> None:
         self.path = Path(path)
         self.n_rows, self.n_features = (int(size) for size in shape)
@@ -98,16 +114,23 @@ class StoreWriter:
             raise ValueError(f"no container {kind!r} with codec {codec!r}")
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"values are float32 or float64, not {self.dtype}")
-        if min(self.n_rows, self.n_features, self.nnz) < 0 or not 1 <= chunk_nnz <= layout.MAX_CHUNK:
-            raise ValueError("shape and nnz are at least 0, chunk_nnz is 1 to 2**27")
+        sizes = (self.n_rows, self.n_features, self.nnz, n_labels or 0)
+        if min(sizes) < 0 or not 1 <= chunk_nnz <= layout.MAX_CHUNK:
+            raise ValueError("shape, nnz and n_labels are at least 0, chunk_nnz is 1 to 2**27")
         if index_base not in (None, 0, 1):
             raise ValueError(f"index_base is 0, 1 or None, not {index_base!r}")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must be distinct")
         check_classes(self.classes, path, StoreError)
 
+        self.columns = [
+            name
+            for name, present in zip(layout.COLUMNS, (weighted, grouped, n_labels is not None), strict=True)
+            if present
+        ]
+        self.n_labels = int(n_labels or 0)
         self._record: dict[str, Any] = {
-            "version": format.STORE_VERSION,
+            "version": format.STORE_VERSION if self.columns else 1,
             "n": self.n_rows,
             "d": self.n_features,
             "nnz": self.nnz,
@@ -117,22 +140,26 @@ class StoreWriter:
             "chunk_nnz": int(chunk_nnz),
             "codec": codec,
         }
+        if self.columns:
+            self._record["columns"] = self.columns
+        if n_labels is not None:
+            self._record["n_labels"] = self.n_labels
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        if (
-            clash := {*self._record, "fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
-            & extra.keys()
-        ):
+        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum", "columns", "n_labels"}
+        if clash := {*self._record, *ours} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)
 
         self._rows = 0
         self._nnz = 0
+        self._labels = 0
         self._counts = np.zeros(len(self.classes), np.int64)
         self._tasks = _WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
-            self._arrays[layout.INDPTR].append(np.zeros(1, np.int64))
+            for name in {layout.INDPTR, layout.LABELS_INDPTR} & self._arrays.keys():
+                self._arrays[name].append(np.zeros(1, np.int64))
         except BaseException:
             self._close_after_error()
             raise
@@ -142,23 +169,28 @@ class StoreWriter:
         record = self._record
         n, d, codec = self.n_rows, self.n_features, record["codec"]
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
-        container.set_record(format.STORE_ATTR, {"version": format.STORE_VERSION, "complete": False})
-        matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, d]}
-        container.create_group("X", matrix)
-        container.create_group("obs", {**_DATAFRAME, "column-order": [layout.LABEL]})
+        container.set_record(format.STORE_ATTR, {"version": record["version"], "complete": False})
+        container.create_group("X", {**_CSR, "shape": [n, d]})
+        columns = [name for name in (layout.WEIGHTS, layout.GROUPS) if name in self.columns]
+        container.create_group("obs", {**_DATAFRAME, "column-order": [layout.LABEL, *columns]})
         categorical = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
         container.create_group(f"obs/{layout.LABEL}", categorical)
         if d <= layout.VAR_LIMIT:
             container.create_group("var", {**_DATAFRAME, "column-order": []})
+        if layout.LABEL_SETS in self.columns:
+            container.create_group("obsm", {"encoding-type": "dict", "encoding-version": "0.1.0"})
+            labels = {**_CSR, "shape": [n, len(self.classes)]}
+            container.create_group(f"obsm/{layout.LABEL_SETS}", labels)
         arrays = {}
-        for name, spec in layout.array_specs(n, d, self.nnz, len(self.classes), self.dtype).items():
+        specs = layout.array_specs(n, d, self.nnz, len(self.classes), self.dtype, self.columns, self.n_labels)
+        for name, spec in specs.items():
             if spec.dtype is None:
                 container.create_text(name, self.classes, attrs=_TEXT)
                 continue
             chunk = layout.chunk_length(name, spec.length, n=n, nnz=self.nnz, chunk_nnz=record["chunk_nnz"])
             # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
             used = "small" if name == layout.FEATURES else codec
-            attrs = {} if name.startswith("X/") else _ARRAY
+            attrs = {} if name.startswith(("X/", "obsm/")) else _ARRAY
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
             arrays[name] = _ArrayWriter(container, name, spec, chunk, self._tasks)
         return arrays
@@ -169,15 +201,16 @@ class StoreWriter:
         Parameters
         ----------
         rows : Rows
-            `norm2` is not used: norms are computed from the values as they are stored.
+            `norm2` is not used: norms are computed from the values as they are stored. With `weighted`,
+            `cost` has the weights: finite, and at least 0.
         names : ndarray of int64, shape (n_rows,)
             Number of each row in the original input, at least 0.
 
         Raises
         ------
         StoreError
-            If there are more rows or non-zeros than announced, they are not valid CSR, or they cannot be
-            written.
+            If there are more rows, non-zeros or labels than announced, they are not valid, or they cannot
+            be written.
         """
         if self._container is None:
             raise StoreError(f"{self.path}: the writer is closed")
@@ -186,14 +219,16 @@ class StoreWriter:
         data = np.ascontiguousarray(rows.data, self.dtype)
         self._rows += n
         self._nnz += len(data)
-        if self._rows > self.n_rows or self._nnz > self.nnz:
+        if layout.LABEL_SETS in self.columns:
+            self._labels += len(rows.label_codes)
+        if self._rows > self.n_rows or self._nnz > self.nnz or self._labels > self.n_labels:
             raise StoreError(
-                f"{self.path}: more rows or non-zeros than announced ({self._rows} of {self.n_rows} rows, "
-                f"{self._nnz} of {self.nnz} non-zeros); the input changed while it was read"
+                f"{self.path}: more rows or non-zeros than announced ({self._announced()}); "
+                "the input changed while it was read"
             )
         labels = np.asarray(rows.labels)
         indices = np.ascontiguousarray(rows.indices)
-        reason = self._invalid(data, indices, indptr, labels, names)
+        reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
         if reason is None:
             norms = row_norms(data, indptr)
             if not np.isfinite(norms).all():
@@ -206,6 +241,15 @@ class StoreWriter:
         self._arrays[layout.NORM2].append(norms)
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)
+        if layout.WEIGHTS in self.columns:
+            self._arrays[layout.WEIGHT].append(rows.cost)
+        if layout.GROUPS in self.columns:
+            self._arrays[layout.QID].append(rows.qid)
+        if layout.LABEL_SETS in self.columns:
+            labels = rows.label_codes
+            self._arrays[layout.LABELS_INDPTR].append(rows.label_indptr[1:] + (self._labels - len(labels)))
+            self._arrays[layout.LABELS_CODES].append(labels)
+            self._arrays[layout.LABELS_ONES].append(np.ones(len(labels), np.int8))
         self._counts += np.bincount(labels[labels >= 0], minlength=len(self.classes))
 
     def _invalid(
@@ -225,6 +269,37 @@ class StoreWriter:
             return None
         return f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
 
+    def _invalid_columns(self, rows: Rows) -> str | None:
+        """Return why a reader would refuse the weights, groups or labels of these rows, or None."""
+        if layout.WEIGHTS in self.columns:
+            if len(rows.cost) != rows.n_rows:
+                return "there is not one weight a row"
+            if not (np.isfinite(rows.cost) & (rows.cost >= 0)).all():
+                return "a weight is negative or not finite"
+        if layout.GROUPS in self.columns:
+            if len(rows.qid) != rows.n_rows:
+                return "there is not one group a row"
+            if rows.n_rows and np.min(rows.qid) < 0:
+                return "the number of a group is negative"
+        if layout.LABEL_SETS in self.columns:
+            codes, indptr = rows.label_codes, rows.label_indptr
+            if len(indptr) != rows.n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(codes):
+                return "the lengths of the lists of labels do not match"
+            if not is_monotonic(indptr):
+                return "label_indptr does not rise"
+            if (violation := find_label_violation(codes, indptr, len(self.classes))) is not None:
+                return (
+                    f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
+                )
+            if not np.array_equal(first_labels(codes, indptr), rows.labels):
+                return "the label of a row is not the first of its labels"
+        return None
+
+    def _announced(self) -> str:
+        """Say how many rows, non-zeros and labels were given, and how many were announced."""
+        labels = f", {self._labels} of {self.n_labels} labels" if layout.LABEL_SETS in self.columns else ""
+        return f"{self._rows} of {self.n_rows} rows, {self._nnz} of {self.nnz} non-zeros{labels}"
+
     def finish(self) -> str:
         """Complete the store: write the rest, make it durable, then write the record.
 
@@ -242,10 +317,9 @@ class StoreWriter:
         container = self._container
         if container is None:
             raise StoreError(f"{self.path}: the writer is closed")
-        if (self._rows, self._nnz) != (self.n_rows, self.nnz):
+        if (self._rows, self._nnz, self._labels) != (self.n_rows, self.nnz, self.n_labels):
             raise StoreError(
-                f"{self.path}: {self._rows} of {self.n_rows} rows and {self._nnz} of {self.nnz} non-zeros "
-                "were given; the input changed while it was read"
+                f"{self.path}: {self._announced()} were given; the input changed while it was read"
             )
         self._arrays[layout.COUNTS].append(self._counts)
         if layout.FEATURES in self._arrays:

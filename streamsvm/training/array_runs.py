@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from streamsvm.run.files import MemoryRun
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, Settings
 from streamsvm.training.auto_c import c_for
+from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import check_dense_duals
 from streamsvm.training.learner import Learner, new_buffer
@@ -36,13 +38,14 @@ def fit_rows(
     names: Any = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     transforms: Sequence[Transform] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> Model:
     """Train on rows in memory, and write no file.
 
     Parameters
     ----------
     rows : Rows
-        In the dtype of the settings.
+        In the dtype of the settings; their costs are the weights of the rows, 1 if there are none.
     classes : list of str
         Label texts by class code; two or more.
     n_features : int
@@ -52,6 +55,8 @@ def fit_rows(
     callbacks : Callbacks
     transforms : sequence of Transform
         Applied to the rows, and by the model.
+    given : mapping
+        ``costs`` and ``tree`` that are not files, by name.
 
     Returns
     -------
@@ -60,6 +65,8 @@ def fit_rows(
     """
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
+    check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
+    weights = read_error_weights(settings, classes, np.bincount(rows.labels.clip(0), minlength=k), given)
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     rows = apply(transforms, rows)
     n_features = features_after(transforms, n_features) or 0
@@ -67,7 +74,10 @@ def fit_rows(
     if chosen:
         total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
         settings = dataclasses.replace(settings, C=c_for(total, count))
-    blocks = ArrayBlocks(rows._replace(cost=np.full(rows.n_rows, settings.C)))
+    cost = settings.C * (rows.cost if len(rows.cost) else np.ones(rows.n_rows))
+    if weights.of_classes is not None:
+        cost *= weights.of_classes[rows.labels]
+    blocks = ArrayBlocks(rows._replace(cost=cost))
     shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
     storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
     entries = 0
@@ -81,7 +91,7 @@ def fit_rows(
         BlocksSource(blocks, settings.seed),
         settings,
         files,
-        Learner(settings, storage, buffer, k),
+        Learner(settings, storage, buffer, k, weights.pairs(settings, shape[1])),
         None,
         callbacks,
         record={

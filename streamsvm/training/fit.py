@@ -13,12 +13,19 @@ from streamsvm.calibration import calibrate_folder
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Interrupted, Remedy, RunError
-from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM
+from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
 from streamsvm.training.learner import Learner
-from streamsvm.training.objective import Scoring, gap_record, is_within, score_blocks, warn_of_rounding
+from streamsvm.training.objective import (
+    Scoring,
+    accuracy_of,
+    gap_record,
+    is_within,
+    score_blocks,
+    warn_of_rounding,
+)
 from streamsvm.training.results import Calibration, FitResult
 from streamsvm.training.sources import Block, BlocksSource
 from streamsvm.training.trainer import Callbacks, Trainer
@@ -290,8 +297,9 @@ class Fit(Trainer):
         visited, tally = self.learner.visited, self.learner.tally
         return {
             "rows": visited,
-            "progressive_accuracy": None if self._order_warning else float(tally[CORRECT]) / max(visited, 1),
+            "progressive_accuracy": None if self._order_warning else accuracy_of(tally),
             "empty_rows": int(tally[EMPTY]),
+            "unweighted_rows": int(tally[UNWEIGHTED]),
         }
 
     def _model_record(self) -> dict[str, Any]:
@@ -340,6 +348,7 @@ class Fit(Trainer):
             checkpoint_seconds=self.files.checkpoint_seconds,
             checkpoint_bytes=self.files.checkpoint_bytes,
             empty_rows=first.get("empty_rows", 0),
+            unweighted_rows=first.get("unweighted_rows", 0),
             model=model,
             settings=dataclasses.asdict(self.settings),
             history=list(history),

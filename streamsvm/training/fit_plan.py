@@ -30,7 +30,7 @@ from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.hybrid_weights import HybridWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
-from streamsvm.settings import Settings
+from streamsvm.settings import COSTS, MARGINS, Settings
 from streamsvm.store import Store
 from streamsvm.text import format_size
 
@@ -118,6 +118,15 @@ def columns_of(store: Store, settings: Settings) -> int:
     return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
 
 
+def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
+    """Bytes of margins and costs of pairs of classes, and of the table that they are made from."""
+    if settings.costs is None:
+        return 0
+    margins = settings.costs_as != COSTS
+    costs = settings.costs_as != MARGINS
+    return n_classes * (columns * (margins * np.dtype(settings.dtype).itemsize + costs * 8) + 8 * n_classes)
+
+
 def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
     """The least that the duals of two passes take, if rows have them for nearly all classes; else 0.
 
@@ -162,6 +171,7 @@ def _plan(
     """A plan in which weights, or what finds sparse ones, take `held` bytes."""
     dtype = np.dtype(settings.dtype)
     columns = columns_of(store, settings)
+    held += pair_bytes(store.n_classes, settings, columns)
     held += append_buffer_bytes(
         store.n_features, columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
     )  # fmt: skip

@@ -14,9 +14,11 @@ import numpy as np
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
+from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
@@ -39,6 +41,8 @@ class Learner:
         New duals on their way to where they are kept; of size 0 if nobody needs them.
     n_classes : int
         Classes known so far; `learn` adds those that appear in a block.
+    pairs : ClassPairs, optional
+        What errors between classes weigh, if not all weigh the same.
 
     Attributes
     ----------
@@ -49,8 +53,14 @@ class Learner:
     """
 
     def __init__(
-        self, settings: Settings, storage: WeightStorage, dual_buffer: DualBuffer, n_classes: int
+        self,
+        settings: Settings,
+        storage: WeightStorage,
+        dual_buffer: DualBuffer,
+        n_classes: int,
+        pairs: ClassPairs | None = None,
     ) -> None:
+        self.pairs = pairs
         self.loss = get_loss(settings.loss)
         self.storage = storage
         self.dual_buffer = dual_buffer
@@ -172,7 +182,7 @@ class Learner:
         """
         self.loss.loss_rows(
             rows, self.problem, self.storage.weights, average_scale or 0.0, self.scratch, tallies,
-            self.storage.sparse_rows,
+            self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
@@ -197,14 +207,14 @@ class Learner:
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> int:
         return self.loss.visit(
             rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
-            self.scratch, self.tally, self.storage.sparse_rows,
+            self.scratch, self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
     def _revisit(self, rows: Rows, order: np.ndarray, starts: np.ndarray) -> None:
         assert self.loss.revisit is not None
         self.loss.revisit(
             rows, order, starts, self.problem, self.moved_weights(), self.dual_buffer, self.scratch,
-            self.tally, self.storage.sparse_rows,
+            self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
     def _buffer_is_full(self) -> bool:
@@ -225,6 +235,11 @@ class Learner:
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)
+
+
+def label_sets(rows: Rows) -> LabelSets | None:
+    """The labels of rows that may have several; None if each has one."""
+    return LabelSets(rows.label_codes, rows.label_indptr) if len(rows.label_indptr) else None
 
 
 def problem_of(settings: Settings, n_classes: int) -> Problem:

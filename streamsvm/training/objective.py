@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.errors import Message, Option, Remedy
-from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, VISITED
+from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, UNWEIGHTED, VISITED
 
 if TYPE_CHECKING:
     from streamsvm.training.learner import Learner
@@ -50,7 +50,12 @@ def score_blocks(
             learner.score(storage.bind(rows), average_scale, tallies)
             step(block)
     storage.release()
-    return [Scoring(float(t[LOSS_SUM]), float(t[CORRECT] / max(t[VISITED], 1.0))) for t in tallies]
+    return [Scoring(float(tally[LOSS_SUM]), accuracy_of(tally)) for tally in tallies]
+
+
+def accuracy_of(tally: np.ndarray) -> float:
+    """The fraction of the rows that were classified correctly, without those of weight zero."""
+    return float(tally[CORRECT] / max(tally[VISITED] - tally[UNWEIGHTED], 1.0))
 
 
 def is_within(relative_gap: float, tol: float) -> bool:

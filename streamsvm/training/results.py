@@ -77,6 +77,8 @@ class FitResult:
         Bytes of weights that they wrote.
     empty_rows : int
         Rows of norm zero, from which nothing can be learned; they are left out of the objective.
+    unweighted_rows : int
+        Rows of weight zero, which are left out of the objective and of the accuracies.
     model : str
         Folder of the model.
     settings : dict
@@ -110,6 +112,7 @@ class FitResult:
     checkpoint_seconds: float
     checkpoint_bytes: int
     empty_rows: int
+    unweighted_rows: int
     model: str
     settings: dict[str, Any]
     history: list[dict[str, Any]]

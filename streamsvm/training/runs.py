@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.files import RunFiles
 from streamsvm.run.hybrid_weights import HybridWeights, find_rare
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import Interval, Settings
+from streamsvm.settings import NONE, Interval, Settings
 from streamsvm.store import Store, open_store, open_validation_store
 from streamsvm.training.auto_c import choose_c
+from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import check_dense_duals, choices, columns_of, describe_fit, plan_fit
 from streamsvm.training.learner import Learner, new_buffer
@@ -47,12 +49,17 @@ def fit_store(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
     transforms: Sequence[Transform] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
-    """Begin a run on a store, as `streamsvm.fit` describes it."""
+    """Begin a run on a store, as `streamsvm.fit` describes it.
+
+    `given` has the ``costs`` and ``tree`` that are not files, by name.
+    """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
-    with open_store(path, label=settings.label) as store:
+    with _open_to_train(path, settings) as store:
         _check_width(store, transforms)
+        weights = read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings, transforms)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -67,12 +74,14 @@ def fit_store(
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
             "transforms": records_of(transforms),
+            "error_weights": weights.record(),
             **{f"{name}_fingerprint": _check_held_out(name, store, settings, plan) for name in _HELD_OUT},
         }
         with claimed(run, force=force):
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
+            weights.save(run.costs)
             run.write_settings(record)
             return _StoreRun(run, store, record, starts, every, callbacks, policy).trainer().run()
 
@@ -80,7 +89,7 @@ def fit_store(
 def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy | None = None) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
     policy = policy or memory_plan.POLICY
-    with open_store(path, label=settings.label) as store:
+    with _open_to_train(path, settings) as store:
         settings, chosen = choose_c(store, settings)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}
@@ -136,14 +145,14 @@ def _resume_store(
 ) -> FitResult:
     path = record["store"]["path"] if store is None else os.path.abspath(store)
     _check_exists(path, "store")
-    with open_store(path, label=record["settings"]["label"]) as opened:
+    settings = Settings.from_record(record["settings"])
+    with _open_to_train(path, settings) as opened:
         if opened.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {path} has changed since {run.path} was begun (its content fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
         plan = Plan(**record["plan"])
-        settings = Settings.from_record(record["settings"])
         if plan not in choices(opened, settings, plan.memory, policy):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
@@ -170,6 +179,18 @@ def _resume_store(
         trainer = _StoreRun(run, opened, record, starts, every, callbacks, policy).trainer()
         run.write_settings(record)  # only now: a refusal changes nothing
         return trainer.run()
+
+
+def _open_to_train(path: str | Path, settings: Settings) -> Store:
+    """The store to train on, whose labels the loss can take."""
+    column = None if settings.sample_weight == NONE else settings.sample_weight
+    store = open_store(path, label=settings.label, sample_weight=column)
+    try:
+        check_error_weights(settings, multilabel=store.multilabel, where=str(path))
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def _check_width(store: Store, transforms: Sequence[Transform]) -> None:
@@ -276,7 +297,16 @@ class _StoreRun:
         self.policy = policy
         self.dtype = np.dtype(self.settings.dtype)
         self.transforms = transforms_from(record.get("transforms", []))
-        self.blocks = Blocks(store, starts, self.dtype, cost=self.settings.C, transforms=self.transforms)
+        self.weights = ErrorWeights.load(record["error_weights"], run.costs, store.classes)
+        self.blocks = Blocks(
+            store,
+            starts,
+            self.dtype,
+            cost=self.settings.C,
+            transforms=self.transforms,
+            class_weights=self.weights.of_classes,
+            weighted=self.settings.sample_weight != NONE,
+        )
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
 
@@ -307,7 +337,7 @@ class _StoreRun:
             BlocksSource(self.blocks, settings.seed),
             settings,
             files,
-            Learner(settings, storage, buffer, store.n_classes),
+            Learner(settings, storage, buffer, store.n_classes, self.weights.pairs(settings, shape[1])),
             position,
             self.callbacks,
             record={

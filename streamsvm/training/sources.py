@@ -233,7 +233,7 @@ class ArrayBlocks:
     """Rows in memory as the one block of a source (see `streamsvm.data.blocks.Blocks`)."""
 
     def __init__(self, rows: Rows) -> None:
-        if rows.n_rows and rows.labels.min() < 0:
+        if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:
             raise InputError(f"row {int(np.argmax(rows.labels < 0))} has no class")
         self._rows = rows
         self.starts = np.array([0, rows.n_rows])
@@ -249,6 +249,14 @@ class ArrayBlocks:
     def empty(self) -> Rows:
         none = self._rows.labels[:0]
         rows = self._rows
-        return Rows(
-            rows.data[:0], rows.indices[:0], np.zeros(1, np.int64), none, rows.norm2[:0], rows.cost[:0]
+        return rows._replace(
+            data=rows.data[:0],
+            indices=rows.indices[:0],
+            indptr=np.zeros(1, np.int64),
+            labels=none,
+            norm2=rows.norm2[:0],
+            cost=rows.cost[:0],
+            label_codes=rows.label_codes[:0],
+            label_indptr=rows.label_indptr[:1],
+            qid=rows.qid[:0],
         )

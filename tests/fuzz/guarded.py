@@ -147,14 +147,23 @@ def check_engine(side: str, everything: bool = False) -> None:
                 problem = Problem(k, loss.margins[0], solver)
                 with np.errstate(all="ignore"):
                     duals = Duals(old, new)
-                    assert loss.visit(rows, order, 0, n, problem, weights, duals, scratch, tally, None) == n
+                    assert (
+                        loss.visit(
+                            rows, order, 0, n, problem, weights, duals, scratch, tally, None, None, None
+                        )
+                        == n
+                    )
                     used = new.counts[: new.used[1]]
                     active = guarded(np.flatnonzero(used), side)
                     begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
                     if loss.revisit is not None:
-                        loss.revisit(rows, active, begins, problem, weights, new, scratch, tally, None)
+                        loss.revisit(
+                            rows, active, begins, problem, weights, new, scratch, tally, None, None, None
+                        )
                     drop_zeros(new)
-                    loss.loss_rows(rows, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None)
+                    loss.loss_rows(
+                        rows, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, None, None
+                    )
                 weights.current[...] = rng.normal(size=(d, K))
 
 

@@ -88,7 +88,7 @@ class Fixture:
     def visit(self, order: np.ndarray, begin: int, old: OldDuals, new: DualBuffer, tally: np.ndarray) -> int:
         return self.loss.visit(
             self.rows, order, begin, self.n, self.problem, self.weights, Duals(old, new), self.scratch, tally,
-            None,
+            None, None, None,
         )  # fmt: skip
 
     def dual_terms(self, B: np.ndarray) -> float:
@@ -161,7 +161,7 @@ def test_visits_that_are_not_exact_leave_feasible_duals_and_their_weights(
     for _ in range(2):
         fixture.loss.revisit(
             fixture.rows, np.flatnonzero(counts), np.cumsum(counts, dtype=np.int64) - counts, fixture.problem,
-            fixture.weights, buffer, fixture.scratch, tally, None,
+            fixture.weights, buffer, fixture.scratch, tally, None, None, None,
         )  # fmt: skip
         assert_duals_of_weights(fixture, dense_duals(as_old(buffer, n, k), k, fixture.cost), tally)
 
@@ -190,7 +190,7 @@ def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> No
     for _ in range(2):
         LOSSES[loss].revisit(
             fixture.rows, active, starts, fixture.problem, fixture.weights, buffer, fixture.scratch, tally,
-            None,
+            None, None, None,
         )  # fmt: skip
         for at in active:
             i = buffer.rows[at]
@@ -237,7 +237,7 @@ def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str,
     fixture.weights.dirty[:] = 1
     tallies = np.zeros((2, N_TALLIES))
     LOSSES[loss].loss_rows(
-        fixture.rows, fixture.problem, fixture.weights, 0.7, fixture.scratch, tallies, None
+        fixture.rows, fixture.problem, fixture.weights, 0.7, fixture.scratch, tallies, None, None, None
     )
     labels, cost = fixture.rows.labels, fixture.cost
     for tally, scale in zip(tallies, (0.0, 0.7), strict=True):

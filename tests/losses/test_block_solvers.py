@@ -222,7 +222,7 @@ def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
     get_loss(loss).visit(
         as_rows(X, np.array([row["y"]])).with_cost(row["C"]), np.zeros(1, np.int64), 0, 1,
         Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, buffer),
-        Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES), None,
+        Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES), None, None, None,
     )  # fmt: skip
     b = np.zeros(k)
     b[buffer.ids[: buffer.used[0]]] = buffer.values[: buffer.used[0]]

@@ -116,7 +116,7 @@ def visit(
     tally = np.zeros(N_TALLIES)
     LOSSES[name].visit(
         rows, np.arange(n), 0, n, problem, Weights.create(current, current[:0], 1.0), Duals(old, new),
-        Scratch.create(current.shape[1], F64), tally, None,
+        Scratch.create(current.shape[1], F64), tally, None, None, None,
     )  # fmt: skip
     b = np.zeros((n, k))
     b[np.repeat(new.rows, new.counts), new.ids[: new.used[0]]] = new.values[: new.used[0]]

@@ -23,17 +23,35 @@ class Problem:
     labels: np.ndarray
     classes: tuple[str, ...]
     names: np.ndarray
+    weights: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    indicator: sp.csr_matrix | None = None  # of shape (n, k), if rows may have several labels
 
     def rows(self, start: int, stop: int) -> Rows:
         part = self.matrix[start:stop]
         norms = np.empty(0)  # not used: the writer computes them
         indices = part.indices.astype(self.matrix.indices.dtype)
-        return Rows(part.data, indices, part.indptr.astype(np.int64), self.labels[start:stop], norms)
+        rows = Rows(part.data, indices, part.indptr.astype(np.int64), self.labels[start:stop], norms)
+        if self.weights is not None:
+            rows = rows._replace(cost=self.weights[start:stop])
+        if self.groups is not None:
+            rows = rows._replace(qid=self.groups[start:stop])
+        if self.indicator is not None:
+            sets = self.indicator[start:stop]
+            codes, indptr = sets.indices.astype(np.int32), sets.indptr.astype(np.int64)
+            rows = rows._replace(label_codes=codes, label_indptr=indptr)
+        return rows
 
     def write(self, path: Path, cuts: list[int] | None = None, **options) -> str:
         n = self.matrix.shape[0]
         options = {"dtype": self.matrix.dtype, "index_base": 1, "chunk_nnz": 100, **options}
         options = {"shape": self.matrix.shape, "nnz": self.matrix.nnz, "classes": self.classes, **options}
+        columns = {
+            "weighted": self.weights is not None,
+            "grouped": self.groups is not None,
+            "n_labels": None if self.indicator is None else self.indicator.nnz,
+        }
+        options = {**columns, **options}
         with StoreWriter(path, store_kind(path), **options) as writer:
             edges = [0, *(cuts or []), n]
             for start, stop in pairwise(edges):
@@ -61,6 +79,19 @@ def make_problem(n: int = 90, d: int = 40, density: float = 0.2, dtype: str = "f
     matrix.eliminate_zeros()
     classes = ("10", "2", "ähnlich", "zz top")
     return Problem(matrix, rng.integers(0, 4, n).astype(np.int32), classes, rng.permutation(n))
+
+
+def make_full_problem(n: int = 90, seed: int = 0) -> Problem:
+    """A problem with weights, several labels a row, and groups."""
+    problem, rng = make_problem(n, seed=seed), np.random.default_rng(seed + 1)
+    problem.weights = np.where(rng.random(n) < 0.1, 0, rng.exponential(size=n))
+    problem.groups = np.repeat(rng.permutation(n) * 2**55, 1 + np.arange(n) % 5)[:n]
+    indicator = sp.csr_matrix(rng.random((n, len(problem.classes))) < 0.4, dtype=np.int8)
+    problem.indicator = indicator
+    for row in range(n):
+        own = indicator[row].indices
+        problem.labels[row] = own.min() if len(own) else -1
+    return problem
 
 
 def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> None:

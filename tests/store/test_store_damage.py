@@ -298,7 +298,7 @@ def edit_record(path: Path, change) -> None:
     [
         ("nnz", 1, "its checksum does not match"),
         ("fingerprint", "0" * 64, "its checksum does not match"),
-        ("version", 2, "written by a newer streamsvm .store format 2; this one reads 1.; update streamsvm"),
+        ("version", 3, "written by a newer streamsvm .store format 3; this one reads 2.; update streamsvm"),
         ("complete", False, "incomplete: its conversion did not finish"),
     ],
 )

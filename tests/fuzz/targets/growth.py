@@ -99,6 +99,7 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
     get_loss("ww").visit(
         rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights,
         Duals(MemoryDuals(buffer.values.dtype, buffer.ids.dtype).segment(0, 1), buffer), scratch, tally, None,
+        None, None,
     )  # fmt: skip
 
 
