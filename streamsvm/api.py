@@ -79,8 +79,8 @@ def fit(
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own.
     groups : array_like, shape (n,), optional
-        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss ``chain``:
-        the rows of a group stand together, in their order. A store has its own.
+        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
+        ``chain``: the rows of a group stand together, in their order. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
@@ -93,7 +93,8 @@ def fit(
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
     smooth : float, optional
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
     top : int, optional
@@ -344,7 +345,8 @@ def online(
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
     smooth : float, optional
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
     top : int, optional

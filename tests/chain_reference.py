@@ -66,9 +66,7 @@ def optimum(X: np.ndarray, labels: np.ndarray, qid: np.ndarray, k: int, C: float
             np.add.at(pairs, (own[:-1], own[1:]), -1)
             margins.append(margin + cp.sum(cp.multiply(pairs, T)))
         total += cp.max(cp.hstack(margins))
-    problem = cp.Problem(
-        cp.Minimize(0.5 * cp.sum_squares(W) + 0.5 * cp.sum_squares(T) + C * total)
-    )
+    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + 0.5 * cp.sum_squares(T) + C * total))
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-9, tol_feas=1e-9)
     assert problem.status == cp.OPTIMAL
     return float(problem.value)

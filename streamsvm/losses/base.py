@@ -53,8 +53,8 @@ class Loss:
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
     sequences : bool
-        Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between them:
-        these are one more row of the weights for each class.
+        Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
+        them: these are one more row of the weights for each class.
     """
 
     name: str
@@ -90,6 +90,10 @@ class Loss:
     def dual_ids(self, n_classes: int, solver: str | None = None) -> int:
         """How many ids the duals of a row may have: those of classes, or of pairs of classes."""
         return n_classes**2 if self._has_pairs(solver) else n_classes
+
+    def has_distinct_ids(self, solver: str | None = None) -> bool:
+        """Whether no two duals of a row have one id."""
+        return not self.sequences or self._has_pairs(solver)
 
     def _has_pairs(self, solver: str | None) -> bool:
         """Whether duals are marginals of pairs of classes."""

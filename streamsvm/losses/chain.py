@@ -10,9 +10,10 @@ and the loss of a chain is max_y [Δ(y) + score(y)] - score(y*), with Δ(y) the 
     min ½‖W‖² + ½‖T‖² + Σ_g C_g loss_g        C_g: the mean cost of the group's rows
 
 (Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). A chain of one token is a row of
-Crammer-Singer, the loss ``cs``. The duals of a chain are weights α_y >= 0 of its label sequences with Σ_y α_y =
-C_g, and the dual objective is Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². There are kⁿ of them, but weights and dual
-depend on marginals alone.
+Crammer-Singer, the loss ``cs``.
+
+The duals of a chain are weights α_y >= 0 of all label sequences y, whose sum is C_g, and the dual objective
+is Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². There are kⁿ of them, but weights and dual depend on marginals alone.
 
 A visit finds the best sequence by Viterbi, and one of four solvers steps in the duals:
 
@@ -157,7 +158,7 @@ def _has_room(i, n, k, solver, old, new):
     if len(new.ids) == 0:
         return True
     most = (n - 1) * k * k + k
-    if solver == CACHED or solver == BCFW:  # one more for each token than before
+    if solver in (CACHED, BCFW):  # one more for each token than before
         most = n
         for t in range(n):
             most += old.counts[i + t]
@@ -166,10 +167,10 @@ def _has_room(i, n, k, solver, old, new):
 
 @kernel
 def _had_duals(i, n, old):
+    total = 0
     for t in range(n):
-        if old.counts[i + t] > 0:
-            return True
-    return False
+        total += old.counts[i + t]
+    return total > 0
 
 
 @kernel
@@ -227,7 +228,7 @@ def _visit(rows, order, begin, end, problem, weights, duals, scratch, tally, spa
 
 
 def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
-    """Add the chains' losses and correct labels to `tallies`, as `streamsvm.kernels.frame.make_kernels` says."""
+    """Add the chains' losses and correct labels to `tallies`: see `streamsvm.kernels.frame.make_kernels`."""
     word = _new_word(longest_group(rows.qid), problem.n_classes)
     i = 0
     while i < len(rows.labels):

@@ -256,9 +256,9 @@ def _add_steps(sequence, n, step, word):
 
 # -- bcfw, bcpl, oeg: steps in the marginals -------------------------------------------------------
 #
-# The duals of token t are the marginals of its pair of labels (a, b) with the next token, with the id a k + b,
-# and of the last token those of its label. The own pair has what is left of C, and no entry. The marginals of
-# the labels are sums over pairs, so each entry also counts for its first label.
+# The duals of token t are the marginals of its pair of labels (a, b) with the next token, by the id a k + b;
+# of the last token those of its label. The own pair has what is left of C, and no entry. The marginals of the
+# labels are sums over pairs, so each entry also counts for its first label.
 
 
 @kernel

@@ -22,9 +22,7 @@ def options_of(solver: str) -> dict[str, Any]:
     )
 
 
-def random_problem(
-    number: int, longest: int = 3
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, float]:
+def random_problem(number: int, longest: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, float]:
     """Rows, of which some are empty, their labels and groups, the number of classes, and C."""
     rng = np.random.default_rng(number)
     k, d, n_groups = 2 + number % 3, int(rng.integers(2, 6)), int(rng.integers(4, 9))
@@ -38,7 +36,13 @@ def random_problem(
     X = centres[labels] + rng.normal(size=(n, d))
     X[rng.random((n, d)) < 0.3] = 0
     X[:: 5 + number % 3] = 0
-    return X, labels, np.repeat(np.arange(n_groups), lengths), int(labels.max()) + 1, 10 ** rng.uniform(-2, 0.7)
+    return (
+        X,
+        labels,
+        np.repeat(np.arange(n_groups), lengths),
+        int(labels.max()) + 1,
+        10 ** rng.uniform(-2, 0.7),
+    )
 
 
 def entering(X: np.ndarray, qid: np.ndarray) -> np.ndarray:
