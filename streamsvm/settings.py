@@ -453,7 +453,7 @@ class OnlineSettings(_Checked):
             )
         if get_loss(self.loss).sequences:
             raise SettingsError(
-                f"the loss {self.loss} needs whole sequences, and a stream brings single rows; train with fit",
+                f"the loss {self.loss} needs whole sequences, not a stream of rows; train with fit",
                 setting="loss",
             )
         of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
