@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.chains import replace_by_marginals
+from streamsvm.kernels.chains import best_sequence, replace_by_marginals, sequence_score
 from streamsvm.kernels.duals import close_row
 from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.losses.base import MOST_SEQUENCES, ON_CHAINS
@@ -22,6 +22,7 @@ CACHED, BCFW, BCPL, OEG = range(len(ON_CHAINS))
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 _LARGEST_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside the simplex (section 5.2)
 _ACCURACY = 0.001  # pairwise steps end when one raises the dual by this part of what they raised it by
+_ROUNDS = 2  # of finding the best sequence and moving weight to it
 _STEPS = 5  # pairwise, for each cached sequence, at most
 
 
@@ -106,8 +107,9 @@ def step_among_sequences(rows, i, n, C, gain, old, new, word):
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))  # they are equal, but in a damaged log
-    sequences = np.empty((m + 2, n), np.int64)
-    alpha, before, gains, losses = np.zeros(m + 2), np.zeros(m + 2), np.zeros(m + 2), np.zeros(m + 2)
+    most = m + 1 + _ROUNDS
+    sequences, wrong = np.empty((most, n), np.int64), np.empty((most, 2, n + 1), np.int64)
+    alpha, before, gains, losses = np.zeros(most), np.zeros(most), np.zeros(most), np.zeros(most)
     for t in range(n):
         sequences[0, t] = own[t]
     alpha[0] = C
@@ -119,19 +121,35 @@ def step_among_sequences(rows, i, n, C, gain, old, new, word):
     if alpha[0] < C * np.finfo(new.values.dtype).eps:
         alpha[0] = 0.0  # but for rounding
     m += 1
-    if gain > 0.0 and m <= MOST_SEQUENCES and _position(best, sequences, m, n) < 0:
-        for t in range(n):
-            sequences[m, t] = best[t]
-        m += 1
-    active = np.zeros(n, np.bool_)
     for s in range(1, m):
         for t in range(n):
-            if sequences[s, t] != own[t]:
-                losses[s] += 1.0
-                active[t] = True
+            losses[s] += sequences[s, t] != own[t]
         gains[s] = _gain(sequences[s], n, word)
-    curvature = _sequence_products(inner_products(rows, i, active), sequences, m, own, n)
-    _balance(alpha, gains, curvature, m)
+    products = inner_products(rows, i, np.ones(n, np.bool_))
+    curvature = np.zeros((most, most))
+    for s in range(1, m):
+        _mark_wrong(sequences[s], own, n, wrong[s])
+        _add_products(products, sequences, wrong, s, own, curvature)
+    shown = before.copy()  # the weights that the scores are of
+    for round_ in range(_ROUNDS):
+        if not gain > 0.0 or m > MOST_SEQUENCES or _position(best, sequences, m, n) >= 0:
+            if round_ == 0:
+                _balance(alpha, gains, curvature, m)
+            break
+        for t in range(n):
+            sequences[m, t] = best[t]
+            losses[m] += best[t] != own[t]
+        gains[m] = gain
+        _mark_wrong(sequences[m], own, n, wrong[m])
+        _add_products(products, sequences, wrong, m, own, curvature)
+        m += 1
+        _balance(alpha, gains, curvature, m)
+        if round_ + 1 < _ROUNDS:
+            for s in range(1, m):
+                if alpha[s] != shown[s]:
+                    _add_steps(sequences[s], n, alpha[s] - shown[s], word)
+                    shown[s] = alpha[s]
+            gain = _rescored_gain(products, n, word)
     old_terms, term_change, at, kept = 0.0, 0.0, new.used[0], 0
     for s in range(1, m):
         value = new.values.dtype.type(alpha[s])
@@ -153,6 +171,28 @@ def step_among_sequences(rows, i, n, C, gain, old, new, word):
                 at += 1
         close_row(i + t, kept, new)
     return old_terms, term_change
+
+
+@allocating
+def _rescored_gain(products, n, word):
+    """Apply the steps of the marginals to the scores and the transitions, and find the best sequence again.
+
+    Returns its score plus loss, minus the score of the own sequence. The steps are zero then.
+    """
+    k = len(word.transitions)
+    for t in range(n):
+        for u in range(n):
+            for c in range(k):
+                word.scores[t, c] -= products[t, u] * word.node_steps[u, c]
+    for a in range(k):
+        for b in range(k):
+            word.transitions[a, b] -= word.pair_steps[a, b]
+            word.pair_steps[a, b] = 0.0
+    for t in range(n):
+        for c in range(k):
+            word.node_steps[t, c] = 0.0
+    own_score = sequence_score(word.scores, word.transitions, word.own, n)
+    return best_sequence(word.scores, word.transitions, n, word.best) - own_score
 
 
 @kernel
@@ -179,34 +219,47 @@ def _gain(sequence, n, word):
     return gain
 
 
-@allocating
-def _sequence_products(products, sequences, m, own, n):
-    """Inner products of what weight on each of the `m` sequences adds to weights and transitions.
+@kernel
+def _mark_wrong(sequence, own, n, wrong):
+    """Write where a sequence differs from the own one, and where a pair of its labels does.
+
+    ``wrong[0]`` and ``wrong[1]`` begin with the numbers of tokens and of pairs.
+    """
+    wrong[0, 0] = wrong[1, 0] = 0
+    for t in range(n):
+        if sequence[t] != own[t]:
+            wrong[0, 0] += 1
+            wrong[0, wrong[0, 0]] = t
+        if t + 1 < n and (sequence[t] != own[t] or sequence[t + 1] != own[t + 1]):
+            wrong[1, 0] += 1
+            wrong[1, wrong[1, 0]] = t
+
+
+@kernel
+def _add_products(products, sequences, wrong, a, own, result):
+    """Write row and column `a` of the inner products of what weight on sequences adds to the weights.
 
     That of sequence s is Σ_t x_t (e_{own_t} - e_{s_t})ᵀ, and the same of pairs: nothing where s is right.
     """
-    result = np.zeros((m, m))
-    for a in range(1, m):
-        p = sequences[a]
-        for b in range(1, a + 1):
-            q = sequences[b]
-            total = 0.0
-            for t in range(n):
-                node = p[t] != own[t]
-                pair = t + 1 < n and (node or p[t + 1] != own[t + 1])
-                if not (node or pair):
-                    continue
-                for u in range(n):
-                    if node and q[u] != own[u]:
-                        same = (own[t] == own[u]) - np.int64(own[t] == q[u])
-                        same += (p[t] == q[u]) - np.int64(p[t] == own[u])
-                        total += products[t, u] * same
-                    if pair and u + 1 < n and (q[u] != own[u] or q[u + 1] != own[u + 1]):
-                        same = _same_pair(own, t, own, u) - _same_pair(own, t, q, u)
-                        same += _same_pair(p, t, q, u) - _same_pair(p, t, own, u)
-                        total += same
-            result[a, b] = result[b, a] = total
-    return result
+    p = sequences[a]
+    for b in range(1, a + 1):
+        q = sequences[b]
+        total = 0.0
+        for e in range(1, wrong[a, 0, 0] + 1):
+            t = wrong[a, 0, e]
+            for f in range(1, wrong[b, 0, 0] + 1):
+                u = wrong[b, 0, f]
+                same = np.int64(own[t] == own[u]) - np.int64(own[t] == q[u])
+                same += np.int64(p[t] == q[u]) - np.int64(p[t] == own[u])
+                total += products[t, u] * same
+        for e in range(1, wrong[a, 1, 0] + 1):
+            t = wrong[a, 1, e]
+            for f in range(1, wrong[b, 1, 0] + 1):
+                u = wrong[b, 1, f]
+                same = _same_pair(own, t, own, u) - _same_pair(own, t, q, u)
+                same += _same_pair(p, t, q, u) - _same_pair(p, t, own, u)
+                total += same
+        result[a, b] = result[b, a] = total
 
 
 @kernel
