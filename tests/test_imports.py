@@ -78,6 +78,7 @@ for words in [[], *([name] for name in names)]:
 LAYERS = (
     ("errors", "schema", "format"),
     ("text", "durable", "page_cache"),
+    ("class_costs",),
     ("kernels",),
     ("losses",),
     ("settings",),
@@ -94,6 +95,7 @@ LAYERS = (
     ("data.schema", "data.text_layout"),
     ("run",),
     ("training",),
+    ("label_set_metrics",),
     ("metrics", "info"),
     ("api",),
     ("__init__",),
