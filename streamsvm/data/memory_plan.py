@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 import resource
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -76,6 +76,8 @@ class Plan:
     nnz_bytes: Count  # of each non-zero in a block
     max_block_rows: Count
     max_block_nnz: Count
+    label_bytes: Count = 0  # of each label in a block, if rows may have several
+    max_block_labels: Count = 0
     weights_in_memory: bool = False  # or in memory-mapped files
     average_in_memory: bool = False
     sparse_rare: bool = False  # the weights of rare features are sparse
@@ -88,7 +90,8 @@ class Plan:
     @property
     def largest_block(self) -> int:
         """Bytes of the largest block that an unlimited budget would give."""
-        return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz
+        labels = self.label_bytes * self.max_block_labels
+        return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz + labels
 
 
 def make_plan(
@@ -146,6 +149,9 @@ def make_plan(
     # duals; and the arrays of inner passes.
     row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
     row_bytes += bytes_of_bits + 8 * (bytes_of_bits > 0)  # and where the old ones begin
+    # Weight, group, and where the labels begin; and each label: all twice, as above.
+    row_bytes += 2 * 8 * (store.weighted + store.grouped + store.multilabel)
+    label_bytes = 2 * 4 * store.multilabel
     block_bytes = max((memory - fixed - dual_bytes) // LIVE_BLOCKS, 0)
     return Plan(
         memory=memory,
@@ -158,6 +164,8 @@ def make_plan(
         nnz_bytes=nnz_bytes,
         max_block_rows=min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max),
         max_block_nnz=min(policy.block_work // columns, store.nnz) if store.shuffled else store.nnz,
+        label_bytes=label_bytes,
+        max_block_labels=store.n_labels,
         weights_in_memory=weights_in_memory,
         average_in_memory=average_in_memory,
         sparse_rare=sparse_rare,
@@ -169,22 +177,72 @@ def dual_id_dtype(n_classes: int) -> np.dtype:
     return np.min_scalar_type(max(n_classes - 1, 0))
 
 
-def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tuple[int, int]:
-    """The smallest budget with which `plan` could hold the longest row, and the non-zeros of that row."""
-    longest = 0
+class _Units(NamedTuple):
+    """Successive units of a store that no block divides: rows, or groups of rows where it has these.
+
+    Attributes
+    ----------
+    rows, offsets, cost : ndarray of int64, shape (n_units + 1,)
+        The first row of each, its first non-zero, and the bytes that a block takes for all before it, from
+        an arbitrary origin; then where the last one ends.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    cost: np.ndarray
+
+
+def _units(store: Store, plan: Plan) -> Iterator[_Units]:
+    """Yield the units of a store, in pieces; reads row offsets, and groups if it has any, once."""
+    held = 0  # the first row of a group that may go on in the next piece
     for begin in range(0, store.n_rows, _SCAN_ROWS):
-        longest = max(longest, int(np.diff(store.indptr(begin, min(begin + _SCAN_ROWS, store.n_rows))).max()))
-    blocks = LIVE_BLOCKS * (plan.row_bytes + plan.nnz_bytes * longest)
+        end = min(begin + _SCAN_ROWS, store.n_rows)
+        rows = np.arange(begin, end + 1)
+        if store.grouped:
+            qid = store.groups(begin, min(end + 1, store.n_rows))  # one more row, to see whether a group ends
+            edges = begin + 1 + np.flatnonzero(qid[1:] != qid[:-1])
+            rows = np.r_[held, edges, np.arange(end, end + (end == store.n_rows))]
+            held = int(rows[-1])
+            if len(rows) < 2:
+                continue
+        offsets = _at(store.indptr, rows)
+        cost = plan.nnz_bytes * (offsets - offsets[0]) + plan.row_bytes * (rows - rows[0])
+        if store.multilabel:
+            labels = _at(store.label_indptr, rows)
+            cost += plan.label_bytes * (labels - labels[0])
+        yield _Units(rows, offsets, cost)
+
+
+def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """The row pointers of some rows, which increase, where ``indptr(start, stop)`` reads a range of them."""
+    found = np.empty(len(rows), np.int64)
+    at = 0
+    while at < len(rows):
+        first = int(rows[at])
+        stop = int(np.searchsorted(rows, first + _SCAN_ROWS, "right"))
+        found[at:stop] = indptr(first, int(rows[stop - 1]))[rows[at:stop] - first]
+        at = stop
+    return found
+
+
+def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tuple[int, int]:
+    """The smallest budget with which `plan` could hold the largest row, or group, and its non-zeros."""
+    largest = longest = 0
+    for units in _units(store, plan):
+        largest = max(largest, int(np.diff(units.cost).max()))
+        longest = max(longest, int(np.diff(units.offsets).max()))
+    blocks = LIVE_BLOCKS * largest
     entry = plan.dual_bytes // max(plan.dual_entries, 1)
     need = plan.fixed + max(blocks + store.n_classes * entry, int(blocks / (1 - policy.dual_share))) + 8
     return need, longest
 
 
 def _too_small(store: Store, plan: Plan, policy: MemoryPolicy) -> PlanError:
-    """The error for a plan whose blocks cannot hold the longest row; says which budget is enough."""
+    """The error for a plan whose blocks cannot hold the largest unit; says which budget is enough."""
     need, longest = least_budget(store, plan, policy)
+    unit = "group of rows" if store.grouped else "row"
     return PlanError(
-        f"{store.path}: the memory budget cannot hold a row of {longest:,} non-zeros and the "
+        f"{store.path}: the memory budget cannot hold a {unit} of {longest:,} non-zeros and the "
         f"{plan.fixed:,} bytes for chunks, scratch and features",
         needed_memory=need,
     )
@@ -194,7 +252,8 @@ def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.nd
     """Return the first row of each block, followed by the number of rows.
 
     A block is as many successive rows of the store as the plan allows, so that the result depends only on
-    the store and the plan. Reads the row offsets once, in pieces.
+    the store and the plan. The rows of a group are never in two blocks. Reads the row offsets, and the
+    groups of a store that has them, once, in pieces.
 
     Parameters
     ----------
@@ -210,25 +269,23 @@ def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.nd
     Raises
     ------
     PlanError
-        If the budget cannot hold the longest row; says which budget can.
+        If the budget cannot hold the largest row, or group of rows; says which budget can.
     """
     starts = [0]
     rows_left, nnz_left, bytes_left = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
-    for begin in range(0, store.n_rows, _SCAN_ROWS):
-        offsets = store.indptr(begin, min(begin + _SCAN_ROWS, store.n_rows))
-        n = len(offsets) - 1
-        cost = plan.nnz_bytes * (offsets - offsets[0]) + plan.row_bytes * np.arange(n + 1)
-        at = 0
+    for rows, offsets, cost in _units(store, plan):
+        at, n = 0, len(rows) - 1
         while at < n:
+            by_rows = int(np.searchsorted(rows, rows[at] + rows_left, side="right")) - 1
             by_nnz = int(np.searchsorted(offsets, offsets[at] + nnz_left, side="right")) - 1
             by_bytes = int(np.searchsorted(cost, cost[at] + bytes_left, side="right")) - 1
-            end = max(at, min(at + rows_left, by_nnz, by_bytes, n))
-            if end == at:  # the next row does not fit what is left
-                row = begin + at
+            end = max(at, min(by_rows, by_nnz, by_bytes, n))
+            if end == at:  # the next row, or group, does not fit what is left
+                row = int(rows[at])
                 if starts[-1] == row:  # nor an empty block
                     if cost[at + 1] - cost[at] > plan.block_bytes:
                         raise _too_small(store, plan, policy)
-                    end = at + 1  # it has more than `max_block_nnz`, but fits in memory
+                    end = at + 1  # it has more than the largest block should, but fits in memory
                 else:
                     starts.append(row)
                     rows_left, nnz_left, bytes_left = (
@@ -237,7 +294,7 @@ def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.nd
                         plan.block_bytes,
                     )
                     continue
-            rows_left -= end - at
+            rows_left -= int(rows[end] - rows[at])
             nnz_left -= int(offsets[end] - offsets[at])
             bytes_left -= int(cost[end] - cost[at])
             at = end

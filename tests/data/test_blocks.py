@@ -12,6 +12,7 @@ from helpers import make_problem, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks, blocks_to_score
 from streamsvm.data.memory_plan import MemoryPolicy, cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError, part_of_memory
@@ -36,13 +37,25 @@ def test_columns_are_put_in_another_order_block_by_block(tmp_path) -> None:
     store.close()
 
 
-def store_of(lengths: list[int], *, shuffled: bool = True, n_classes: int = 3) -> SimpleNamespace:
-    """What a plan needs of a store whose rows have these lengths."""
+def store_of(
+    lengths: list[int],
+    *,
+    shuffled: bool = True,
+    n_classes: int = 3,
+    groups: list[int] | None = None,
+    labels: list[int] | None = None,
+    weighted: bool = False,
+) -> SimpleNamespace:
+    """What a plan needs of a store whose rows have these lengths, groups and numbers of labels."""
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    label_offsets = np.concatenate([[0], np.cumsum(labels or [])]).astype(np.int64)
     return SimpleNamespace(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
+        weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
+        n_labels=int(label_offsets[-1]), groups=lambda begin, end: np.array(groups)[begin:end],
+        label_indptr=lambda begin, end: label_offsets[begin : end + 1].copy(),
     )  # fmt: skip
 
 
@@ -101,6 +114,73 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(
         return
     assert enough > memory
     cut_blocks(store, plan_of(store, enough // parts, policy=policy), policy)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60), st.integers(0, 5)), min_size=1, max_size=60),
+    st.integers(3000, 60_000),
+    st.one_of(st.none(), st.integers(1, 20)),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> None:
+    """Whatever the limits of rows, non-zeros and memory, and wherever the pieces that are read end."""
+    groups = [g for g, (size, _, _) in enumerate(drawn) for _ in range(size)]
+    lengths = [length for size, length, _ in drawn for _ in range(size)]
+    labels = [count for size, _, count in drawn for _ in range(size)]
+    store = store_of(lengths, groups=groups, labels=labels, weighted=weighted)
+    policy = MemoryPolicy(block_work=4 * 50)
+    edges = [0, *np.cumsum([size for size, _, _ in drawn]).tolist()]
+
+    def cost(plan, begin, end):
+        return (
+            (end - begin) * plan.row_bytes
+            + sum(lengths[begin:end]) * plan.nnz_bytes
+            + sum(labels[begin:end]) * plan.label_bytes
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_plan, "_SCAN_ROWS", piece)
+        try:
+            plan = plan_of(store, memory, block_rows=block_rows, policy=policy)
+            starts = cut_blocks(store, plan, policy)
+        except PlanError as error:
+            enough = max(memory + 1, error.needed_memory or 0)
+            plan = plan_of(store, enough, block_rows=block_rows, policy=policy)
+            starts = cut_blocks(store, plan, policy)
+    assert starts[0] == 0
+    assert starts[-1] == len(lengths)
+    assert (np.diff(starts) > 0).all()
+    assert set(starts.tolist()) <= set(edges)
+    for begin, end in itertools.pairwise(starts):
+        assert cost(plan, begin, end) <= plan.block_bytes
+        if end not in (edges[edges.index(begin) + 1], len(lengths)):  # more than one group
+            assert end - begin <= plan.max_block_rows
+            assert sum(lengths[begin:end]) <= plan.max_block_nnz
+        if end < len(lengths):  # the next group would not have fitted
+            more = edges[edges.index(end) + 1]
+            assert (
+                more - begin > plan.max_block_rows
+                or sum(lengths[begin:more]) > plan.max_block_nnz
+                or cost(plan, begin, more) > plan.block_bytes
+            )
+
+
+def test_a_group_that_does_not_fit_is_an_error_with_the_memory_it_needs() -> None:
+    store = store_of([50] * 100, groups=[0] * 30 + [1] * 70)
+    with pytest.raises(PlanError, match="cannot hold a group of rows of 3,500 non-zeros") as caught:
+        cut_blocks(store, plan_of(store, 60_000))
+    needed = caught.value.needed_memory
+    assert cut_blocks(store, plan_of(store, needed)).tolist() == [0, 30, 100]
+    assert cut_blocks(store_of([50] * 100), plan_of(store_of([50] * 100), 60_000))[-1] == 100
+
+
+def test_weights_groups_and_labels_take_memory() -> None:
+    plain = plan_of(store_of([1] * 9), 10**6)
+    full = plan_of(store_of([1] * 9, groups=[0] * 9, labels=[2] * 9, weighted=True), 10**6)
+    assert full.row_bytes == plain.row_bytes + 3 * 2 * 8
+    assert full.largest_block == plain.largest_block + 9 * 3 * 2 * 8 + 18 * 2 * 4
 
 
 def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own() -> None:
