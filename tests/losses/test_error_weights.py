@@ -173,6 +173,37 @@ def test_several_labels(loss: str, margin: float, numbers: range) -> None:
         assert_encloses(model, solve(loss, X, Y, k, np.where(used, C, 0), margin=margin))
 
 
+@pytest.mark.parametrize("case", ["margins", "tree", "both", "sets"])
+@pytest.mark.parametrize("average", [False, True])
+def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
+    """Of the last iterate and of the average: by plain NumPy, from the coefficients."""
+    X, labels, rng = rows_and_labels(4)
+    k = labels.max() + 1
+    costs = table(rng, k)
+    Y = np.eye(k)[labels] > 0
+    settings = {"loss": "ww", "C": 0.3, "dtype": "float64", "passes": 2, "average": average}
+    margins = factors = np.ones((k, k))
+    if case == "sets":
+        Y |= rng.random(Y.shape) < 0.3
+        model = fit_sets(X, Y, **{**settings, "tol": None, "inner_passes": "auto"})
+    elif case == "tree":
+        parents = {str(c): str(c // 2) for c in range(1, k)}
+        margins = path_lengths(parents, [str(c) for c in range(k)])
+        model = fit(X, labels, tree=parents, **settings)
+    else:
+        margins, factors = costs, costs if case == "both" else factors
+        model = fit(X, labels, costs=costs, costs_as=case, **settings)
+    scores = X @ model.coef_
+    own = (scores * Y).sum(axis=1) / Y.sum(axis=1)
+    slacks = np.maximum(0, margins[labels] - own[:, None] + scores) * factors[labels]
+    slacks[Y | ~X.any(axis=1, keepdims=True)] = 0  # rows without a value are left out
+    primal = 0.5 * (model.coef_**2).sum() + 0.3 * slacks.sum()
+    best = scores.argmax(axis=1)
+    found = model.result.average if average else vars(model.result)
+    assert found["primal"] == pytest.approx(primal, rel=1e-9)
+    assert found["accuracy"] == pytest.approx(Y[np.arange(len(X)), best].mean())
+
+
 # -- what changes nothing ----------------------------------------------------------------------------
 
 
