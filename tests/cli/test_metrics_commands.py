@@ -97,7 +97,7 @@ def test_predict_writes_the_labels_above_a_threshold(folder: Path) -> None:
     for line, row in zip(lines, scores, strict=True):
         assert line.split("\t") == ([f"c{c}" for c in np.argsort(-row) if row[c] > 0] or [""])
     assert "must be a finite number" in fails(
-        1, "predict", "run", "test.h5", "--threshold", "nan", cwd=folder
+        2, "predict", "run", "test.h5", "--threshold", "nan", cwd=folder
     )
 
 
@@ -118,5 +118,19 @@ def test_evaluate_measures_costs_and_distances(folder: Path, tmp_path: Path) -> 
     (tmp_path / "tree").write_text("0 r\n1 r\n2 r\n3 r\n")
     message = fails(1, "evaluate", *data, "--tree", "tree", cwd=tmp_path)
     assert message == "streamsvm: tree: the class '4' is not in the tree; add a line with it and its parent\n"
-    message = fails(1, "evaluate", folder / "run", folder / "test.h5", "--costs", "costs.csv", cwd=tmp_path)
+    message = fails(2, "evaluate", folder / "run", folder / "test.h5", "--costs", "costs.csv", cwd=tmp_path)
     assert message == "streamsvm: --costs does not apply: the rows have several labels each\n"
+
+
+@pytest.mark.parametrize("kind", ["costs", "tree"])
+def test_a_model_is_measured_by_the_costs_of_its_training(folder: Path, tmp_path: Path, kind: str) -> None:
+    distances = np.abs(np.subtract.outer(np.arange(K), np.arange(K)))
+    np.save(tmp_path / "costs.npy", distances)
+    (tmp_path / "tree").write_text("".join(f"{c}  {c - 1}\n" for c in range(1, K)))
+    name, key = {"costs": ("costs.npy", "mean_cost"), "tree": ("tree", "mean_distance")}[kind]
+    fit(folder / "one.zarr", out=tmp_path / "run", passes=1, **{kind: tmp_path / name})
+    (tmp_path / name).unlink()
+    predicted = scores_of(tmp_path / "run").argmax(axis=1)
+    found = json.loads(succeeds("evaluate", "run", folder / "one.zarr", "--json", cwd=tmp_path))
+    assert found[key] == pytest.approx(distances[LABELS, predicted].mean())
+    assert sorted(name for name in ("mean_cost", "mean_distance") if found[name] is not None) == [key]
