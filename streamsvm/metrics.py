@@ -111,7 +111,8 @@ def evaluate(
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory.
+        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
+        then also the name of an indicator matrix in ``obsm``.
     groups : array_like, shape (n,), optional
         The group that each row of a matrix belongs to, for a model of sequences. A store has its own.
 

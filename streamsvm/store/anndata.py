@@ -1,4 +1,4 @@
-"""AnnData that streamsvm did not write, as a store: a CSR `X` and a categorical column of `obs`."""
+"""AnnData that streamsvm did not write, as a store: CSR `X`, labels in `obs` or `obsm`, weights in `obs`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.csr_checks import Violation, row_norms
+from streamsvm.data.csr_checks import Violation, first_labels, row_norms
 from streamsvm.data.feature_names import feature_names, sort_rows
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.reader import Progress, Store
 
 PIECE = 2**18  # elements of a per-row array processed at a time
 
 
-def open_anndata(container: Container, label: str | None, labelled: bool) -> AnnDataStore:
+def open_anndata(
+    container: Container, label: str | None, labelled: bool, sample_weight: str | None = None
+) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
     path = container.path
     shape = _csr_shape(container)
@@ -28,9 +31,12 @@ def open_anndata(container: Container, label: str | None, labelled: bool) -> Ann
     nnz = arrays[layout.DATA].length
     lengths = {layout.INDICES: nnz, layout.INDPTR: shape[0] + 1}
     classes: list[str] = []
+    indicator = None
     if labelled:
-        arrays[layout.CODES], classes = _labels(container, label)
-        lengths[layout.CODES] = shape[0]
+        codes, indicator, classes = _labels(container, label, shape[0])
+        if codes is not None:
+            arrays[layout.CODES] = codes
+            lengths[layout.CODES] = shape[0]
     for name, length in lengths.items():
         dtype = arrays[name].dtype
         if dtype is None or dtype.kind not in "iu":
@@ -39,6 +45,8 @@ def open_anndata(container: Container, label: str | None, labelled: bool) -> Ann
             raise StoreError(
                 f"{path}: array {arrays[name].name} has {arrays[name].length} elements, expected {length}"
             )
+    if sample_weight is not None:
+        arrays[layout.WEIGHT] = _weights(container, sample_weight, shape[0])
     for array in arrays.values():
         array.check_claimed_size()
     store = AnnDataStore(
@@ -50,22 +58,50 @@ def open_anndata(container: Container, label: str | None, labelled: bool) -> Ann
         classes=classes,
         dtype=_value_dtype(arrays[layout.DATA]),
         meta={},
+        indicator=indicator,
     )
     store.check_row_pointer_ends()
     return store
 
 
-def _labels(container: Container, label: str | None) -> tuple[StoredArray, list[str]]:
-    """Return the codes array and the class names of the label column."""
-    path, columns = container.path, [str(column) for column in _table(container, "obs")["column-order"]]
+def _labels(
+    container: Container, label: str | None, n_rows: int
+) -> tuple[StoredArray | None, Indicator | None, list[str]]:
+    """Return the codes of the label column, or the indicator of several labels; and the classes."""
+    path, columns = container.path, _columns(container)
     if label is None:
         raise StoreError(
             f"{path}: AnnData that streamsvm did not write, with the obs columns {_listed(columns)}",
             remedy=Remedy("name its label column with {}", Option("label")),
         )
-    if label not in columns:
-        raise StoreError(f"{path}: obs has no column {label!r}; it has {_listed(columns)}")
-    return _categorical(container, label)
+    if label in columns:
+        return _categorical(container, label)
+    if (indicator := open_indicator(container, label, n_rows)) is not None:
+        return None, indicator, indicator.classes
+    raise StoreError(
+        f"{path}: obs has no column {label!r}; it has {_listed(columns)}. Nor has obsm such a matrix"
+    )
+
+
+def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
+    """Return the array of a numeric column of `obs`."""
+    path, columns = container.path, _columns(container)
+    if column not in columns:
+        raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {_listed(columns)}")
+    node = f"obs/{column}"
+    array = container.array(node) if container.node(node) == "array" else None
+    if array is None or array.dtype is None or array.dtype.kind not in "iufb":
+        raise StoreError(
+            f"{path}: obs column {column!r} does not hold numbers; in Python: "
+            f"adata.obs[{column!r}] = adata.obs[{column!r}].astype(float), and write it again"
+        )
+    if array.length != n_rows:
+        raise StoreError(f"{path}: array {node} has {array.length} elements, expected {n_rows}")
+    return array
+
+
+def _columns(container: Container) -> list[str]:
+    return [str(column) for column in _table(container, "obs")["column-order"]]
 
 
 class AnnDataStore(Store):
@@ -79,9 +115,16 @@ class AnnDataStore(Store):
 
     native = False
 
+    def __init__(self, *args: Any, indicator: Indicator | None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._indicator = indicator
+        if indicator is not None:
+            self.multilabel = True
+            self.n_labels = indicator.most_labels
+
     @property
     def fingerprint(self) -> str:
-        """Hash of shape, dtypes, names, classes, row pointers, labels, and the first and last chunk of X.
+        """Hash of shape, dtypes, names, classes, row pointers, labels, weights, first and last chunk of X.
 
         It does not notice a change in the middle of `data` or `indices` alone: hashing all of X would cost
         a pass over the disk before training.
@@ -101,10 +144,16 @@ class AnnDataStore(Store):
         counts = np.zeros(self.n_classes, np.int64)
         for start in range(0, self.n_rows, PIECE):
             stop = min(start + PIECE, self.n_rows)
-            codes = self.labels(start, stop)
-            counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
             sha.update(self.indptr(start, stop).astype("<i8").tobytes())
+            if self.multilabel:
+                codes, starts = self.label_sets(start, stop)
+                sha.update(starts.astype("<i8").tobytes())
+            else:
+                codes = self.labels(start, stop)
+            counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
             sha.update(codes.astype("<i4").tobytes())
+            if self.weighted:
+                sha.update(self.weights(start, stop).astype("<f8").tobytes())
         for name in (layout.DATA, layout.INDICES):
             array = self.arrays[name]
             size = min(array.chunk, PIECE)
@@ -113,6 +162,8 @@ class AnnDataStore(Store):
         return sha.hexdigest(), counts
 
     def labels(self, start: int, stop: int) -> np.ndarray:
+        if self.multilabel:
+            return first_labels(*self.label_sets(start, stop))
         if layout.CODES not in self.arrays:
             self._check_range(start, stop)
             return np.full(stop - start, format.UNSEEN_LABEL, format.LABEL_DTYPE)
@@ -125,6 +176,32 @@ class AnnDataStore(Store):
                 f"in Python: adata[adata.obs[{column!r}].notna()].copy()"
             )
         return codes
+
+    def label_indptr(self, start: int, stop: int) -> np.ndarray:
+        self._check_range(start, stop)
+        assert self._indicator is not None
+        return self._indicator.indptr(start, stop)
+
+    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        self._check_range(start, stop)
+        assert self._indicator is not None
+        return self._indicator.read(start, stop)
+
+    def _first_labels(self, start: int, stop: int, first: np.ndarray) -> np.ndarray:
+        return first
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        self._check_range(start, stop)
+        weights = self._read(layout.WEIGHT, start, stop).astype(np.float64)
+        good = np.isfinite(weights) & (weights >= 0)
+        if not good.all():
+            at = int(np.argmin(good))
+            column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
+            raise StoreError(
+                f"{self.path}: row {start + at} has the weight {weights[at]} in obs column {column!r}; "
+                "weights are numbers from 0 on"
+            )
+        return weights
 
     def norms(self, start: int, stop: int) -> np.ndarray:
         return self.rows(start, stop).norm2
@@ -257,7 +334,7 @@ def _table(container: Container, name: str) -> dict[str, Any]:
     return attrs
 
 
-def _categorical(container: Container, label: str) -> tuple[StoredArray, list[str]]:
+def _categorical(container: Container, label: str) -> tuple[StoredArray, None, list[str]]:
     """Return the codes array and the class names of a categorical column."""
     path, node = container.path, f"obs/{label}"
     if (
@@ -274,7 +351,7 @@ def _categorical(container: Container, label: str) -> tuple[StoredArray, list[st
     classes = [_text(value) for value in array.read(0, array.length).tolist()]
     if len(set(classes)) != len(classes):
         raise StoreError(f"{path}: obs column {label!r} has two categories with the same text")
-    return container.array(f"{node}/codes"), classes
+    return container.array(f"{node}/codes"), None, classes
 
 
 def _text_array(container: Container, node: str) -> StoredArray:

@@ -27,7 +27,7 @@ SLACK = 2**20  # bytes that any array may claim beyond that
 
 
 class StoredArray(ABC):
-    """A 1-d array in a container.
+    """An array in a container: of one axis, or of two, whose rows are then its elements.
 
     Attributes
     ----------
@@ -38,6 +38,8 @@ class StoredArray(ABC):
         None for text.
     width : int
         Bytes of an element in memory; for text of variable length, bytes of a reference.
+    columns : int or None
+        Of an array of two axes.
     chunk : int
         Elements per chunk.
     container : Container
@@ -47,6 +49,7 @@ class StoredArray(ABC):
     length: int
     dtype: np.dtype | None
     width: int
+    columns: int | None
     chunk: int
     container: Container
 
@@ -73,7 +76,7 @@ class StoredArray(ABC):
             the one that was opened.
         """
         if start >= stop:
-            return np.empty(0, self.dtype or object)
+            return np.empty(0 if self.columns is None else (0, self.columns), self.dtype or object)
         try:
             values = self._read(start, stop)
         except Exception as error:  # codecs and containers raise types of their own
@@ -178,7 +181,7 @@ class Container(ABC):
         """Return ``"group"``, ``"array"``, or None if there is nothing."""
 
     @abstractmethod
-    def array(self, path: str) -> StoredArray: ...
+    def array(self, path: str, axes: int = 1) -> StoredArray: ...
 
     @abstractmethod
     def create_group(self, path: str, attrs: dict[str, Any]) -> None: ...
@@ -225,6 +228,12 @@ class Container(ABC):
 def changed_error(path: Path, what: str) -> StoreError:
     """Return the error that `Container.check_unchanged` raises."""
     return StoreError(f"{path}: {what} while it was in use; restore the old one, or start again")
+
+
+def wrong_shape(path: Path, name: str, shape: tuple[int, ...] | None, axes: int) -> StoreError:
+    """Return the error for an array that has another number of axes."""
+    expected = "one axis" if axes == 1 else "two axes"
+    return StoreError(f"{path}: array {name} has shape {shape}, expected {expected}")
 
 
 def array_metadata(array: StoredArray) -> dict[str, Any]:

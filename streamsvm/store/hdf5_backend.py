@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.page_cache import dont_need
-from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
+from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
@@ -36,9 +36,9 @@ CODECS: dict[str, dict[str, Any]] = {
 class Hdf5Array(StoredArray):
     """A dataset of an HDF5 file."""
 
-    def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset) -> None:
-        if dataset.shape is None or len(dataset.shape) != 1:
-            raise StoreError(f"{container.path}: array {name} has shape {dataset.shape}, expected one axis")
+    def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
+        if dataset.shape is None or len(dataset.shape) != axes:
+            raise wrong_shape(container.path, name, dataset.shape, axes)
         if dataset.is_virtual or dataset.external or dataset.file.filename != str(container.path):
             raise StoreError(
                 f"{container.path}: array {name} is stored in another file, which is not read; "
@@ -50,7 +50,8 @@ class Hdf5Array(StoredArray):
         self.chunk = max(1, int(dataset.chunks[0] if dataset.chunks else self.length))
         text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype = None if text else dataset.dtype
-        self.width = dataset.dtype.itemsize
+        self.columns = int(dataset.shape[1]) if axes == 2 else None
+        self.width = dataset.dtype.itemsize * (1 if self.columns is None else self.columns)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
 
@@ -146,11 +147,11 @@ class Hdf5Container(Container):
                 return None
             return "array" if isinstance(self._node(path), h5py.Dataset) else "group"
 
-    def array(self, path: str) -> Hdf5Array:
+    def array(self, path: str, axes: int = 1) -> Hdf5Array:
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         with self.wrapped(path):
-            return Hdf5Array(self, path, self._node(path))
+            return Hdf5Array(self, path, self._node(path), axes)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):

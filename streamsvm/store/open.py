@@ -19,8 +19,6 @@ from streamsvm.store.container import DAMAGED, Container, StoredArray, array_met
 from streamsvm.store.reader import Store
 from streamsvm.text import check_local
 
-NO_WEIGHTS = "none"  # as `sample_weight`: the weights of a store are not read
-
 
 def open_store(
     path: str | os.PathLike[str],
@@ -36,14 +34,16 @@ def open_store(
     path : path-like
         A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file.
     label : str, optional
-        The categorical column of ``obs`` that holds the classes, for AnnData that streamsvm did not write.
+        For AnnData that streamsvm did not write: the categorical column of ``obs`` that holds the classes;
+        or, where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
+        class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
         A store that streamsvm wrote has only one, ``"label"``.
     labelled : bool
         Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
         classes, and all label codes are -1.
     sample_weight : str, optional
         The numeric column of ``obs`` that holds the weights of the rows. A store that streamsvm wrote can
-        have one, ``"weight"``, which is read by default. ``"none"`` reads no weights.
+        have one, ``"weight"``, which is read by default; of other AnnData none is.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def open_store(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
                 "an interrupted conversion leaves such a container: convert again"
             )
-        return open_anndata(container, label, labelled)
+        return open_anndata(container, label if labelled else None, labelled, sample_weight)
     except BaseException:
         container.close()
         raise
@@ -137,7 +137,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     if label not in (None, layout.LABEL):
         remedy = Remedy("omit {}", Option("label", label))
         raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
-    if sample_weight not in (None, NO_WEIGHTS) and (
+    if sample_weight is not None and (
         sample_weight != layout.WEIGHTS or layout.WEIGHTS not in record.columns
     ):
         has = f"only {layout.WEIGHTS!r}" if layout.WEIGHTS in record.columns else "none"
@@ -202,7 +202,6 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         meta={key: value for key, value in content.items() if key not in internal},
         digests=digests,
     )
-    store.weighted &= sample_weight != NO_WEIGHTS
     store.check_row_pointer_ends()
     return store
 

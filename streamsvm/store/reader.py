@@ -47,7 +47,7 @@ class Store:
         Whether rows have weights; whether they may have several labels, or none; whether they belong to
         groups, such as sequences.
     n_labels : int
-        Labels of all rows together, if `multilabel`; else 0.
+        Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
     dtype : dtype
         Of the values that `rows` returns: float32 or float64.
     index_dtype : dtype
@@ -143,16 +143,17 @@ class Store:
         violation = find_violation(data, indices, offsets, self.n_features)
         if violation is not None:
             raise self._violation_error(start, lo, offsets, violation)
-        labels, norms = self.labels(start, stop), self._norms(start, stop, data, offsets)
-        rows = Rows(data, indices, offsets, labels, norms)
+        norms = self._norms(start, stop, data, offsets)
+        if self.multilabel:
+            codes, indptr = self.label_sets(start, stop)
+            labels = self._first_labels(start, stop, first_labels(codes, indptr))
+            rows = Rows(data, indices, offsets, labels, norms, label_codes=codes, label_indptr=indptr)
+        else:
+            rows = Rows(data, indices, offsets, self.labels(start, stop), norms)
         if self.weighted:
             rows = rows._replace(cost=self.weights(start, stop))
         if self.grouped:
             rows = rows._replace(qid=self.groups(start, stop))
-        if self.multilabel:
-            codes, indptr = self.label_sets(start, stop)
-            self._check_first_labels(start, labels, first_labels(codes, indptr))
-            rows = rows._replace(label_codes=codes, label_indptr=indptr)
         return rows
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
@@ -187,7 +188,7 @@ class Store:
     def label_indptr(self, start: int, stop: int) -> np.ndarray:
         """Return where the labels of the rows ``start:stop`` begin among all labels, and where they end.
 
-        Only if `multilabel`.
+        Only if `multilabel`. If not `native`, they may have fewer labels than this says.
 
         Returns
         -------
@@ -210,13 +211,14 @@ class Store:
             raise self.arrays[layout.LABELS_CODES].damage(lo + violation.element, violation.reason)
         return codes.astype(format.LABEL_DTYPE, copy=False), offsets
 
-    def _check_first_labels(self, start: int, labels: np.ndarray, first: np.ndarray) -> None:
-        """Raise StoreError unless the labels of the rows from `start` on are the first of several."""
+    def _first_labels(self, start: int, stop: int, first: np.ndarray) -> np.ndarray:
+        """Return the labels of the rows ``start:stop``, after checking that they are the first of several."""
+        labels = self.labels(start, stop)
         if not np.array_equal(labels, first):
             at = start + int(np.argmax(labels != first))
-            raise self.arrays[layout.CODES].damage(
-                at, f"the label of row {at} is not the first of its labels"
-            )
+            reason = f"the label of row {at} is not the first of its labels"
+            raise self.arrays[layout.CODES].damage(at, reason)
+        return labels
 
     def weights(self, start: int, stop: int) -> np.ndarray:
         """Return the weights of the rows ``start:stop``, float64; only if `weighted`."""

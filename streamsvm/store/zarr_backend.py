@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from zarr.storage import LocalStore
 
 from streamsvm import durable, format
 from streamsvm.errors import StoreError
-from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error
+from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import ChunkFiles, ChunkReader, ChunkWriter, find_decoder
 
@@ -64,20 +65,21 @@ class ZarrArray(StoredArray):
     """
 
     def __init__(
-        self, container: ZarrContainer, name: str, array: zarr.Array, metadata: dict[str, Any]
+        self, container: ZarrContainer, name: str, array: zarr.Array, metadata: dict[str, Any], axes: int
     ) -> None:
-        if len(array.shape) != 1:
-            raise StoreError(f"{container.path}: array {name} has shape {array.shape}, expected one axis")
+        if len(array.shape) != axes:
+            raise wrong_shape(container.path, name, array.shape, axes)
         self.container: ZarrContainer = container
         self.name = name
         self.length = array.shape[0]
         self.chunk = max(1, array.chunks[0])
         dtype = np.dtype(array.dtype)
         self.dtype = None if dtype.kind in "OTUS" else dtype
-        self.width = dtype.itemsize
+        self.columns = array.shape[1] if axes == 2 else None
+        self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
         self._array = array
         self._metadata = metadata
-        decoder = find_decoder(metadata)
+        decoder = find_decoder(metadata) if axes == 1 else None
         folder = container.path / name / "c"
         self.direct = ChunkFiles(folder, dtype, self.chunk, decoder) if decoder is not None else None
         codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:
@@ -89,7 +91,8 @@ class ZarrArray(StoredArray):
             drop_cache = self.exceeds_page_cache
             return self.container.reader.read(self.direct, start, stop, drop_cache=drop_cache)
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
-            self._check_claim(chunk)
+            for file in self._chunk_files(chunk):
+                self._check_claim(file)
         if self.dtype is not None:
             return np.asarray(self._array[start:stop])
         if np.dtype(self._array.dtype).kind in "OT":
@@ -97,22 +100,26 @@ class ZarrArray(StoredArray):
                 self._check_text(chunk)
         return np.asarray(self._array[start:stop]).astype(object)
 
-    def _chunk_file(self, chunk: int) -> Path:
-        return self.container.path / self.name / self._array.metadata.encode_chunk_key((chunk,))
+    def _chunk_files(self, chunk: int) -> Iterator[Path]:
+        """Yield the file of a chunk, or the files that have the columns of its rows."""
+        keys: list[tuple[int, ...]] = [(chunk,)]
+        if self.columns is not None:
+            keys = [(chunk, part) for part in range(-(-self.columns // max(1, self._array.chunks[1])))]
+        for key in keys:
+            yield self.container.path / self.name / self._array.metadata.encode_chunk_key(key)
 
-    def _check_claim(self, chunk: int) -> None:
+    def _check_claim(self, file: Path) -> None:
         """Refuse a chunk whose first bytes claim that it decodes to much more than a chunk has.
 
         Its codec would allocate that, and even fill it: a kilobyte of zstd can become 32 MB of zeros.
         """
         claim = CLAIMS.get(self._compressor)
-        file = self._chunk_file(chunk)
         if claim is None or not file.is_file():
             return
         with durable.open_file(file, follow=True) as opened:
             claimed = claim(opened.read(CLAIM_BYTES))
         if self.dtype is not None:
-            limit = self.chunk * self.dtype.itemsize
+            limit = math.prod(self._array.chunks) * self.dtype.itemsize
         else:
             limit = MAX_TEXT_COMPRESSION * file.stat().st_size
         if claimed > limit + SLACK:
@@ -125,7 +132,7 @@ class ZarrArray(StoredArray):
 
         The text codec allocates the claimed number of strings, up to 2**32, before it reads any.
         """
-        file = self._chunk_file(chunk)
+        [file] = self._chunk_files(chunk)
         if not file.is_file():
             return
         with durable.open_file(file, follow=True) as opened:
@@ -249,7 +256,7 @@ class ZarrContainer(Container):
             kind = self._json(path, "zarr.json").get("node_type")
             return kind if kind in ("array", "group") else None
 
-    def array(self, path: str) -> ZarrArray:
+    def array(self, path: str, axes: int = 1) -> ZarrArray:
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         metadata = self._json(path, "zarr.json" if self._version == 3 else ".zarray")
@@ -262,7 +269,7 @@ class ZarrContainer(Container):
             with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
                 array = zarr.open_array(self._store, path=path, mode="r", zarr_format=self._version)
             self._watch(path)
-            return ZarrArray(self, path, array, metadata)
+            return ZarrArray(self, path, array, metadata, axes)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):

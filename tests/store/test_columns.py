@@ -160,15 +160,11 @@ def test_rows_without_labels_and_with_all_of_them(kind, suffix, tmp_path):
     assert (read_with_anndata(path).obsm["labels"].toarray() == dense).all()
 
 
-def test_weights_are_left_out_or_named(full: Problem, suffix, tmp_path):
+def test_weights_are_named(full: Problem, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     full.write(path)
     with open_store(path, sample_weight="weight") as store:
         np.testing.assert_array_equal(store.rows(0, 90).cost, full.weights)
-    with open_store(path, sample_weight="none") as store:
-        assert not store.weighted
-        assert len(store.rows(0, 90).cost) == 0
-        store.verify()
     with pytest.raises(StoreError, match=r"no column of weights 'qid'; .* has only 'weight'"):
         open_store(path, sample_weight="qid")
     only(full, ("labels",)).write(tmp_path / f"b.{suffix}")

@@ -1,0 +1,207 @@
+"""Several labels a row in AnnData that streamsvm did not write: a matrix of zeros and ones in `obsm`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.data.csr_checks import is_monotonic
+from streamsvm.errors import StoreError
+from streamsvm.store.container import Container, StoredArray
+
+_MOST_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
+_PIECE = 2**22  # entries of a dense matrix read at a time
+
+
+class Indicator(ABC):
+    """A matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
+
+    Attributes
+    ----------
+    name : str
+        Its path in the container, such as ``obsm/labels``.
+    classes : list of str
+        The names of its columns, or the numbers from 0.
+    most_labels : int
+        The labels of all rows together, at most.
+    """
+
+    def __init__(self, container: Container, name: str, classes: list[str], most_labels: int) -> None:
+        self.path = container.path
+        self.name = name
+        self.classes = classes
+        self.most_labels = most_labels
+
+    @abstractmethod
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        """Return where the entries of the rows ``start:stop`` begin, and where the last one ends."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return `label_codes` and `label_indptr` of the rows ``start:stop``, as `Rows` has them."""
+
+    def _check(self, values: np.ndarray, row_of: np.ndarray) -> None:
+        """Raise StoreError unless all values are 0 or 1; `row_of` has the row of each."""
+        good = (values == 0) | (values == 1)
+        if not good.all():
+            at = int(np.argmin(good))
+            raise StoreError(
+                f"{self.path}: {self.name}, row {row_of[at]}: {values[at]} is neither 0 nor 1; "
+                "an indicator of labels has no other values"
+            )
+
+
+class _Sparse(Indicator):
+    """A CSR matrix."""
+
+    def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
+        arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
+        self._data, self._indices, self._indptr = arrays.values()
+        lengths = {"indices": self._data.length, "indptr": n_rows + 1}
+        for part, array in arrays.items():
+            if array.dtype is None or array.dtype.kind not in ("iu" if part != "data" else "iufb"):
+                raise StoreError(f"{container.path}: array {array.name} does not hold numbers")
+            if array.length != lengths.get(part, array.length):
+                raise StoreError(
+                    f"{container.path}: array {array.name} has {array.length} elements, "
+                    f"expected {lengths[part]}"
+                )
+            array.check_claimed_size()
+        super().__init__(container, name, [str(c) for c in range(n_classes)], self._data.length)
+        for row, expected in [(0, 0), (n_rows, self._data.length)]:
+            if int(self._indptr.read(row, row + 1)[0]) != expected:
+                raise self._indptr.damage(row, f"row pointer {row} is not {expected}")
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        offsets = self._indptr.read(start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
+        if not (offsets[0] >= 0 and offsets[-1] <= self._data.length and is_monotonic(offsets)):
+            raise self._indptr.damage(start, "the row pointers are not in order")
+        return offsets
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        offsets = self.indptr(start, stop)
+        lo, hi = int(offsets[0]), int(offsets[-1])
+        codes = self._indices.read(lo, hi).astype(np.int64)
+        k = len(self.classes)
+        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
+            at = int(np.argmax((codes < 0) | (codes >= k)))
+            raise self._indices.damage(lo + at, f"label code {codes[at]} is out of range")
+        row_of = np.repeat(np.arange(stop - start), np.diff(offsets))
+        values = self._data.read(lo, hi)
+        self._check(values, start + row_of)
+        order = np.lexsort((codes, row_of))  # anndata may write rows that are not sorted
+        row_of, codes, values = row_of[order], codes[order], values[order]
+        twice = (row_of[1:] == row_of[:-1]) & (codes[1:] == codes[:-1])
+        if twice.any():
+            at = int(np.argmax(twice))
+            raise StoreError(
+                f"{self.path}: {self.name}, row {start + row_of[at]}: label {codes[at]} occurs twice; "
+                "in Python: the matrix's sum_duplicates(), with ones as its data"
+            )
+        own = values != 0
+        return _as_sets(row_of[own], codes[own], stop - start)
+
+
+class _Dense(Indicator):
+    """An array of two axes, or the columns of a dataframe."""
+
+    def __init__(
+        self, container: Container, name: str, n_rows: int, arrays: list[StoredArray], classes: list[str]
+    ) -> None:
+        super().__init__(container, name, classes, n_rows * len(classes))
+        self._arrays = arrays
+        for array in arrays:
+            if array.dtype is None or array.dtype.kind not in "iufb":
+                raise StoreError(f"{container.path}: {array.name} does not hold numbers")
+            if array.length != n_rows:
+                raise StoreError(f"{container.path}: {array.name} has {array.length} rows, expected {n_rows}")
+            array.check_claimed_size()
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        return np.arange(start, stop + 1, dtype=np.int64) * len(self.classes)
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        rows, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        step = max(1, _PIECE // max(1, len(self.classes)))
+        for begin in range(start, stop, step):
+            end = min(begin + step, stop)
+            parts = [array.read(begin, end) for array in self._arrays]
+            values = parts[0] if self._arrays[0].columns is not None else np.column_stack(parts)
+            self._check(values.ravel(), np.repeat(np.arange(begin, end), len(self.classes)))
+            row, code = np.nonzero(values)
+            rows.append(row + (begin - start))
+            codes.append(code)
+        return _as_sets(np.concatenate(rows), np.concatenate(codes), stop - start)
+
+
+def _as_sets(row_of: np.ndarray, codes: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    indptr = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(np.bincount(row_of, minlength=n_rows), out=indptr[1:])
+    return codes.astype(format.LABEL_DTYPE), indptr
+
+
+def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:
+    """Open an entry of ``obsm`` as an indicator of labels.
+
+    Parameters
+    ----------
+    container : Container
+    key : str
+    n_rows : int
+        Rows that it must have.
+
+    Returns
+    -------
+    Indicator or None
+        None if ``obsm`` has no such entry.
+
+    Raises
+    ------
+    StoreError
+        If it is not a matrix with a row for each row of X.
+    """
+    path, name = container.path, f"obsm/{key}"
+    if "/" in key or key in ("", ".", "..") or container.node("obsm") != "group":
+        return None
+    kind = container.node(name)
+    if kind is None:
+        return None
+    if kind == "array":
+        dense = container.array(name, axes=2)
+        n_classes = dense.columns or 0
+        _check_shape(container, name, [dense.length, n_classes], n_rows)
+        return _Dense(container, name, n_rows, [dense], [str(c) for c in range(n_classes)])
+    attrs = container.attrs(name)
+    encoding = attrs.get("encoding-type")
+    if encoding == "csr_matrix":
+        shape = attrs.get("shape")
+        _check_shape(container, name, shape, n_rows)
+        return _Sparse(container, name, n_rows, shape[1])  # type: ignore[index]  # it is a list
+    if encoding == "dataframe" and isinstance(attrs.get("column-order"), list):
+        classes = [str(column) for column in attrs["column-order"]]
+        _check_shape(container, name, [n_rows, len(classes)], n_rows)
+        for each in classes:
+            if "/" in each or container.node(f"{name}/{each}") != "array":
+                raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
+        return _Dense(
+            container, name, n_rows, [container.array(f"{name}/{each}") for each in classes], classes
+        )
+    remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
+    raise StoreError(f"{path}: {name} is {encoding!r}, not a matrix of labels that is read; {remedy}")
+
+
+def _check_shape(container: Container, name: str, shape: Any, n_rows: int) -> None:
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or type(shape[1]) is not int
+        or shape[0] != n_rows
+        or not 1 <= shape[1] <= _MOST_CLASSES
+    ):
+        raise StoreError(
+            f"{container.path}: {name} has the shape {shape}; expected {n_rows} rows, and a column for each "
+            "class"
+        )

@@ -1,0 +1,221 @@
+"""Weights in `obs` and several labels a row in `obsm`, of AnnData that anndata itself wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import zarr
+from test_anndata import cells, write
+
+from streamsvm.errors import StoreError
+from streamsvm.store import indicator, open_store
+
+NAMES = ["red", "grün", "blue, or so", "4", "never"]
+KINDS = ["csr", "csr-float", "csr-unsorted", "dense", "dense-bool", "dataframe"]
+
+
+@pytest.fixture(params=["v2.zarr", "v3.zarr", "h5ad"])
+def target(request, tmp_path: Path) -> Path:
+    return tmp_path / f"cells.{request.param}"
+
+
+def labelled(kind: str) -> tuple[anndata.AnnData, np.ndarray]:
+    """AnnData with the entry `tags` in obsm, and the same as an array of zeros and ones."""
+    adata, rng = cells(), np.random.default_rng(4)
+    dense = (rng.random((120, 5)) < [0.5, 0.3, 0.7, 0.1, 0]).astype(np.int8)
+    dense[[0, 50, 119]] = 0
+    entry: Any = dense
+    if kind.startswith("csr"):
+        entry = sp.csr_matrix(dense, dtype=np.float64 if kind == "csr-float" else np.int64)
+    if kind == "csr-unsorted":
+        for begin, end in zip(entry.indptr[:-1], entry.indptr[1:], strict=True):
+            entry.indices[begin:end] = entry.indices[begin:end][::-1].copy()
+        entry.has_sorted_indices = False
+        entry.data[5] = 0  # an entry that is stored, but says no
+        row = int(np.searchsorted(entry.indptr, 5, "right")) - 1
+        dense[row, entry.indices[5]] = 0
+    if kind == "dense-bool":
+        entry = dense.astype(bool)
+    if kind == "dataframe":
+        entry = pd.DataFrame(dense, columns=NAMES, index=adata.obs_names).assign(never=False)
+    adata.obsm["tags"] = entry
+    return adata, dense
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_indicator_in_obsm_gives_several_labels_a_row(target, kind, monkeypatch):
+    monkeypatch.setattr(indicator, "_PIECE", 64)
+    adata, dense = labelled(kind)
+    write(adata, target)
+    with open_store(target, label="tags") as store:
+        assert (store.multilabel, store.weighted, store.grouped) == (True, False, False)
+        assert list(store.classes) == (NAMES if kind == "dataframe" else ["0", "1", "2", "3", "4"])
+        assert store.class_counts.tolist() == dense.sum(axis=0).tolist()
+        for start, stop in [(0, 120), (7, 60), (30, 30), (119, 120)]:
+            rows = store.rows(start, stop)
+            part = sp.csr_matrix(dense[start:stop])
+            np.testing.assert_array_equal(rows.label_codes, part.indices)
+            np.testing.assert_array_equal(rows.label_indptr, part.indptr)
+            first = [int(np.argmax(row)) if row.any() else -1 for row in dense[start:stop]]
+            assert rows.labels.tolist() == store.labels(start, stop).tolist() == first
+            assert (rows.label_codes.dtype, rows.label_indptr.dtype) == (np.int32, np.int64)
+            np.testing.assert_array_equal(rows.data, adata.X[start:stop].data)
+            assert (np.diff(store.label_indptr(start, stop)) >= np.diff(rows.label_indptr)).all()
+        assert store.n_labels >= dense.sum()
+        store.verify()
+
+
+def test_weights_are_a_column_of_numbers(target):
+    adata = cells()
+    rng = np.random.default_rng(1)
+    columns = {
+        "w": rng.exponential(size=120),
+        "small": rng.random(120).astype("f4"),
+        "kept": rng.random(120) < 0.5,
+    }
+    for name, values in columns.items():
+        adata.obs[name] = values
+    write(adata, target)
+    for name in [*columns, "depth"]:
+        with open_store(target, label="celltype", sample_weight=name) as store:
+            assert store.weighted
+            assert not store.multilabel
+            cost = store.rows(3, 90).cost
+            assert cost.dtype == np.float64
+            np.testing.assert_array_equal(cost, adata.obs[name].to_numpy()[3:90].astype("f8"))
+    with open_store(target, label="celltype") as store:
+        assert not store.weighted
+        assert len(store.rows(0, 120).cost) == 0
+
+
+def test_the_fingerprint_depends_on_weights_and_labels(tmp_path):
+    def fingerprint(kind="csr", label="tags", weight=None, change=lambda a: None, suffix="h5ad"):
+        adata, _ = labelled(kind)
+        adata.obs["w"] = np.arange(120)
+        change(adata)
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{suffix}"
+        write(adata, path)
+        with open_store(path, label=label, sample_weight=weight) as store:
+            return store.fingerprint
+
+    def other_label(adata):
+        adata.obsm["tags"].data[7] = 0
+
+    def other_weight(adata):
+        adata.obs["w"] = np.arange(120) + (np.arange(120) == 80)
+
+    base = fingerprint()
+    assert fingerprint("dense") == fingerprint("csr-float", suffix="v2.zarr") == base
+    assert fingerprint(change=other_weight) == base  # they are not read
+    changed = [fingerprint(change=other_label), fingerprint(label="celltype"), fingerprint("dataframe")]
+    changed += [fingerprint(weight="w"), fingerprint(weight="w", change=other_weight)]
+    changed += [fingerprint(label="celltype", weight="w"), fingerprint(weight="depth")]
+    assert len({base, *changed}) == 8
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.where(np.arange(120) == 17, np.nan, 1.0), r"row 17 has the weight nan in obs column 'w'"),
+        (np.where(np.arange(120) == 17, -2, 1), r"row 17 has the weight -2\.0 in obs column 'w'"),
+        (np.where(np.arange(120) == 17, np.inf, 1), r"row 17 has the weight inf"),
+        (pd.Categorical(["1"] * 120), r"column 'w' does not hold numbers; in Python: .*astype\(float\)"),
+        (["1.5"] * 120, r"column 'w' does not hold numbers"),
+        (pd.array([1, None] * 60, dtype="Int64"), r"column 'w' does not hold numbers"),
+    ],
+)
+def test_weights_that_are_none_are_refused(target, values, reason):
+    adata = cells()
+    adata.obs["w"] = values
+    write(adata, target)
+    with (
+        pytest.raises(StoreError, match=reason),
+        open_store(target, label="celltype", sample_weight="w") as store,
+    ):
+        store.rows(5, 100)
+
+
+def test_a_column_that_is_missing_is_named(target):
+    adata, _ = labelled("csr")
+    write(adata, target)
+    with pytest.raises(StoreError, match=r"no column 'w' of weights; it has celltype, batch, depth"):
+        open_store(target, label="tags", sample_weight="w")
+    for label in ("nothing", "../obs", ".", "tags/data"):
+        with pytest.raises(StoreError, match=r"obs has no column '.*'; it has .* Nor has obsm such a matrix"):
+            open_store(target, label=label)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (lambda d: d * 2, r"obsm/tags, row .*: 2 is neither 0 nor 1"),
+        (lambda d: sp.csr_matrix(d * 0.5), r"obsm/tags, row .*: 0\.5 is neither 0 nor 1"),
+        (lambda d: np.where(d == 1, np.nan, 0), r"obsm/tags, row .*: nan is neither 0 nor 1"),
+        (lambda d: sp.csc_matrix(d), r"obsm/tags is 'csc_matrix', not a matrix .*; in Python: .*csr_matrix"),
+        (lambda d: np.zeros((120, 2, 2)), r"obsm/tags has shape \(120, 2, 2\), expected two axes"),
+        (
+            lambda d: np.zeros((120, 0)),
+            r"obsm/tags has the shape \[120, 0\]; expected 120 rows, and a column",
+        ),
+    ],
+)
+def test_a_matrix_that_is_no_indicator_is_refused(target, entry, reason):
+    adata, dense = labelled("dense")
+    adata.obsm["tags"] = entry(dense)
+    write(adata, target)
+    with pytest.raises(StoreError, match=reason), open_store(target, label="tags") as store:
+        store.rows(0, 120)
+
+
+def test_a_label_that_is_stored_twice_is_refused(tmp_path):
+    adata, _ = labelled("csr")
+    path = tmp_path / "a.h5ad"
+    write(adata, path)
+    with h5py.File(path, "r+") as file:
+        row = int(np.argmax(np.diff(file["obsm/tags/indptr"]) > 1))
+        first = int(file["obsm/tags/indptr"][row])
+        file["obsm/tags/indices"][first + 1] = file["obsm/tags/indices"][first]
+    with (
+        open_store(path, label="tags") as store,
+        pytest.raises(StoreError, match=rf"obsm/tags, row {row}: label . occurs twice"),
+    ):
+        store.rows(0, 120)
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "value", "reason"),
+    [
+        ("indices", 3, 5, r"obsm/tags/indices, chunk 0: label code 5 is out of range"),
+        ("indices", 3, -1, r"label code -1 is out of range"),
+        ("indptr", 60, -1, r"the row pointers are not in order"),
+        ("indptr", 0, 1, r"row pointer 0 is not 0"),
+        ("indptr", 120, 3, r"row pointer 120 is not"),
+    ],
+)
+def test_a_damaged_indicator_is_refused(target, name, element, value, reason):
+    adata, _ = labelled("csr")
+    write(adata, target)
+    if target.suffix == ".zarr":
+        zarr.open_group(target, mode="r+", use_consolidated=False)[f"obsm/tags/{name}"][element] = value
+    else:
+        with h5py.File(target, "r+") as file:
+            file[f"obsm/tags/{name}"][element] = value
+    with pytest.raises(StoreError, match=reason), open_store(target, label="tags") as store:
+        store.rows(0, 120)
+
+
+def test_a_hostile_number_of_classes_allocates_nothing(tmp_path):
+    adata, _ = labelled("csr")
+    path = tmp_path / "a.h5ad"
+    write(adata, path)
+    with h5py.File(path, "r+") as file:
+        file["obsm/tags"].attrs["shape"] = [120, 2**60]
+    with pytest.raises(StoreError, match=r"expected 120 rows, and a column for each class"):
+        open_store(path, label="tags")
