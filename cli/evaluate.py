@@ -15,7 +15,34 @@ from streamsvm_cli.options import Json, Label, Memory, Quiet
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
     data: Annotated[Path, typer.Argument(help="Store or LIBSVM text (- for standard input).")],
-    top_k: Annotated[int, typer.Option(min=1, help="Also measure the accuracy of the best k labels.")] = 5,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Also measure the accuracy of the best k labels (default: 5), or, if rows have several, "
+            "their precision (default: 3 and 5).",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="If rows have several labels: predict those with scores above this (default: 0 for ovr and "
+            "ovr2)."
+        ),
+    ] = None,
+    n_labels: Annotated[
+        int | None, typer.Option(min=1, help="If rows have several labels: predict this many of the best.")
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also measure the mean cost, from this table: CSV or .npy, a row for each true class."
+        ),
+    ] = None,
+    tree: Annotated[
+        Path | None,
+        typer.Option(help="Also measure the mean distance in this tree: a class and its parent a line."),
+    ] = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     quiet: Quiet = False,
@@ -24,22 +51,38 @@ def evaluate(
     """Measure a model on labelled data.
 
     Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. If the model has
-    probabilities, also their log loss and expected calibration error, over the rows with known labels.
+    probabilities, also their log loss and expected calibration error, and if it was trained with costs or a
+    tree of classes, the mean cost or distance, over the rows with known labels.
+
+    If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
+    macro and micro F1 and subset accuracy; unknown labels are left out.
     """
     console = Console(quiet=quiet, json=json)
     import streamsvm
 
     loaded = streamsvm.load_model(model)
     rows = data_to_score(console, loaded, data, memory)
-    result = streamsvm.evaluate(loaded, rows, top_k=(1, top_k), memory=memory, label=label)
+    result = streamsvm.evaluate(
+        loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
+        costs=costs, tree=tree, memory=memory, label=label,
+    )  # fmt: skip
+    numbers: dict[str, float | None] = {}
+    if isinstance(result, streamsvm.LabelSetEvaluation):
+        numbers |= {f"precision@{k}": value for k, value in result.precision.items()}
+        numbers |= {"ranking loss": result.ranking_loss}
+    else:
+        numbers |= {"accuracy": result.accuracy}
+        numbers |= {f"top-{k}": value for k, value in result.top_k.items() if k > 1}
+    numbers |= {"macro F1": result.macro_f1, "micro F1": result.micro_f1}
+    if isinstance(result, streamsvm.LabelSetEvaluation):
+        numbers |= {"subset acc.": result.subset_accuracy}
+        if result.warning is not None:
+            console.warn(result.warning)
+    else:
+        numbers |= {"log loss": result.log_loss, "calib. error": result.calibration_error}
+        numbers |= {"mean cost": result.mean_cost, "mean dist.": result.mean_distance}
     console.say(f"{'rows':>12}  {result.n:,}")
-    console.say(f"{'accuracy':>12}  {result.accuracy:.4f}")
-    for k, value in result.top_k.items():
-        if k > 1:
-            console.say(f"{f'top-{k}':>12}  {value:.4f}")
-    console.say(f"{'macro F1':>12}  {result.macro_f1:.4f}")
-    console.say(f"{'micro F1':>12}  {result.micro_f1:.4f}")
-    if result.log_loss is not None:
-        console.say(f"{'log loss':>12}  {result.log_loss:.4f}")
-        console.say(f"{'calib. error':>12}  {result.calibration_error:.4f}")
+    for name, value in numbers.items():
+        if value is not None:
+            console.say(f"{name:>12}  {value:.4f}")
     console.result(dataclasses.asdict(result))

@@ -21,7 +21,17 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write; by default standard output.")
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many of the best labels, separated by tabs.")] = 1,
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many of the best labels, separated by tabs (default: 1)."),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="All labels with scores (with --proba: probabilities) above this, best first, separated by "
+            "tabs; a line may be empty."
+        ),
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Follow each label by its score.")] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
     memory: Memory = "256M",  # type: ignore[assignment]
@@ -29,7 +39,7 @@ def predict(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Print the predicted label of each row.
+    """Print the predicted label of each row, or several.
 
     Rows come in the order of the data.
     """
@@ -42,8 +52,8 @@ def predict(
     with terminate_as_interrupt():
         rows = data_to_score(console, loaded, data, memory, labelled=False)
         done = streamsvm.predict(
-            loaded, rows, sys.stdout if out is None else out, top_k=top_k, scores=scores, proba=proba,
-            memory=memory, label=label,
+            loaded, rows, sys.stdout if out is None else out, top_k=top_k, threshold=threshold,
+            scores=scores, proba=proba, memory=memory, label=label,
         )  # fmt: skip
     if out:
         console.say(f"{count(done.n, 'prediction')}: {out}")

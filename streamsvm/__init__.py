@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamsvm.api import FitResult, OnlineResult, fit, online, plan, resume
     from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
+    from streamsvm.label_set_metrics import LabelSetEvaluation
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
     from streamsvm.predictions import Predictions, predict
@@ -30,6 +31,7 @@ _MODULES = {
     "Calibration": "calibration",
     "Evaluation": "metrics",
     "FitResult": "api",
+    "LabelSetEvaluation": "label_set_metrics",
     "Model": "model",
     "OnlineResult": "api",
     "OnlineSettings": "settings",
@@ -51,6 +53,7 @@ __all__ = [
     "Calibration",
     "Evaluation",
     "FitResult",
+    "LabelSetEvaluation",
     "Model",
     "OnlineResult",
     "OnlineSettings",

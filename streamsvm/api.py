@@ -75,7 +75,9 @@ def fit(
         `Model.predict` takes it. `memory`, `valid`, `calibrate`, `block_rows`, `checkpoint_every` and
         `force` do not apply to a matrix.
     y : array_like, shape (n,), optional
-        Labels of a matrix; a store has its own.
+        Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
+        each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
+        numbers of its columns, or their names in a DataFrame.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
@@ -138,7 +140,8 @@ def fit(
     tree : path or mapping of child to parent, optional
         Tree of the classes, a child and its parent a line: the path between two classes is the margin.
     label : str, optional
-        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory.
+        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
+        then also the name of an indicator matrix in obsm.
     keep_duals : bool, optional
         Keep the duals so that passes can be added later; the default unless passes is 1.
     block_rows : int, optional

@@ -55,7 +55,7 @@ def _read_npy(path: Path, classes: Sequence[str]) -> np.ndarray:
     try:
         with durable.open_file(path, follow=True):  # nothing but a regular file
             table = np.lib.format.open_memmap(path, mode="r")  # refuses objects, which would be pickles
-    except (OSError, EOFError, ValueError) as error:
+    except Exception as error:  # NumPy's parser of headers raises whatever Python's own does
         raise InputError(f"{path}: {_reason(error)}") from None
     return _checked_array(table, classes, str(path))
 
@@ -67,10 +67,15 @@ def _checked_array(table: Any, classes: Sequence[str], where: str) -> np.ndarray
         raise InputError(f"{where}: not a table of numbers") from None
     if table.dtype.kind not in "fiub":
         raise InputError(f"{where}: the values are of type {table.dtype}, not numbers")
-    _check_shape(table.shape, len(classes), where)
     costs = np.array(table, np.float64, order="C")
-    _check_values(costs, lambda y, j: f"{where}: row {y + 1}, column {j + 1}", classes)
+    check_costs(costs, classes, where)
     return costs
+
+
+def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
+    """Raise `InputError` about `where` unless `costs` is what `read_costs` returns."""
+    _check_shape(costs.shape, len(classes), where)
+    _check_values(costs, lambda y, j: f"{where}: row {y + 1}, column {j + 1}", classes)
 
 
 def _read_csv(path: Path, classes: Sequence[str]) -> np.ndarray:
@@ -163,7 +168,9 @@ def _check_values(costs: np.ndarray, where: Callable[[int, int], str], classes: 
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return durable.reason(error)
-    return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error).splitlines()[0]
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class ClassTree:
@@ -320,7 +327,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
 
     Parameters
     ----------
-    source : path or mapping of str to str
+    source : path, mapping of str to str, or ClassTree
         The parent of each node but the root: a mapping, or a text file with a child and its parent a line,
         separated by white space, or by a tab if names contain blanks. Lines that begin with ``#`` are
         comments.
@@ -331,6 +338,8 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
     InputError
         If the file cannot be read, a line has not two names, a node has two parents, or as in `ClassTree`.
     """
+    if isinstance(source, ClassTree):
+        return ClassTree.from_record(source.to_record(), classes)
     if isinstance(source, Mapping):
         return ClassTree({str(child): str(parent) for child, parent in source.items()}, classes)
     path = Path(source)

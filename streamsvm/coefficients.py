@@ -169,7 +169,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
     crc = record["coef_crc32"]
     layout = record.get("layout", format.DENSE) if record["version"] >= 3 else format.DENSE  # sparse since 3
     if layout == format.DENSE:
-        return _map_array(folder / format.COEF, shape, dtype, crc)
+        return map_array(folder / format.COEF, shape, dtype, crc)
     from streamsvm.kernels.sparse_coef import are_sorted_rows
 
     nnz = record["nnz"]
@@ -177,7 +177,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
         raise TypeError("unknown layout")
     wanted = {"data": (nnz, dtype), "indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
     paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
-    arrays = {name: _map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}
+    arrays = {name: map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}
     # The checksums find damage; this finds what was never ours. Compiled code trusts the numbers.
     if not are_sorted_rows(arrays["indices"], arrays["indptr"], shape[1]):
         raise ModelError(
@@ -187,7 +187,17 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
     return SparseCoef(**arrays, n_classes=shape[1])
 
 
-def _map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
+def write_array(path: Path, array: np.ndarray) -> int:
+    """Write an array as `map_array` reads it, and return its CRC-32."""
+    array = np.ascontiguousarray(array)
+    with path.open("wb") as file:
+        _write_header(file, array.dtype, array.shape)
+        file.write(array.data)
+    return zlib.crc32(array.data)
+
+
+def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
+    """A read-only map of the array in a file; raises `ModelError` if it is another, or damaged."""
     with durable.open_file(path, follow=True) as file:
         begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
     with warnings.catch_warnings(action="ignore"):

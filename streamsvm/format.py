@@ -87,6 +87,7 @@ MODEL_JSON = "model.json"
 DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"
 FEATURES = "features.json"  # their names, where they have any
+COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
 

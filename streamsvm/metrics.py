@@ -1,4 +1,4 @@
-"""Metrics of a model on labelled data: accuracies, F1, and how good its probabilities are."""
+"""Metrics of a model on labelled data: accuracies, F1, costs, and how good its probabilities are."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import ModelError
+from streamsvm.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError, SettingsError
+from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.model import Model
-from streamsvm.predictions import as_model, checked_top_k, rows_to_score
+from streamsvm.predictions import as_model, checked_threshold, checked_top_k, rows_to_score
 from streamsvm.text import parse_size
 
 _BINS = 15  # of the expected calibration error
@@ -19,7 +22,10 @@ _BINS = 15  # of the expected calibration error
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Metrics as fractions; a row whose label the model does not know counts as wrong.
+    """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
+
+    A row whose label the model does not know counts as wrong. It is left out of log loss, calibration error,
+    mean cost and mean distance.
 
     Attributes
     ----------
@@ -34,12 +40,16 @@ class Evaluation:
     micro_f1 : float
         F1 over all decisions: the accuracy, as each row has one label and one prediction.
     log_loss : float or None
-        Mean of −log of the probability of the own class; None if the model has no probabilities. Rows whose
-        label the model does not know are left out.
+        Mean of −log of the probability of the own class; None if the model has no probabilities.
     calibration_error : float or None
-        Expected calibration error of the same rows: these are put into 15 bins of equal width by their
-        largest probability, and the difference between its mean and the accuracy in each bin is averaged
-        over the rows (Guo et al. 2017, equation 3).
+        Expected calibration error: rows are put into 15 bins of equal width by their largest probability, and
+        the difference between its mean and the accuracy in each bin is averaged over the rows (Guo et al.
+        2017, equation 3).
+    mean_cost : float or None
+        Mean of the cost of the predicted class, from a table of costs; None without one.
+    mean_distance : float or None
+        Mean number of edges between the own class and the predicted one in a tree of classes; None without
+        one.
     """
 
     n: int
@@ -49,6 +59,8 @@ class Evaluation:
     micro_f1: float
     log_loss: float | None = None
     calibration_error: float | None = None
+    mean_cost: float | None = None
+    mean_distance: float | None = None
 
 
 def evaluate(
@@ -56,10 +68,14 @@ def evaluate(
     data: Any,
     y: Any = None,
     *,
-    top_k: int | Iterable[int] = (1, 5),
+    top_k: int | Iterable[int] | None = None,
+    threshold: float | None = None,
+    n_labels: int | None = None,
+    costs: Any = None,
+    tree: Any = None,
     memory: int | str = 2**28,
     label: str | None = None,
-) -> Evaluation:
+) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
 
     Parameters
@@ -70,17 +86,31 @@ def evaluate(
         Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the model's
         features and codes of its classes; or anything that `Model.predict` takes.
     y : array_like, shape (n,), optional
-        Labels of a matrix, which has none of its own.
-    top_k : int or iterable of int
-        The numbers k of best classes to measure the top-k accuracy for: 1 or more.
+        Labels of a matrix, which has none of its own. For several labels a row: a list with a list of labels
+        for each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are
+        the numbers of its columns, or their names in a DataFrame.
+    top_k : int or iterable of int, optional
+        The numbers k of best classes to measure the top-k accuracy for, or, if rows have several labels,
+        precision@k: 1 or more. By default 1 and 5, and 1, 3 and 5.
+    threshold : float, optional
+        For rows with several labels: classes with scores above it are predicted. By default 0 for models of
+        ``ovr`` and ``ovr2``. Those of other losses only rank the classes.
+    n_labels : int, optional
+        For rows with several labels: predict this many of the best classes, and not those above a threshold.
+    costs : path, DataFrame or array_like, shape (k, k), optional
+        What predicting each class costs for rows of each class (in rows), in place of the costs of the
+        model: see `streamsvm.class_costs.read_costs`.
+    tree : path, mapping of str to str or ClassTree, optional
+        A tree of the classes, in place of that of the model: see `streamsvm.class_costs.read_tree`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory.
+        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
+        then also the name of an indicator matrix in ``obsm``.
 
     Returns
     -------
-    Evaluation
+    Evaluation, or LabelSetEvaluation if rows may have several labels each
 
     Raises
     ------
@@ -88,54 +118,124 @@ def evaluate(
         If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
         has no label that the model knows, or a score overflows.
     InputError
-        If a matrix has no labels: neither `y` nor, for AnnData, `label`.
+        If a matrix has no labels: neither `y` nor, for AnnData, `label`; or `costs` or `tree` cannot be read
+        or does not fit the classes.
     SettingsError
-        If `top_k` or `memory` is not valid, or `y` or `label` does not apply to the data.
+        If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
+        `n_labels`, `costs` or `tree` does not apply to the data.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
     model, memory = as_model(model), parse_size(memory)
-    n_classes = len(model.classes_)
-    wanted = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
-    hits = np.zeros(len(wanted), np.int64)
-    true, predicted, both = (np.zeros(n_classes, np.int64) for _ in range(3))
+    threshold = checked_threshold(threshold)
+    if n_labels is not None:
+        n_labels = checked_top_k(n_labels, "n_labels")
+    if threshold is not None and n_labels is not None:
+        raise SettingsError("threshold and n_labels both say what is predicted; leave one of them out")
+    if top_k is not None:
+        top_k = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
+    classes = model.record["classes"]
+    table = model.costs if costs is None else read_costs(costs, classes)
+    class_tree = model.tree if tree is None else read_tree(tree, classes)
+    for_sets = {"threshold": threshold, "n_labels": n_labels}
+    for_one = {"costs": costs, "tree": tree}
     n = 0
-    probabilities = None if model.temperature is None else _Probabilities()
+    metrics: _LabelMetrics | LabelSetMetrics | None = None
     for rows in rows_to_score(model, data, y, memory=memory, label=label):  # in half of the memory
-        # Ranking them, and their probabilities, take several times as much.
-        for begin, scores in model.finite_scores(rows, memory // 32, first=n):
-            labels = rows.labels[begin : begin + len(scores)]
-            best = scores.argmax(axis=1)
-            known = np.flatnonzero(labels >= 0)
-            true += np.bincount(labels[known], minlength=n_classes)
-            predicted += np.bincount(best, minlength=n_classes)
-            both += np.bincount(best[best == labels], minlength=n_classes)
-            own = scores[known, labels[known]]
-            # Of equal scores the first class ranks first, as in argmax.
-            columns = np.arange(n_classes)
-            ahead = (scores[known] > own[:, None]) | (
-                (scores[known] == own[:, None]) & (columns < labels[known, None])
+        several = bool(len(rows.label_indptr))
+        if rows.n_rows and metrics is None:
+            _check_apply(for_one if several else for_sets, "have" if several else "do not have")
+            metrics = (
+                LabelSetMetrics(model, [1, 3, 5] if top_k is None else top_k, threshold, n_labels)
+                if several
+                else _LabelMetrics(model, [1, 5] if top_k is None else top_k, table, class_tree)
             )
-            rank = ahead.sum(axis=1)
-            hits += [(rank < k).sum() for k in wanted]
-            if probabilities is not None:
-                probabilities.add(model.log_probabilities(scores[known]), labels[known], best[known])
+        if several and isinstance(metrics, _LabelMetrics):
+            raise ModelError(f"row {n} may have several labels, and the rows before have one each")
+        # Ranking scores, and their probabilities, take several times as much.
+        for begin, scores in model.finite_scores(rows, memory // 32, first=n):
+            assert metrics is not None
+            metrics.add(rows, begin, scores)
         n += rows.n_rows
-    if n == 0:
+    if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")
-    if not true.any():
+    if not metrics.has_labels:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
-    occurs = (true + predicted) > 0
-    f1 = 2 * both[occurs] / (true + predicted)[occurs]
-    return Evaluation(
-        n=n,
-        accuracy=float(both.sum() / n),
-        top_k={k: float(h / n) for k, h in zip(wanted, hits, strict=True)},
-        macro_f1=float(f1.mean()),
-        micro_f1=float(both.sum() / n),
-        log_loss=None if probabilities is None else probabilities.log_loss(),
-        calibration_error=None if probabilities is None else probabilities.calibration_error(),
-    )
+    return metrics.evaluation(n)
+
+
+def _check_apply(settings: dict[str, Any], they_have: str) -> None:
+    """Raise `SettingsError` if one of the settings, which do not apply, is given."""
+    for name, value in settings.items():
+        if value is not None:
+            raise SettingsError(
+                f"{name} does not apply: the rows {they_have} several labels each", setting=name
+            )
+
+
+class _LabelMetrics:
+    """Counts over rows with one label each that `Evaluation` is made of."""
+
+    def __init__(
+        self, model: Model, top_k: list[int], costs: np.ndarray | None, tree: ClassTree | None
+    ) -> None:
+        self._model = model
+        self._top_k = top_k
+        self._costs = costs
+        self._tree = tree
+        n_classes = len(model.classes_)
+        self._hits = np.zeros(len(top_k), np.int64)
+        self._true, self._predicted, self._both = (np.zeros(n_classes, np.int64) for _ in range(3))
+        self._cost = 0.0
+        self._distance = 0
+        self._probabilities = None if model.temperature is None else _Probabilities()
+
+    def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
+        """Add the rows from `begin` on that have these scores."""
+        n_classes = scores.shape[1]
+        labels = rows.labels[begin : begin + len(scores)]
+        best = scores.argmax(axis=1)
+        known = np.flatnonzero(labels >= 0)
+        self._true += np.bincount(labels[known], minlength=n_classes)
+        self._predicted += np.bincount(best, minlength=n_classes)
+        self._both += np.bincount(best[best == labels], minlength=n_classes)
+        own = scores[known, labels[known]]
+        # Of equal scores the first class ranks first, as in argmax.
+        columns = np.arange(n_classes)
+        ahead = (scores[known] > own[:, None]) | (
+            (scores[known] == own[:, None]) & (columns < labels[known, None])
+        )
+        rank = ahead.sum(axis=1)
+        self._hits += [(rank < k).sum() for k in self._top_k]
+        if self._costs is not None:
+            self._cost += float(self._costs[labels[known], best[known]].sum())
+        if self._tree is not None:
+            self._distance += int(self._tree.distance(labels[known], best[known]).sum())
+        if self._probabilities is not None:
+            self._probabilities.add(self._model.log_probabilities(scores[known]), labels[known], best[known])
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any row has a label that the model knows."""
+        return bool(self._true.any())
+
+    def evaluation(self, n: int) -> Evaluation:
+        """The metrics of all `n` rows that were added."""
+        occurs = (self._true + self._predicted) > 0
+        f1 = 2 * self._both[occurs] / (self._true + self._predicted)[occurs]
+        n_known = int(self._true.sum())
+        probabilities = self._probabilities
+        return Evaluation(
+            n=n,
+            accuracy=float(self._both.sum() / n),
+            top_k={k: float(h / n) for k, h in zip(self._top_k, self._hits, strict=True)},
+            macro_f1=float(f1.mean()),
+            micro_f1=float(self._both.sum() / n),
+            log_loss=None if probabilities is None else probabilities.log_loss(),
+            calibration_error=None if probabilities is None else probabilities.calibration_error(),
+            mean_cost=None if self._costs is None else self._cost / n_known,
+            mean_distance=None if self._tree is None else self._distance / n_known,
+        )
 
 
 class _Probabilities:

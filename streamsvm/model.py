@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm import durable, format
+from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
 from streamsvm.losses import LOSSES
@@ -34,6 +36,8 @@ _OF_STORAGE = (
     "nnz",
     "coef_crc32",
     "features_sha256",
+    "costs_crc32",
+    "tree_sha256",
 )
 
 
@@ -70,6 +74,10 @@ class Model:
         The contents of ``model.json``.
     transforms : sequence of Transform
         Applied to rows before they are scored, as in training.
+    costs : ndarray of float64, shape (n_classes, n_classes), or None
+        What predicting each class costs for rows of each class (in rows), if the training had such costs.
+    tree : ClassTree or None
+        The tree of the classes, if the training had one.
     result : FitResult or None
         How it was trained, if `streamsvm.fit` returned it.
     """
@@ -80,8 +88,12 @@ class Model:
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
         transforms: Sequence[Transform] = (),
+        costs: np.ndarray | None = None,
+        tree: ClassTree | None = None,
     ) -> None:
         self.transforms = transforms
+        self.costs = costs
+        self.tree = tree
         self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype
@@ -109,6 +121,16 @@ class Model:
         if found is None and loss is not None and loss.softmax:
             return 1.0
         return None if found is None else float(found)
+
+    @property
+    def threshold(self) -> float | None:
+        """The score above which a class is predicted for rows that may have several labels.
+
+        It is 0 if each class was separated from the others on its own (``ovr`` and ``ovr2``); None if the
+        scores only rank the classes.
+        """
+        loss = LOSSES.get(str(self.record.get("loss")))
+        return 0.0 if loss is not None and loss.own_dual else None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model into the model folder `path`, which `load_model` reads.
@@ -139,7 +161,8 @@ class Model:
             others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
             if others:
                 raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
-            save_model(folder, Coefficients(coef, None, 0.0, columns, None), record, names=names)
+            coefficients = Coefficients(coef, None, 0.0, columns, None)
+            save_model(folder, coefficients, record, names=names, costs=self.costs, tree=self.tree)
         except OSError as error:
             raise ModelError(
                 f"{error.filename or folder} cannot be written: {durable.reason(error)}"
@@ -345,8 +368,9 @@ class Model:
         Parameters
         ----------
         X : as for `decision_function`
-        y : array_like, shape (n,), optional
-            Labels, compared with `classes_` as text; those unknown get the code -1.
+        y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
+            Labels, compared with `classes_` as text; those unknown get the code -1, or, of several, are left
+            out.
         """
         matrix = as_matrix(X, self.dtype, ModelError)
         columns = self._columns(matrix.names)
@@ -358,8 +382,11 @@ class Model:
         else:
             numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features)
             indices = np.ascontiguousarray(indices, numbered)
-        labels = self._codes(y, len(indptr) - 1)
-        return self.transformed(Rows(data, indices, indptr, labels, np.zeros(len(labels))))
+        n = len(indptr) - 1
+        sets = None if y is None else known_codes(y, n, self.record["classes"])
+        labels = self._codes(None if sets else y, n)
+        rows = Rows(data, indices, indptr, labels, np.zeros(n))
+        return self.transformed(rows if sets is None else with_label_sets(rows, *sets))
 
     def _codes(self, y: Any, n: int) -> np.ndarray:
         """Class codes of labels; -1 for those unknown, or if there are none."""

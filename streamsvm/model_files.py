@@ -15,19 +15,34 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm import durable, format
-from streamsvm.coefficients import Coefficients, SparseCoef, open_coef, write_coef
-from streamsvm.errors import Call, ModelError, Option, PlanError, Remedy
+from streamsvm.class_costs import ClassTree, check_costs
+from streamsvm.coefficients import Coefficients, SparseCoef, map_array, open_coef, write_array, write_coef
+from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy
 from streamsvm.schema import Check, Count, SchemaError, between, decode
 from streamsvm.text import check_classes, check_local, format_size, printable
 from streamsvm.transforms import TRANSFORMS, Transform, transforms_from
 
-FILES = (format.MODEL_JSON, format.COEF, *format.SPARSE_COEF.values(), format.FEATURES)
+FILES = (
+    format.MODEL_JSON,
+    format.COEF,
+    *format.SPARSE_COEF.values(),
+    format.FEATURES,
+    format.COSTS,
+    format.TREE,
+)
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
 
 
-# Coefficients, record, names of the features, and transforms.
-ModelParts = tuple[np.ndarray | SparseCoef, dict[str, Any], list[str] | None, list[Transform]]
+class ModelParts(NamedTuple):
+    """What a model is made of, as `streamsvm.model.Model` takes it."""
+
+    coef: np.ndarray | SparseCoef
+    record: dict[str, Any]
+    feature_names: list[str] | None
+    transforms: list[Transform]
+    costs: np.ndarray | None
+    tree: ClassTree | None
 
 
 def save_model(
@@ -36,6 +51,8 @@ def save_model(
     record: dict[str, Any],
     *,
     names: Sequence[str] | None = None,
+    costs: np.ndarray | None = None,
+    tree: ClassTree | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
@@ -49,6 +66,10 @@ def save_model(
         The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
         Of the features, for ``features.json``.
+    costs : ndarray of float64, shape (k, k), optional
+        What pairs of classes cost, in the order of ``record["classes"]``, for ``costs.npy``.
+    tree : ClassTree, optional
+        Of these classes, for ``tree.json``.
     complete : callable, optional
         Called with the folder of the new model before it takes the place of the old one; may change the
         record by `write_record`.
@@ -58,7 +79,11 @@ def save_model(
     aside.mkdir()
     stored = write_coef(aside, coefficients)
     if names is not None:
-        stored |= _write_names(aside / format.FEATURES, names)
+        stored["features_sha256"] = _write_json(aside / format.FEATURES, list(names))
+    if costs is not None:
+        stored["costs_crc32"] = write_array(aside / format.COSTS, np.asarray(costs, np.float64))
+    if tree is not None:
+        stored["tree_sha256"] = _write_json(aside / format.TREE, tree.to_record())
     write_record(aside, {"version": format.MODEL_VERSION, **record, **stored})
     if complete is not None:
         complete(aside)
@@ -77,24 +102,48 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
     durable.write_atomic(folder / format.MODEL_JSON, (json.dumps(sealed, indent=1) + "\n").encode())
 
 
-def _write_names(path: Path, names: Sequence[str]) -> dict[str, str]:
-    """Write the names of the features; return their entry in the model's record."""
-    text = json.dumps(list(names), separators=(",", ":")).encode()
+def _write_json(path: Path, value: Any) -> str:
+    """Write a value as JSON; return the SHA-256 of the file for the model's record."""
+    text = json.dumps(value, separators=(",", ":")).encode()
     path.write_bytes(text)
-    return {"features_sha256": hashlib.sha256(text).hexdigest()}
+    return hashlib.sha256(text).hexdigest()
+
+
+def _read_json(path: Path, sha256: Any) -> Any:
+    """The value that `_write_json` wrote; raises `ModelError` if the file has another checksum."""
+    text = durable.read_bounded(path, follow=True)
+    if hashlib.sha256(text).hexdigest() != sha256:
+        raise ModelError(f"{path} is damaged: its checksum does not match")
+    return json.loads(text)
 
 
 def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
     """Read the names of the features and check them against the model's record; None if they have none."""
     if "features_sha256" not in record:
         return None
-    text = durable.read_bounded(path, follow=True)
-    if hashlib.sha256(text).hexdigest() != record["features_sha256"]:
-        raise ModelError(f"{path} is damaged: its checksum does not match")
-    names: list[str] = json.loads(text)
+    names: list[str] = _read_json(path, record["features_sha256"])
     if not (format.are_labels(names) and len(set(names)) == len(names) == record["n_features"]):
         raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
     return names
+
+
+def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray | None, ClassTree | None]:
+    """What pairs of classes cost, checked against the model's record; None for what it does not name."""
+    classes = record["classes"]
+    costs = tree = None
+    path = folder / format.COSTS
+    try:
+        if "costs_crc32" in record:
+            shape = len(classes), len(classes)
+            costs = map_array(path, shape, np.dtype(np.float64), record["costs_crc32"])
+            check_costs(costs, classes, str(path))
+        path = folder / format.TREE
+        if "tree_sha256" in record:
+            value = _read_json(path, record["tree_sha256"])
+            tree = ClassTree.from_record(value, classes, where=str(path))
+    except InputError as error:  # its checksum is right, but we did not write it
+        raise ModelError(f"{path} is damaged: {error.message.problem}") from None
+    return costs, tree
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
@@ -173,6 +222,7 @@ def _read(path: Path) -> ModelParts:
         check_classes(record["classes"], header, ModelError)
         coef = open_coef(folder, record)
         names = _read_names(folder / format.FEATURES, record)
+        costs, tree = _read_class_costs(folder, record)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
             remedy = Remedy("{} finishes it", Call("resume", path))
@@ -188,7 +238,7 @@ def _read(path: Path) -> ModelParts:
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
-    return coef, record, names, transforms
+    return ModelParts(coef, record, names, transforms, costs, tree)
 
 
 def _are_classes(names: list[str]) -> bool:

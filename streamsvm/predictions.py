@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
 import operator
 import os
 from collections.abc import Iterable, Iterator
@@ -25,13 +27,15 @@ from streamsvm.text import parse_size
 class Predictions:
     """The best classes of each row, best first; of equal scores the first class wins.
 
+    With a threshold rows have different numbers of them, and there is an array of shape (n_labels,) for each.
+
     Attributes
     ----------
     n : int
         Number of rows.
-    labels : ndarray of str, shape (n, top_k), or None
+    labels : ndarray of str, shape (n, top_k), or list of n arrays, or None
         None if they were written to a file.
-    scores : ndarray, shape (n, top_k), or None
+    scores : ndarray, shape (n, top_k), or list of n arrays, or None
         Of these labels, in the model's dtype; their probabilities, in float64, if these were asked for; None
         if they were written to a file.
     out : Path or None
@@ -39,8 +43,8 @@ class Predictions:
     """
 
     n: int
-    labels: np.ndarray | None = None
-    scores: np.ndarray | None = None
+    labels: np.ndarray | list[np.ndarray] | None = None
+    scores: np.ndarray | list[np.ndarray] | None = None
     out: Path | None = None
 
 
@@ -49,7 +53,8 @@ def predict(
     data: Any,
     out: str | Path | TextIO | None = None,
     *,
-    top_k: int = 1,
+    top_k: int | None = None,
+    threshold: float | None = None,
     scores: bool = False,
     proba: bool = False,
     memory: int | str = 2**28,
@@ -66,8 +71,11 @@ def predict(
         features; or anything that `Model.predict` takes. Labels in it are not used.
     out : path or text file, optional
         Where to write the labels, one line a row, separated by tabs. A path is replaced when all is written.
-    top_k : int
-        How many of the best classes, at most: 1 or more.
+    top_k : int, optional
+        How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
+    threshold : float, optional
+        Give only classes whose score, or with `proba` probability, is above it: none, one or several for each
+        row. The line of a row with none is empty.
     scores : bool
         Whether each label in `out` is followed by its score.
     proba : bool
@@ -87,16 +95,21 @@ def predict(
         If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
         read or does not fit it, or a score overflows.
     SettingsError
-        If `top_k` or `memory` is not valid, or both scores and probabilities are asked for.
+        If `top_k`, `threshold` or `memory` is not valid, or both scores and probabilities are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
-    model, memory, top_k = as_model(model), parse_size(memory), checked_top_k(top_k)
+    model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
+    if top_k is None:
+        top_k = 1 if threshold is None else len(model.classes_)
+    top_k = checked_top_k(top_k)
     if proba:
         model.check_probabilities()
-    count, labels, best = 0, [], []
+    count = 0
+    labels: list[np.ndarray] = []
+    best: list[np.ndarray] = []
     with ExitStack() as stack:
         file = None
         if isinstance(out, str | os.PathLike):
@@ -109,13 +122,20 @@ def predict(
                 values = np.exp(model.log_probabilities(piece)) if proba else piece
                 of_columns = np.take_along_axis(values, columns, axis=1)
                 count += len(piece)
-                if file is None:
-                    labels.append(model.classes_[columns])
+                names = model.classes_[columns]
+                above = None if threshold is None else (of_columns > threshold).sum(axis=1).tolist()
+                if file is not None:
+                    file.writelines(_lines(names, of_columns if scores or proba else None, above))
+                elif above is None:
+                    labels.append(names)
                     best.append(of_columns)
-                else:
-                    file.writelines(_lines(model.classes_[columns], of_columns if scores or proba else None))
+                else:  # sorted, so that the first ones are above the threshold
+                    labels.extend(row[:n].copy() for row, n in zip(names, above, strict=True))
+                    best.extend(row[:n].copy() for row, n in zip(of_columns, above, strict=True))
     if file is not None:
         return Predictions(count, out=None if file is out else Path(cast(str, out)))
+    if threshold is not None:
+        return Predictions(count, labels, best)
     none = np.zeros((0, min(top_k, len(model.classes_))))
     return Predictions(
         count,
@@ -158,15 +178,24 @@ def rows_to_score(
         yield model.rows(data, labels_of(data, y, label) if labelled else None)
 
 
-def checked_top_k(top_k: Any) -> int:
+def checked_top_k(top_k: Any, name: str = "top_k") -> int:
     """A number of best classes as int; raises `SettingsError` if it is none, or below 1."""
     try:
         number = operator.index(top_k)
     except TypeError:
         number = 0
     if isinstance(top_k, bool) or number < 1:
-        raise SettingsError(f"top_k must be a whole number, 1 or more, not {top_k!r}", setting="top_k")
+        raise SettingsError(f"{name} must be a whole number, 1 or more, not {top_k!r}", setting=name)
     return number
+
+
+def checked_threshold(threshold: Any) -> float | None:
+    """A threshold of scores as float, or None; raises `SettingsError` if it is not a finite number."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
+        raise SettingsError(f"threshold must be a finite number, not {threshold!r}", setting="threshold")
+    return float(threshold)
 
 
 def as_model(model: Model | str | Path) -> Model:
@@ -191,12 +220,14 @@ def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
     return best
 
 
-def _lines(labels: np.ndarray, scores: np.ndarray | None) -> Iterator[str]:
+def _lines(labels: np.ndarray, scores: np.ndarray | None, above: list[int] | None) -> Iterator[str]:
+    """Lines of the labels of each row, all or the number in `above`, each followed by its score if given."""
+    rows = labels.tolist() if above is None else [r[:n].tolist() for r, n in zip(labels, above, strict=True)]
     if scores is None:
-        yield from ("\t".join(row) + "\n" for row in labels.tolist())
+        yield from ("\t".join(row) + "\n" for row in rows)
         return
-    for row, values in zip(labels.tolist(), scores.tolist(), strict=True):
-        yield "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, values, strict=True)) + "\n"
+    for row, values in zip(rows, scores.tolist(), strict=True):
+        yield "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, values, strict=False)) + "\n"
 
 
 @contextmanager

@@ -11,16 +11,33 @@ def solve(
     X: np.ndarray,
     labels: np.ndarray,
     k: int,
-    C: float,
+    C: float | np.ndarray,
     margin: float = 1.0,
     smooth: float = 0.5,
     top: int = 5,
+    *,
+    margins: np.ndarray | None = None,
+    costs: np.ndarray | None = None,
 ) -> tuple[float, np.ndarray]:
-    """The least ½‖W‖² + C Σ losses over all rows, and W, shape (d, k)."""
+    """The least ½‖W‖² + Σ C_i losses over all rows, and W, shape (d, k).
+
+    Parameters
+    ----------
+    labels : ndarray, shape (n,) or (n, k)
+        Codes, or the indicator of each row's own classes.
+    C : float or ndarray of shape (n,)
+    margins, costs : ndarray of shape (k, k), optional
+        Δ(y, j), and what the loss of class j is multiplied by in a row of class y.
+    """
     W = cp.Variable((X.shape[1], k))
-    value = losses(loss, X @ W, np.eye(k)[labels], margin, smooth, top)
+    Y = np.eye(k)[labels] if labels.ndim == 1 else labels.astype(float)
+    of_class = Y.argmax(axis=1)
+    delta = np.ones(Y.shape) if margins is None else np.where(Y > 0, 1.0, margins[of_class])
+    factors = np.ones(Y.shape) if costs is None else np.where(Y > 0, 1.0, costs[of_class])
+    weights = np.broadcast_to(C, len(X)).astype(float)
+    value = losses(loss, X @ W, Y, margin, smooth, top, delta, weights[:, None] * factors)
     constraints = [cp.sum(W, axis=1) == 0] if loss in ("llw", "llw2") else []
-    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + C * value), constraints)
+    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + value), constraints)
     tol = 1e-8 if loss == "logistic" else 1e-9  # what it reaches with exponential cones, and without
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=tol / 10, tol_gap_rel=tol, tol_feas=tol)
     assert problem.status == cp.OPTIMAL
@@ -28,36 +45,49 @@ def solve(
 
 
 def losses(
-    loss: str, S: cp.Expression, Y: np.ndarray, margin: float, smooth: float, top: int
+    loss: str,
+    S: cp.Expression,
+    Y: np.ndarray,
+    margin: float,
+    smooth: float,
+    top: int,
+    delta: np.ndarray,
+    weights: np.ndarray,
 ) -> cp.Expression:
-    """Σ of the losses of scores S, shape (n, k), of rows whose classes are the ones in Y, shape (n, k)."""
+    """Σ of the weighted losses of scores S of rows whose classes are those in Y; all of shape (n, k).
+
+    The score of a row's own class is the mean of several. `weights` are of single classes where the loss
+    charges each class by itself, and else the first one of a row is of the row.
+    """
     k = Y.shape[1]
-    own = cp.reshape(cp.sum(cp.multiply(S, Y), axis=1), (len(Y), 1), order="C") @ np.ones((1, k))
-    wrong = cp.pos(cp.multiply(1 - Y, 1 - margin * (own - S)))  # 0 for the own class
-    signed = cp.pos(1 - cp.multiply(2 * Y - 1, S))
+    shares = Y / np.maximum(Y.sum(axis=1, keepdims=True), 1)
+    own = cp.reshape(cp.sum(cp.multiply(S, shares), axis=1), (len(Y), 1), order="C") @ np.ones((1, k))
+    wrong = cp.pos(cp.multiply(1 - Y, delta - margin * (own - S)))  # 0 for the own class
+    signed = cp.pos(delta - cp.multiply(2 * Y - 1, S))
     alone = cp.multiply(1 - Y, signed)
+    of_rows = weights[:, 0]
     match loss:
         case "ww":
-            return cp.sum(wrong)
+            return cp.sum(cp.multiply(weights, wrong))
         case "ww2":
-            return cp.sum_squares(wrong)
+            return cp.sum(cp.multiply(weights, cp.square(wrong)))
         case "wws":
-            return cp.sum(cp.huber(wrong, smooth)) / (2 * smooth)
+            return cp.sum(cp.multiply(weights, cp.huber(wrong, smooth))) / (2 * smooth)
         case "cs":
-            return cp.sum(cp.max(wrong, axis=1))
+            return of_rows @ cp.max(wrong, axis=1)
         case "cs2":
-            return cp.sum_squares(cp.max(wrong, axis=1))
+            return of_rows @ cp.square(cp.max(wrong, axis=1))
         case "top-m":
             m = min(top, k - 1)
-            return sum(cp.sum_largest(row, m) for row in wrong) / m
+            return sum(c * cp.sum_largest(row, m) for c, row in zip(of_rows, wrong, strict=True)) / m
         case "llw":
-            return cp.sum(alone)
+            return cp.sum(cp.multiply(weights, alone))
         case "llw2":
-            return cp.sum_squares(alone)
+            return cp.sum(cp.multiply(weights, cp.square(alone)))
         case "ovr":
-            return cp.sum(signed)
+            return cp.sum(cp.multiply(weights, signed))
         case "ovr2":
-            return cp.sum_squares(signed)
+            return cp.sum(cp.multiply(weights, cp.square(signed)))
         case "logistic":
-            return cp.sum(cp.log_sum_exp(S, axis=1)) - cp.sum(cp.multiply(S, Y))
+            return of_rows @ (cp.log_sum_exp(S, axis=1) - cp.sum(cp.multiply(S, Y), axis=1))
     raise ValueError(loss)

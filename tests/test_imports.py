@@ -78,6 +78,7 @@ for words in [[], *([name] for name in names)]:
 LAYERS = (
     ("errors", "schema", "format"),
     ("text", "durable", "page_cache"),
+    ("class_costs",),
     ("kernels",),
     ("losses",),
     ("settings",),
@@ -94,6 +95,7 @@ LAYERS = (
     ("data.schema", "data.text_layout"),
     ("run",),
     ("training",),
+    ("label_set_metrics",),
     ("metrics", "info"),
     ("api",),
     ("__init__",),
@@ -260,7 +262,8 @@ weights = Weights.create(now, now[:0], 1.0)
 tally = np.zeros((1, N_TALLIES))
 scratch = Scratch.create(8, now.dtype)
 weston_watkins.KERNELS["ww"].loss_rows(rows, Problem(2, 1.0, 0), weights, 0.0, scratch, tally, None, None,
-None) print(weston_watkins.__file__, tally[0, LOSS_SUM])
+None)
+print(weston_watkins.__file__, tally[0, LOSS_SUM])
 """
 
 

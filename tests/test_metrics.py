@@ -13,6 +13,7 @@ from helpers import as_rows, make_problem, make_store
 from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
 
 from streamsvm import Model, evaluate, fit, load_model, open_store, predict
+from streamsvm.class_costs import read_tree
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, SettingsError
 
@@ -112,7 +113,7 @@ def test_one_number_of_best_classes_is_enough() -> None:
     assert evaluate(make_model(), rows, top_k=np.int64(3)).top_k == {3: several[3]}
 
 
-@pytest.mark.parametrize("top_k", [0, -1, 1.5, "2", True, None])
+@pytest.mark.parametrize("top_k", [0, -1, 1.5, "2", True])
 def test_a_number_of_best_classes_below_one_is_refused(top_k: Any) -> None:
     rows = as_rows(*make_problem(9, D, 3))
     with pytest.raises(SettingsError, match="top_k must be a whole number, 1 or more"):
@@ -158,3 +159,34 @@ def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
     predicted = (X.astype(float) @ model.coef_).argmax(axis=1)
     assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))
     assert 0.3 < found.accuracy < 1
+
+
+def test_costs_and_distances_are_means_over_the_rows_with_known_labels(tmp_path: Path) -> None:
+    model = make_model()
+    X, labels = make_problem(150, D, K)
+    labels[::5] = -1
+    predicted = (X.astype(float) @ model.coef_).argmax(axis=1)
+    known = labels >= 0
+    costs = np.random.default_rng(0).random((K, K))
+    np.fill_diagonal(costs, 0)
+    parents = {f"c{c}": f"c{c - 1}" for c in range(1, K)}  # a path, on which codes are positions
+    mean_cost = pytest.approx(costs[labels[known], predicted[known]].mean())
+    mean_distance = pytest.approx(np.abs(labels - predicted)[known].mean())
+    rows = as_rows(X, labels)
+    found = evaluate(model, rows)
+    assert (found.mean_cost, found.mean_distance) == (None, None)
+    np.save(tmp_path / "costs.npy", costs)
+    for given in (costs, tmp_path / "costs.npy"):
+        found = evaluate(model, rows, costs=given)
+        assert (found.mean_cost, found.mean_distance) == (mean_cost, None)
+    found = evaluate(model, rows, tree=parents)
+    assert (found.mean_cost, found.mean_distance) == (None, mean_distance)
+    model.costs, model.tree = costs, read_tree(parents, [f"c{c}" for c in range(K)])
+    found = evaluate(model, rows)
+    assert (found.mean_cost, found.mean_distance) == (mean_cost, mean_distance)
+    found = evaluate(model, rows, costs=1 - np.eye(K), tree=dict.fromkeys(parents, "c0"))
+    assert found.mean_cost == pytest.approx((labels != predicted)[known].mean())
+    assert found.mean_distance != mean_distance
+    assert evaluate(model, rows, tree=model.tree).mean_distance == mean_distance
+    with pytest.raises(InputError, match="the table of costs is 2 x 2, and 7 classes need 7 x 7"):
+        evaluate(model, rows, costs=np.zeros((2, 2)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import feature_names
+from streamsvm.data.label_sets import LabelSets, label_sets, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
@@ -74,12 +75,12 @@ def _without_names(X: Any) -> tuple[Any, list[str] | None]:
 
 
 def labels_of(X: Any, y: Any, label: str | None) -> Any:
-    """The labels of a matrix: `y`, or the column `label` of the ``obs`` of AnnData.
+    """The labels of a matrix: `y`, or of AnnData the column `label` of ``obs``, or that entry of ``obsm``.
 
     Raises
     ------
     InputError
-        If there are no labels, or ``obs`` has no such column.
+        If there are no labels, or neither ``obs`` nor ``obsm`` has them.
     SettingsError
         If `label` does not apply: `y` is given too, or `X` has no ``obs``.
     """
@@ -95,6 +96,8 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
         )
     if y is not None:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
+    if label not in X.obs and label in X.obsm:
+        return X.obsm[label]  # an indicator matrix
     if label not in X.obs:
         raise InputError(f"X: obs has no column {label!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")
     return X.obs[label]
@@ -140,19 +143,22 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
     Parameters
     ----------
     X : as for `as_matrix`
-    y : array_like, shape (n,)
-        Labels. Classes are their texts, in the order of the labels.
+    y : array_like, shape (n,), or as for `streamsvm.data.label_sets.label_sets`
+        Labels. Classes are their texts, in the order of the labels, or the columns of an indicator. If
+        several labels can be given for a row, but each row has one, the rows are those of plain labels.
     dtype : dtype
         Of the values.
 
     Raises
     ------
     InputError
-        If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, or there are
-        fewer than two classes.
+        If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, a row has one
+        twice, or there are fewer than two classes.
     """
     matrix = as_matrix(X, dtype)
-    codes, classes = _encode(y, len(matrix.indptr) - 1)
+    n_rows = len(matrix.indptr) - 1
+    sets = label_sets(y, n_rows)
+    codes, classes = _encode(y, n_rows) if sets is None else _encode_sets(sets)
     norm2 = row_norms(matrix.data, matrix.indptr)
     if not np.isfinite(norm2).all():
         raise InputError(
@@ -160,7 +166,13 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
             remedy=Remedy("scale the values to about 1"),
         )
     indices = np.ascontiguousarray(matrix.indices, index_dtype(matrix.n_features))
-    return Rows(matrix.data, indices, matrix.indptr, codes, norm2), classes, matrix
+    if sets is None:
+        return Rows(matrix.data, indices, matrix.indptr, codes, norm2), classes, matrix
+    rows = Rows(matrix.data, indices, matrix.indptr, np.empty(n_rows, LABEL_DTYPE), norm2)
+    several = with_label_sets(rows, codes, sets.indptr)
+    if (np.diff(several.label_indptr) == 1).all():
+        return rows._replace(labels=several.labels), classes, matrix
+    return several, classes, matrix
 
 
 def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
@@ -169,19 +181,45 @@ def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
         raise InputError(
             f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
         )
-    missing = [i for i, label in enumerate(labels.tolist()) if label is None or label != label]
-    if missing:
-        raise InputError(f"y[{missing[0]}] is missing; drop rows without a label")
+    missing = _first_missing(y if isinstance(y, list) else labels.tolist())
+    if missing is not None:
+        raise InputError(f"y[{missing}] is missing; drop rows without a label")
+    return _codes_and_classes(labels)
+
+
+def _encode_sets(sets: LabelSets) -> tuple[np.ndarray, list[str]]:
+    """Codes of all labels, and the classes."""
+    if sets.columns is not None:
+        _check_classes(sets.columns)
+        return sets.labels.astype(LABEL_DTYPE), sets.columns
+    missing = _first_missing(sets.labels)
+    if missing is not None:
+        row = int(np.searchsorted(sets.indptr, missing, "right")) - 1
+        raise InputError(f"y[{row}] has a label that is missing; drop it")
+    return _codes_and_classes(np.asarray(sets.labels))
+
+
+def _first_missing(labels: list[Any]) -> int | None:
+    return next((i for i, label in enumerate(labels) if label is None or label != label), None)
+
+
+def _codes_and_classes(labels: np.ndarray) -> tuple[np.ndarray, list[str]]:
     try:
         values, codes = np.unique(labels, return_inverse=True)
     except TypeError:
         raise InputError(
             "y has labels of types that cannot be ordered; give texts or numbers alone"
         ) from None
-    classes: Sequence[str] = [str(value) for value in values.tolist()]
+    classes = [str(value) for value in values.tolist()]
+    _check_classes(classes)
+    return codes.astype(LABEL_DTYPE), classes
+
+
+def _check_classes(classes: Sequence[str]) -> None:
     check_classes(classes, "y", InputError)
     if len(set(classes)) < len(classes):
         raise InputError("y has different labels with the same text; give texts or numbers alone")
     if len(classes) < 2:
-        raise InputError(f"y has {len(classes)} class; training needs two or more")
-    return codes.astype(LABEL_DTYPE), list(classes)
+        raise InputError(
+            f"y has {'one class' if classes else 'no label'}; training needs two classes or more"
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.label_sets import recode
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Option, Remedy, StoreError
@@ -82,24 +83,25 @@ class Blocks:
         if self._only is not None:
             return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
-        labels = rows.labels if self._codes is None else self._codes[rows.labels]
+        if self._codes is not None:
+            rows = recode(rows, self._codes)
         data, indices = self._cast(rows, int(self.starts[block])), rows.indices
         if self.columns is not None:
             data, indices = sort_rows(data, self.columns[indices], rows.indptr, self.store.n_features)
-        rows = rows._replace(data=data, indices=indices, labels=labels, cost=self._costs(rows, labels))
+        rows = rows._replace(data=data, indices=indices, cost=self._costs(rows))
         for transform in self._transforms:
             rows = transform(rows)
         if len(self) == 1:
             self._only = rows
         return rows
 
-    def _costs(self, rows: Rows, labels: np.ndarray) -> np.ndarray:
+    def _costs(self, rows: Rows) -> np.ndarray:
         """C times the weights of the rows and of their classes."""
         cost = np.full(rows.n_rows, self._cost)
         if self._weighted and len(rows.cost):
             cost *= rows.cost
         if self._class_weights is not None:
-            cost *= self._class_weights[labels]
+            cost *= self._class_weights[rows.labels]
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:

@@ -298,11 +298,11 @@ def make_kernels(
                 tally = tallies[kind]
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
-                if kind == 0:
+                if kind == 0 or pairs is not None or sets is not None:  # `prepare` changes the scores
                     score_row(scratch.scores, rows, i, weights.current)
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
-                else:
+                if kind == 1:
                     score_row(scratch.delta, rows, i, weights.average_delta)
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)

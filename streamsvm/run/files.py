@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable, format
+from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients
 from streamsvm.kernels.duals import DualBuffer, OldDuals
 from streamsvm.model import Model
@@ -126,13 +127,18 @@ class RunFiles:
         record: dict[str, Any],
         names: Any,
         complete: Callable[[Path], None] | None = None,
+        *,
+        costs: np.ndarray | None = None,
+        tree: ClassTree | None = None,
     ) -> str:
         """Write the model, and delete the files of weights, which no later process reads.
 
-        `complete` is that of `streamsvm.model_files.save_model`.
+        `complete`, `costs` and `tree` are those of `streamsvm.model_files.save_model`.
         """
         complete = complete or self._keep_temperature
-        save_model(self.run.model, coefficients, record, names=names, complete=complete)
+        save_model(
+            self.run.model, coefficients, record, names=names, costs=costs, tree=tree, complete=complete
+        )
         self.run.remove_weights()
         return str(self.run.model)
 
@@ -226,10 +232,17 @@ class MemoryRun:
         return position
 
     def save_model(
-        self, coefficients: Coefficients, record: dict[str, Any], names: Any, complete: Any = None
+        self,
+        coefficients: Coefficients,
+        record: dict[str, Any],
+        names: Any,
+        complete: Any = None,
+        *,
+        costs: np.ndarray | None = None,
+        tree: ClassTree | None = None,
     ) -> str:
         """Make the model; there is no folder to complete."""
         pieces = [piece.copy() for piece in coefficients.pieces()]
         coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
-        self.model = Model(coef, record, names, transforms_from(record["transforms"]))
+        self.model = Model(coef, record, names, transforms_from(record["transforms"]), costs, tree)
         return ""

@@ -102,6 +102,7 @@ def fit_rows(
             "transforms": records_of(transforms),
         },
         names=names,
+        weights=weights,
     )
     result = trainer.run()
     assert files.model is not None

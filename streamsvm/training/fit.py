@@ -17,6 +17,7 @@ from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEI
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
+from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
     Scoring,
@@ -51,6 +52,8 @@ class Fit(Trainer):
         What the model's record says beside what training adds.
     names : sequence of str, optional
         Names of the features.
+    weights : ErrorWeights
+        Its costs or tree become part of the model.
     valid_blocks : callable, optional
         Opens the validation rows: a context manager whose value is the blocks to score.
     hold_out : callable, optional
@@ -74,6 +77,7 @@ class Fit(Trainer):
         *,
         record: dict[str, Any],
         names: Any = None,
+        weights: ErrorWeights = ErrorWeights(),  # noqa: B008
         valid_blocks: Callable[[], Any] | None = None,
         hold_out: Callable[[], Any] | None = None,
         order_warning: str | None = None,
@@ -83,6 +87,7 @@ class Fit(Trainer):
         self.n_rows = int(source.cut.starts[-1])
         self._record = record
         self._names = names
+        self._weights = weights
         self._valid_blocks = valid_blocks
         self._hold_out = hold_out
         self._calibration: Calibration | None = None
@@ -98,7 +103,10 @@ class Fit(Trainer):
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
         complete = None if self._hold_out is None else self._calibrate
-        model = self.files.save_model(coefficients, self._model_record(), self._names, complete)
+        model = self.files.save_model(
+            coefficients, self._model_record(), self._names, complete,
+            costs=self._weights.costs, tree=self._weights.tree,
+        )  # fmt: skip
         return self._result(model)
 
     def _check(self, position: Position) -> None:

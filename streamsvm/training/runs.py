@@ -351,6 +351,7 @@ class _StoreRun:
                 "transforms": records_of(self.transforms),
             },
             names=store.feature_names(),
+            weights=self.weights,
             valid_blocks=self._opens("valid"),
             hold_out=self._opens("calibrate"),
             order_warning=self.described["order_warning"],

@@ -1,0 +1,136 @@
+"""`evaluate` and `predict` on rows with several labels, and `evaluate` with costs and trees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem, make_store
+from sklearn.metrics import accuracy_score, f1_score, label_ranking_loss
+from test_commands import fails, streamsvm, succeeds
+
+from streamsvm import fit, load_model
+from streamsvm.data.label_sets import with_label_sets
+from streamsvm.store import StoreWriter
+
+N, D, K = 150, 9, 5
+X, LABELS = make_problem(N, D, K)
+
+
+def own_labels() -> np.ndarray:
+    """Which classes each row has: its own, and now and then others; no label in one row of 10."""
+    rng = np.random.default_rng(0)
+    own = (np.arange(K) == LABELS[:, None]) | (rng.random((N, K)) < 0.2)
+    own[::10] = False
+    return own
+
+
+def write(path: Path, classes: list[int]) -> None:
+    """A store of the rows in which the classes have the codes of this order."""
+    own = own_labels()[:, classes]
+    indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
+    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
+    with StoreWriter(
+        path, kind, shape=X.shape, nnz=X.nnz, classes=[f"c{c}" for c in classes], dtype=np.float64,
+        index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0}, n_labels=int(own.sum()),
+    ) as writer:  # fmt: skip
+        rows = with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr)
+        writer.append(rows, np.arange(N, dtype=np.int64))
+        writer.finish()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stores of rows with several labels and with one, and runs over them."""
+    path = tmp_path_factory.mktemp("metrics")
+    write(path / "train.zarr", [0, 1, 2, 3, 4])
+    write(path / "test.h5", [3, 1, 4, 0, 2])
+    fit(path / "train.zarr", out=path / "run", loss="ovr", passes=2)
+    fit(path / "train.zarr", out=path / "ww", loss="ww", passes=1)
+    make_store(path / "one.zarr", X, LABELS)
+    fit(path / "one.zarr", out=path / "plain", passes=1)
+    return path
+
+
+def scores_of(run: Path) -> np.ndarray:
+    return X.astype(np.float64) @ load_model(run).coef_
+
+
+@pytest.mark.parametrize("data", ["train.zarr", "test.h5"])
+def test_evaluate_measures_sets_of_labels(folder: Path, data: str) -> None:
+    own, scores = own_labels(), scores_of(folder / "run")
+    found = json.loads(succeeds("evaluate", "run", data, "--json", cwd=folder))
+    assert found["n"] == N
+    assert found["micro_f1"] == pytest.approx(f1_score(own, scores > 0, average="micro"))
+    assert found["macro_f1"] == pytest.approx(f1_score(own, scores > 0, average="macro"))
+    assert found["subset_accuracy"] == pytest.approx(accuracy_score(own, scores > 0))
+    assert found["ranking_loss"] == pytest.approx(label_ranking_loss(own, scores))
+    best = np.argsort(-scores, axis=1)
+    for k in (1, 3, 5):
+        assert found["precision"][str(k)] == pytest.approx(np.take_along_axis(own, best[:, :k], 1).mean())
+    options = ("--threshold", -0.5, "--top-k", 2)
+    lines = succeeds("evaluate", "run", data, *options, cwd=folder).splitlines()
+    shown = dict(line.rsplit(maxsplit=1) for line in lines)
+    assert {name.strip() for name in shown} == {
+        "rows", "precision@1", "precision@2", "ranking loss", "macro F1", "micro F1", "subset acc.",
+    }  # fmt: skip
+    assert shown["    micro F1"] == f"{f1_score(own, scores > -0.5, average='micro'):.4f}"
+
+
+def test_a_loss_that_only_ranks_has_no_sets_without_an_option(folder: Path) -> None:
+    done = streamsvm("evaluate", "ww", "test.h5", cwd=folder)
+    assert done.returncode == 0
+    assert "F1" not in done.stdout.decode()
+    assert "to have them, give --threshold or --n-labels" in done.stderr.decode()
+    out = succeeds("evaluate", "ww", "test.h5", "--n-labels", 2, "--json", cwd=folder)
+    predicted = np.argsort(np.argsort(-scores_of(folder / "ww"), axis=1), axis=1) < 2
+    assert json.loads(out)["micro_f1"] == pytest.approx(f1_score(own_labels(), predicted, average="micro"))
+
+
+def test_predict_writes_the_labels_above_a_threshold(folder: Path) -> None:
+    scores = scores_of(folder / "run")
+    lines = succeeds("predict", "run", "test.h5", "--threshold", 0, cwd=folder).split("\n")[:-1]
+    assert len(lines) == N
+    assert "" in lines
+    for line, row in zip(lines, scores, strict=True):
+        assert line.split("\t") == ([f"c{c}" for c in np.argsort(-row) if row[c] > 0] or [""])
+    assert "must be a finite number" in fails(
+        2, "predict", "run", "test.h5", "--threshold", "nan", cwd=folder
+    )
+
+
+def test_evaluate_measures_costs_and_distances(folder: Path, tmp_path: Path) -> None:
+    predicted = scores_of(folder / "plain").argmax(axis=1)
+    costs = np.abs(np.subtract.outer(np.arange(K), np.arange(K))) ** 2
+    np.savetxt(tmp_path / "costs.csv", costs, delimiter=",")
+    (tmp_path / "tree").write_text("".join(f"{c}  {c - 1}\n" for c in range(1, K)))
+    data = (folder / "plain", folder / "one.zarr")
+    assert "mean" not in succeeds("evaluate", *data, cwd=tmp_path)
+    options = ("--costs", "costs.csv", "--tree", "tree")
+    found = json.loads(succeeds("evaluate", *data, *options, "--json", cwd=tmp_path))
+    assert found["mean_cost"] == pytest.approx(costs[LABELS, predicted].mean())
+    assert found["mean_distance"] == pytest.approx(np.abs(LABELS - predicted).mean())
+    out = succeeds("evaluate", *data, *options, cwd=tmp_path)
+    assert f"   mean cost  {found['mean_cost']:.4f}\n" in out
+    assert f"  mean dist.  {found['mean_distance']:.4f}\n" in out
+    (tmp_path / "tree").write_text("0 r\n1 r\n2 r\n3 r\n")
+    message = fails(1, "evaluate", *data, "--tree", "tree", cwd=tmp_path)
+    assert message == "streamsvm: tree: the class '4' is not in the tree; add a line with it and its parent\n"
+    message = fails(2, "evaluate", folder / "run", folder / "test.h5", "--costs", "costs.csv", cwd=tmp_path)
+    assert message == "streamsvm: --costs does not apply: the rows have several labels each\n"
+
+
+@pytest.mark.parametrize("kind", ["costs", "tree"])
+def test_a_model_is_measured_by_the_costs_of_its_training(folder: Path, tmp_path: Path, kind: str) -> None:
+    distances = np.abs(np.subtract.outer(np.arange(K), np.arange(K)))
+    np.save(tmp_path / "costs.npy", distances)
+    (tmp_path / "tree").write_text("".join(f"{c}  {c - 1}\n" for c in range(1, K)))
+    name, key = {"costs": ("costs.npy", "mean_cost"), "tree": ("tree", "mean_distance")}[kind]
+    fit(folder / "one.zarr", out=tmp_path / "run", passes=1, **{kind: tmp_path / name})
+    (tmp_path / name).unlink()
+    predicted = scores_of(tmp_path / "run").argmax(axis=1)
+    found = json.loads(succeeds("evaluate", "run", folder / "one.zarr", "--json", cwd=tmp_path))
+    assert found[key] == pytest.approx(distances[LABELS, predicted].mean())
+    assert sorted(name for name in ("mean_cost", "mean_distance") if found[name] is not None) == [key]

@@ -1,0 +1,279 @@
+"""Weights of rows and classes, margins and costs of pairs of classes, and several labels a row.
+
+Their optima are those of a general convex solver, and they change nothing where they say nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem
+from small_problem import PARAMETERS
+
+from streamsvm import fit
+from streamsvm.class_costs import ClassTree
+from streamsvm.data.arrays import labelled_rows
+from streamsvm.losses import LOSSES
+from streamsvm.model import Model
+from streamsvm.settings import Settings
+from streamsvm.training.array_runs import fit_rows
+
+N_PROBLEMS, QUICK = 50, 6
+TOL = 3e-7
+WITH_MARGINS = [
+    (loss.name, margin) for loss in LOSSES.values() for margin in loss.margins if loss.pair_margins
+]
+WITH_COSTS = [(loss.name, margin) for loss in LOSSES.values() for margin in loss.margins if loss.pair_costs]
+WITH_SETS = [(loss.name, margin) for loss in LOSSES.values() for margin in loss.margins if loss.label_sets]
+ALL = [(loss.name, margin) for loss in LOSSES.values() for margin in loss.margins]
+
+quick_and_others = pytest.mark.parametrize(
+    "numbers",
+    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.slow)],
+    ids=["quick", "others"],
+)
+
+
+def exactly(loss: str) -> dict[str, Any]:
+    """Settings that come near the optimum."""
+    of_loss = {"passes": 5000, "inner_passes": 30} if LOSSES[loss].has_inner_passes else {"passes": 50_000}
+    return {"dtype": "float64", "average": False, "tol": TOL, **PARAMETERS.get(loss, {}), **of_loss}
+
+
+def rows_and_labels(number: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
+    rng = np.random.default_rng(number)
+    k, n, d = 2 + number % 6, int(rng.integers(12, 26)), int(rng.integers(3, 9))
+    X, labels = make_problem(n, d, k, seed=number, noise=rng.uniform(0.3, 2))
+    return X.toarray().astype(float), labels, rng
+
+
+def table(rng: np.random.Generator, k: int) -> np.ndarray:
+    """Costs of pairs, some of them 0."""
+    costs = rng.uniform(0.1, 4, (k, k)) * (rng.random((k, k)) < 0.9)
+    np.fill_diagonal(costs, 0)
+    return costs
+
+
+def assert_encloses(model: Model, optimum: float) -> None:
+    """The primal and the dual of a training are next to the optimum, on either side."""
+    result = model.result
+    assert result.status == "converged"
+    assert result.dual <= optimum * (1 + 1e-7)
+    assert result.primal >= optimum * (1 - 1e-7)
+    assert result.dual == pytest.approx(optimum, rel=1e-6)
+    assert result.primal == pytest.approx(optimum, rel=1e-6)
+
+
+def solve(loss: str, X: np.ndarray, labels: np.ndarray, k: int, C: Any, **more: Any) -> float:
+    """The optimum by the general solver, without the rows that weigh nothing."""
+    general_solver = pytest.importorskip("general_solver", exc_type=ImportError)
+    used = X.any(axis=1) & (np.broadcast_to(C, len(X)) > 0)
+    C = np.broadcast_to(C, len(X))[used]
+    optimum, _ = general_solver.solve(loss, X[used], labels[used], k, C, **more, **PARAMETERS.get(loss, {}))
+    return optimum
+
+
+@quick_and_others
+@pytest.mark.parametrize(("loss", "margin"), ALL)
+def test_weights_of_rows_and_classes(loss: str, margin: float, numbers: range) -> None:
+    for number in numbers:
+        X, labels, rng = rows_and_labels(number)
+        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
+        of_rows = rng.integers(0, 4, len(X)) / 2
+        of_classes = rng.uniform(0.2, 3, k)
+        model = fit(
+            X, labels, loss=loss, margin=margin, C=C, sample_weight=of_rows,
+            class_weight=dict(enumerate(of_classes.tolist())), **exactly(loss),
+        )  # fmt: skip
+        assert model.result.unweighted_rows == (of_rows == 0).sum()
+        assert_encloses(model, solve(loss, X, labels, k, C * of_rows * of_classes[labels], margin=margin))
+
+
+@quick_and_others
+@pytest.mark.parametrize(("loss", "margin"), WITH_MARGINS)
+def test_margins_of_pairs(loss: str, margin: float, numbers: range) -> None:
+    for number in numbers:
+        X, labels, rng = rows_and_labels(number)
+        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
+        margins = table(rng, k)
+        model = fit(X, labels, loss=loss, margin=margin, C=C, costs=margins, **exactly(loss))
+        assert_encloses(model, solve(loss, X, labels, k, C, margin=margin, margins=margins))
+
+
+@quick_and_others
+@pytest.mark.parametrize(("loss", "margin"), WITH_MARGINS)
+def test_margins_of_a_tree(loss: str, margin: float, numbers: range) -> None:
+    for number in numbers:
+        X, labels, rng = rows_and_labels(number)
+        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.0)
+        # Each node but the first has one before it as its parent; classes are at any of them.
+        nodes = [str(c) for c in rng.permutation(k)] + [f"inner {i}" for i in range(4)]
+        rng.shuffle(nodes)
+        parents = {node: nodes[int(rng.integers(i))] for i, node in enumerate(nodes) if i}
+        model = fit(X, labels, loss=loss, margin=margin, C=C, tree=parents, **exactly(loss))
+        paths = path_lengths(parents, [str(c) for c in range(k)])
+        assert_encloses(model, solve(loss, X, labels, k, C, margin=margin, margins=paths))
+
+
+def path_lengths(parents: dict[str, str], classes: list[str]) -> np.ndarray:
+    """By the ancestors of each class, as lists."""
+
+    def ancestors(node: str) -> list[str]:
+        return [node, *(ancestors(parents[node]) if node in parents else [])]
+
+    above = [ancestors(name) for name in classes]
+    common = [[len(set(a) & set(b)) for b in above] for a in above]
+    lengths = np.array([len(a) for a in above])
+    return (lengths[:, None] + lengths - 2 * np.array(common)).astype(float)
+
+
+@quick_and_others
+@pytest.mark.parametrize("kind", ["costs", "both"])
+@pytest.mark.parametrize(("loss", "margin"), WITH_COSTS)
+def test_costs_and_margins_and_weights_at_once(loss: str, margin: float, kind: str, numbers: range) -> None:
+    for number in numbers:
+        X, labels, rng = rows_and_labels(number)
+        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
+        costs, of_rows = table(rng, k), rng.uniform(0.1, 3, len(X))
+        model = fit(
+            X, labels, loss=loss, margin=margin, C=C, costs=costs, costs_as=kind, sample_weight=of_rows,
+            **exactly(loss),
+        )  # fmt: skip
+        margins = {"margins": costs} if kind == "both" else {}
+        assert_encloses(model, solve(loss, X, labels, k, C * of_rows, margin=margin, costs=costs, **margins))
+
+
+def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any) -> Model:
+    """Train on rows with several labels, those of the indicator `Y`."""
+    rows, _, matrix = labelled_rows(sp.csr_array(X), np.arange(len(X)), np.dtype(float))
+    first = np.where(Y.any(axis=1), Y.argmax(axis=1), -1).astype(np.int32)
+    codes = np.nonzero(Y)[1].astype(np.int32)
+    indptr = np.concatenate([[0], np.cumsum(Y.sum(axis=1))]).astype(np.int64)
+    rows = rows._replace(labels=first, label_codes=codes, label_indptr=indptr)
+    classes = [str(c) for c in range(Y.shape[1])]
+    return fit_rows(
+        rows, classes, matrix.n_features, Settings(C=C, loss=loss, **{**exactly(loss), **settings})
+    )
+
+
+@quick_and_others
+@pytest.mark.parametrize(("loss", "margin"), WITH_SETS)
+def test_several_labels(loss: str, margin: float, numbers: range) -> None:
+    """Some rows have no label: they train one-vs-rest machines alone. Some have all."""
+    for number in numbers:
+        X, labels, rng = rows_and_labels(number)
+        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
+        Y = (np.eye(k)[labels] + (rng.random((len(X), k)) < 0.3)) > 0
+        Y[:2], Y[2] = False, True
+        model = fit_sets(X, Y, C, loss, margin=margin)
+        used = np.full(len(X), True) if LOSSES[loss].own_dual else Y.any(axis=1)
+        assert_encloses(model, solve(loss, X, Y, k, np.where(used, C, 0), margin=margin))
+
+
+@pytest.mark.parametrize("case", ["margins", "tree", "both", "sets"])
+@pytest.mark.parametrize("average", [False, True])
+def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
+    """Of the last iterate and of the average: by plain NumPy, from the coefficients."""
+    X, labels, rng = rows_and_labels(4)
+    k = labels.max() + 1
+    costs = table(rng, k)
+    Y = np.eye(k)[labels] > 0
+    settings = {"loss": "ww", "C": 0.3, "dtype": "float64", "passes": 2, "average": average}
+    margins = factors = np.ones((k, k))
+    if case == "sets":
+        Y |= rng.random(Y.shape) < 0.3
+        model = fit_sets(X, Y, **{**settings, "tol": None, "inner_passes": "auto"})
+    elif case == "tree":
+        parents = {str(c): str(c // 2) for c in range(1, k)}
+        margins = path_lengths(parents, [str(c) for c in range(k)])
+        model = fit(X, labels, tree=parents, **settings)
+    else:
+        margins, factors = costs, costs if case == "both" else factors
+        model = fit(X, labels, costs=costs, costs_as=case, **settings)
+    scores = X @ model.coef_
+    own = (scores * Y).sum(axis=1) / Y.sum(axis=1)
+    slacks = np.maximum(0, margins[labels] - own[:, None] + scores) * factors[labels]
+    slacks[Y | ~X.any(axis=1, keepdims=True)] = 0  # rows without a value are left out
+    primal = 0.5 * (model.coef_**2).sum() + 0.3 * slacks.sum()
+    best = scores.argmax(axis=1)
+    found = model.result.average if average else vars(model.result)
+    assert found["primal"] == pytest.approx(primal, rel=1e-9)
+    assert found["accuracy"] == pytest.approx(Y[np.arange(len(X)), best].mean())
+
+
+# -- what changes nothing ----------------------------------------------------------------------------
+
+
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    X, labels = make_problem(60, 9, 5, noise=1.0)
+    return X.toarray().astype(float), labels
+
+
+def bits_of(model: Model) -> bytes:
+    return model.coef_.tobytes()
+
+
+@pytest.mark.parametrize(("loss", "margin"), ALL)
+def test_equal_weights_change_nothing(loss: str, margin: float) -> None:
+    X, labels = problem()
+    plain = fit(X, labels, loss=loss, margin=margin, C=0.5)
+    for weights in (
+        {"class_weight": {str(c): 1 for c in range(5)}},
+        {"sample_weight": np.ones(len(X))},
+        {"class_weight": dict.fromkeys(range(5), 2.0), "sample_weight": np.full(len(X), 0.5)},
+    ):
+        assert bits_of(fit(X, labels, loss=loss, margin=margin, C=0.5, **weights)) == bits_of(plain)
+    even, labels = np.tile(X[:50], (1, 1)), np.arange(50) % 5
+    balanced = fit(even, labels, loss=loss, margin=margin, C=0.5, class_weight="balanced")
+    assert bits_of(balanced) == bits_of(fit(even, labels, loss=loss, margin=margin, C=0.5))
+
+
+@pytest.mark.parametrize(("loss", "margin"), ALL)
+def test_a_weight_of_2_is_the_row_twice_and_of_0_none(loss: str, margin: float) -> None:
+    X, labels = problem()
+    weights = np.arange(len(X)) % 3
+    settings = {"loss": loss, "margin": margin, "C": 0.2, **exactly(loss)}
+    weighted = fit(X, labels, sample_weight=weights, **settings).result
+    repeated = fit(np.repeat(X, weights, axis=0), np.repeat(labels, weights), **settings).result
+    assert weighted.primal == pytest.approx(repeated.primal, rel=1e-6)
+    assert weighted.dual == pytest.approx(repeated.dual, rel=1e-6)
+
+
+@pytest.mark.parametrize(("loss", "margin"), WITH_MARGINS)
+def test_margins_of_1_change_nothing(loss: str, margin: float) -> None:
+    X, labels = problem()
+    settings = {"loss": loss, "margin": margin, "C": 0.5}
+    plain = fit(X, labels, **settings)
+    ones = 1 - np.eye(5)
+    assert bits_of(fit(X, labels, costs=ones, **settings)) == bits_of(plain)
+    star = {str(c): "centre" for c in range(4)}  # all but one path would be 2 long
+    one_edge = dict.fromkeys(star, "4")
+    tree = fit(X[labels != 4], labels[labels != 4], tree=star, **settings, passes=2)
+    twos = fit(X[labels != 4], labels[labels != 4], costs=2 * (1 - np.eye(4)), **settings, passes=2)
+    assert bits_of(tree) == bits_of(twos)
+    pair = (labels == 4) | (labels == 0)
+    assert ClassTree(one_edge, ["0", "4"]).distance(np.array([0]), np.array([1])).tolist() == [1]
+    assert bits_of(fit(X[pair], labels[pair], tree=one_edge, **settings)) == bits_of(
+        fit(X[pair], labels[pair], **settings)
+    )
+
+
+@pytest.mark.parametrize(("loss", "margin"), WITH_COSTS)
+def test_costs_of_1_change_nothing(loss: str, margin: float) -> None:
+    """But for rounding: costs have a solver of their own."""
+    X, labels = problem()
+    settings = {"loss": loss, "margin": margin, "C": 0.5, "dtype": "float64", **PARAMETERS.get(loss, {})}
+    plain = fit(X, labels, **settings)
+    same = fit(X, labels, costs=1 - np.eye(5), costs_as="both", **settings)
+    np.testing.assert_allclose(same.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "margin"), WITH_SETS)
+def test_sets_of_one_label_change_nothing(loss: str, margin: float) -> None:
+    X, labels = problem()
+    sets = fit_sets(X, np.eye(5, dtype=bool)[labels], 0.5, loss, margin=margin, passes=3, tol=None)
+    settings = {**exactly(loss), "passes": 3, "tol": None}
+    assert bits_of(sets) == bits_of(fit(X, labels, loss=loss, margin=margin, C=0.5, **settings))

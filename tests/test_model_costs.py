@@ -1,0 +1,107 @@
+"""A model keeps the costs or the tree of its training, and notices damage to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm import Model, format, load_model
+from streamsvm.class_costs import ClassTree, read_tree
+from streamsvm.errors import ModelError
+
+CLASSES = ["a", "b", "c"]
+COSTS = np.array([[0, 1, 2.5], [3, 0, 1e-3], [0, 4, 0]])
+PARENTS = {"a": "inner", "b": "inner", "inner": "c"}
+
+
+@pytest.fixture
+def model() -> Model:
+    record = {"classes": CLASSES, "n_features": 4, "index_base": 1, "dtype": "float64"}
+    tree = read_tree(PARENTS, CLASSES)
+    return Model(np.arange(12.0).reshape(4, 3), record, costs=COSTS, tree=tree)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, model: Model) -> Path:
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_they_come_back(folder: Path, model: Model, tmp_path: Path) -> None:
+    found = load_model(folder)
+    np.testing.assert_array_equal(found.costs, COSTS)
+    assert found.tree == model.tree
+    np.testing.assert_array_equal(np.load(folder / "costs.npy", allow_pickle=False), COSTS)
+    found.save(tmp_path / "copy")
+    for path in folder.iterdir():
+        assert path.read_bytes() == (tmp_path / "copy" / path.name).read_bytes()
+    found.costs = found.tree = None
+    found.save(tmp_path / "copy")
+    bare = load_model(tmp_path / "copy")
+    assert bare.costs is None
+    assert bare.tree is None
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["coef.npy", "model.json"]
+
+
+@pytest.mark.parametrize("name", ["costs.npy", "tree.json"])
+def test_any_flipped_byte_is_found(folder: Path, name: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    intact = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            np.testing.assert_array_equal(load_model(folder).costs, COSTS)
+            intact += 1  # of the blanks in the header, whose bytes say nothing
+        except ModelError as error:
+            assert name in str(error)  # noqa: PT017
+    assert intact == 0 or name == "costs.npy"
+    path.unlink()
+    with pytest.raises(ModelError, match=f"{name}: there is no model"):
+        load_model(folder)
+
+
+def reseal(folder: Path, **entries: object) -> None:
+    record = {**json.loads((folder / "model.json").read_bytes()), **entries}
+    (folder / "model.json").write_text(json.dumps(format.sealed(record)))
+
+
+def test_sealed_costs_that_do_not_fit_are_refused(folder: Path, tmp_path: Path, model: Model) -> None:
+    bad = COSTS.copy()
+    bad[1, 2] = -1
+    model.costs = bad
+    model.save(tmp_path / "negative")
+    with pytest.raises(
+        ModelError, match=r"costs\.npy is damaged: .*row 2, column 3: the cost -1 is negative"
+    ):
+        load_model(tmp_path / "negative")
+    model.costs = np.zeros((2, 2))
+    model.save(tmp_path / "small")
+    with pytest.raises(ModelError, match=r"costs\.npy is damaged: it is not the array"):
+        load_model(tmp_path / "small")
+    reseal(folder, costs_crc32="?")
+    with pytest.raises(ModelError, match=r"costs\.npy is damaged: its checksum"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        [],
+        {"nodes": ["c", "inner", "a", "b"], "parents": [-1, 0, 3, 1]},
+        ClassTree({"a": "c"}, ["a"]).to_record(),
+        {"nodes": {}, "parents": None},
+    ],
+)
+def test_a_sealed_tree_that_does_not_fit_is_refused(folder: Path, tree: object) -> None:
+    text = json.dumps(tree).encode()
+    (folder / "tree.json").write_bytes(text)
+    reseal(folder, tree_sha256=hashlib.sha256(text).hexdigest())
+    with pytest.raises(ModelError, match=r"tree\.json is damaged: "):
+        load_model(folder)
+    shutil.rmtree(folder)
