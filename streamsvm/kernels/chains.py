@@ -156,3 +156,31 @@ def decode_groups(scores, transitions, qid, best):
         end = group_end(qid, begin)
         best_sequence(scores[begin:end].astype(np.float64), transitions, end - begin, best[begin:end])
         begin = end
+
+
+@allocating
+def inner_products(rows, i, active):
+    """x_tᵀx_u of the tokens from row `i` on that are `active`, shape (n, n); 0 for the others."""
+    n = len(active)
+    products = np.zeros((n, n))
+    for t in range(n):
+        if not active[t]:
+            continue
+        products[t, t] = rows.norm2[i + t]
+        for u in range(t):
+            if active[u]:
+                products[t, u] = products[u, t] = _inner_product(rows, i + t, i + u)
+    return products
+
+
+@kernel
+def _inner_product(rows, i, j):
+    p, q = rows.indptr[i], rows.indptr[j]
+    total = 0.0
+    while p < rows.indptr[i + 1] and q < rows.indptr[j + 1]:
+        f, g = rows.indices[p], rows.indices[q]
+        if f == g:
+            total += np.float64(rows.data[p]) * rows.data[q]
+        p += f <= g
+        q += g <= f
+    return total

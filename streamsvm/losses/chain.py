@@ -29,6 +29,11 @@ A visit finds the best sequence by Viterbi, and one of four solvers steps in the
 ``oeg``
     online exponentiated gradient: as ``bcpl``, with a full step.
 
+A step between two distributions over label sequences changes the weights by -Σ_t x_t d_tᵀ and the transitions
+by -Σ_t D_t, where d_t and D_t are the changes of the marginals of token t's label and of its pair of labels
+with the next token. So the curvature of the dual along a step is Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖²: inner
+products of n² / 2 pairs of sparse rows.
+
 The transitions are the last k rows of the weights: row a of them has the scores of all labels that follow a.
 """
 
@@ -55,7 +60,23 @@ from streamsvm.kernels.tally import (
 )
 from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
-from streamsvm.losses.chain_solvers import BCFW, CACHED, Word, step_chain
+from streamsvm.losses.base import ON_CHAINS
+from streamsvm.losses.chain_marginals import step_in_marginals
+from streamsvm.losses.chain_sequences import ROUNDS, step_among_sequences
+
+CACHED, BCFW = ON_CHAINS.index("cached"), ON_CHAINS.index("bcfw")
+
+
+class Word(NamedTuple):
+    """The chain that is being visited: its first n tokens are in use."""
+
+    scores: np.ndarray  # (n, k) float64: of each token and class, plus 1 for the wrong classes
+    transitions: np.ndarray  # (k, k) float64
+    own: np.ndarray  # (n,) int64: its labels
+    best: np.ndarray  # (n,) int64: the label sequence of the largest score plus loss
+    # By how much the marginals of C times the distribution change, zero between visits.
+    node_steps: np.ndarray  # (n, k) float64
+    pair_steps: np.ndarray  # (k, k) float64: summed over the tokens
 
 
 class TransitionRows(NamedTuple):
@@ -158,8 +179,8 @@ def _has_room(i, n, k, solver, old, new):
     if len(new.ids) == 0:
         return True
     most = (n - 1) * k * k + k
-    if solver in (CACHED, BCFW):  # one more for each token than before
-        most = n
+    if solver in (CACHED, BCFW):  # some more for each token than before
+        most = n * (ROUNDS if solver == CACHED else 1)
         for t in range(n):
             most += old.counts[i + t]
     return new.used[0] + most <= len(new.ids)
@@ -185,6 +206,26 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
     if n_vectors > 0:
         update_weights(rows, i, weights, scratch, n_vectors, time_factor, None)
         clear_candidates(scratch, n_vectors)
+
+
+@allocating
+def step_chain(solver, temperature, rows, i, n, C, gain, old, new, word):
+    """Make a step in the duals of the chain of the `n` rows from `i` on, and write them to `new`.
+
+    Parameters
+    ----------
+    gain : float
+        Score plus loss of the best sequence, minus the score of the own one.
+
+    Returns
+    -------
+    old_terms, term_change : float
+        The chain's expected Hamming loss before the step, times C, and its change. The steps of the marginals
+        are left in `word`.
+    """
+    if solver == CACHED:
+        return step_among_sequences(rows, i, n, C, gain, old, new, word)
+    return step_in_marginals(solver, temperature, rows, i, n, C, old, new, word)
 
 
 def _visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
