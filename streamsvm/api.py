@@ -133,7 +133,8 @@ def fit(
     class_weight : "balanced", path or mapping of class to float, optional
         Weights of the classes' rows: balanced, by which all classes weigh the same in all (n / (number of
         classes × rows of the class)), or a file of lines with a class and its weight (others: 1). The cost of
-        a row is C times the weights of its class and of itself.
+        a row is C times the weights of its class and of itself; of ``ovr`` and ``ovr2`` the weight of a
+        class is that of its own machine's positive rows, as in LIBLINEAR.
     sample_weight : str, optional
         Numeric column of obs with the weights of the rows; of a matrix also an array of shape (n,). A store
         that was converted with weights has them in the column weight, and uses them unless this is "none".

@@ -52,6 +52,11 @@ class Rows(NamedTuple):
     def n_rows(self) -> int:
         return len(self.labels)
 
+    def class_counts(self, n_classes: int) -> np.ndarray:
+        """The number of rows that have each label."""
+        codes = self.label_codes if len(self.label_indptr) else self.labels
+        return np.bincount(codes, minlength=n_classes)
+
     def with_cost(self, C: float) -> Rows:
         """The same rows, each with the cost `C`."""
         return self._replace(cost=np.full(self.n_rows, C))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.label_sets import is_own
 
 
 class ClassPairs(NamedTuple):
@@ -22,7 +23,8 @@ class ClassPairs(NamedTuple):
     """
 
     shifts: np.ndarray  # (k, K) dtype of the weights: (Δ - 1) / M off the diagonal, else 0; or (0, K)
-    costs: np.ndarray  # (k, K) float64, 1 on the diagonal; or (0, K) if all costs are 1
+    costs: np.ndarray  # (k, K) float64: C(y, j); or (0, K) if all are 1
+    own_costs: np.ndarray  # (k,) float64: of the own class, where it has a dual; or (0,) if all are 1
     node_of_class: np.ndarray  # (k,) int32
     parent: np.ndarray  # (n_nodes,) int32, -1 for the root
     depth: np.ndarray  # (n_nodes,) int32
@@ -64,8 +66,11 @@ def margin_surplus(y, c, problem, pairs):
 
 
 @inlined
-def pair_cost(y, c, pairs):
-    """C(y, c) relative to the cost of the row."""
+def cost_of(y, c, own, pairs):
+    """What the loss of class `c` is multiplied by in a row of class `y`, or of the classes `own`."""
+    is_label = c == y if own is None else is_own(c, own)
+    if is_label:
+        return pairs.own_costs[c] if len(pairs.own_costs) > 0 else 1.0
     return pairs.costs[y, c] if len(pairs.costs) > 0 else 1.0
 
 

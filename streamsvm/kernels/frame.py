@@ -14,8 +14,8 @@ from streamsvm.kernels.candidates import beats, best_wrong_class, clear_candidat
 from streamsvm.kernels.class_pairs import (
     add_margins,
     add_margins_of_candidates,
+    cost_of,
     margin_surplus,
-    pair_cost,
 )
 from streamsvm.kernels.duals import clear_bits, close_row, has_room, load_bits, load_duals, set_bit
 from streamsvm.kernels.jit import inlined, kernel
@@ -148,11 +148,11 @@ def make_kernels(
         of rows with several labels.
     """
 
-    def term_of(b, c, y, C, problem, pairs):
+    def term_of(b, c, y, C, problem, pairs, own):
         """What the dual b of class `c` adds to the dual objective."""
         if pairs is None:
             return dual_term(b, C, problem)
-        cost = C * pair_cost(y, c, pairs)
+        cost = C * cost_of(y, c, own, pairs)
         term = margin_surplus(y, c, problem, pairs) * b
         if cost > 0.0:  # else b is 0
             term += dual_term(b, cost, problem)
@@ -167,7 +167,7 @@ def make_kernels(
             is_wrong = best_is_wrong(own, problem.n_classes, scores)
             if not own_dual:
                 average_own_scores(y, own, scores)
-        if pairs is not None:
+        elif pairs is not None:
             best = best_wrong_class(y, problem.n_classes, scores)
             is_wrong = best != y and beats(best, y, scores)
             add_margins(y, problem, pairs, scores)
@@ -191,9 +191,10 @@ def make_kernels(
             step = value - scratch.before[r]
             delta[scratch.ids[r]] = -problem.margin * step
             sum_of_steps += step
-            old_term = term_of(scratch.before[r], scratch.ids[r], y, C, problem, pairs)
+            c = scratch.ids[r]
+            old_term = term_of(scratch.before[r], c, y, C, problem, pairs, own)
             old_terms += old_term
-            term_change += term_of(np.float64(value), scratch.ids[r], y, C, problem, pairs) - old_term
+            term_change += term_of(np.float64(value), c, y, C, problem, pairs, own) - old_term
             changed |= step != 0
             if bits and keep and value == delta.dtype.type(C):
                 set_bit(dual_buffer, scratch.ids[r])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.candidates import add_candidate, add_candidates_above, beats
-from streamsvm.kernels.class_pairs import pair_cost
+from streamsvm.kernels.class_pairs import cost_of
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
@@ -70,7 +70,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             sign = 1.0 if has_label else -1.0
             slack, cost = 1.0 - sign * scores[ids[r]], 1.0
             if pairs is not None:
-                cost = pair_cost(y, ids[r], pairs)
+                cost = cost_of(y, ids[r], own, pairs)
                 shrink = 1.0 / (1.0 + curvature(C * cost, problem) * inverse) if cost > 0.0 else 0.0
             scratch.v[r] = (scratch.before[r] + slack * inverse) * shrink
             loss += cost * value(slack, problem)
@@ -85,7 +85,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             clip_duals(scratch.v, m, 0.0, upper(C))
         else:
             for r in range(m):
-                most = upper(C * pair_cost(y, scratch.ids[r], pairs))
+                most = upper(C * cost_of(y, scratch.ids[r], own, pairs))
                 scratch.v[r] = min(max(scratch.v[r], 0.0), most)
         return loss, is_wrong
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.candidates import add_candidates_above, beats
-from streamsvm.kernels.class_pairs import pair_cost
+from streamsvm.kernels.class_pairs import cost_of
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
@@ -53,7 +53,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         for r in range(begin, end):
             slack = 1.0 - problem.margin * (own - scores[ids[r]])
             v[r] = (slack * inverse + (before[r] + coupled)) * shrink
-            cost = 1.0 if pairs is None else pair_cost(y, ids[r], pairs)
+            cost = 1.0 if pairs is None else cost_of(y, ids[r], None, pairs)
             loss += cost * value(slack, problem)
             is_wrong |= beats(ids[r], y, scores)
         return loss, is_wrong

@@ -67,8 +67,8 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
-    weights = read_error_weights(settings, classes, np.bincount(rows.labels.clip(0), minlength=k), given)
     check_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
+    weights = read_error_weights(settings, classes, rows.class_counts(k), given)
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     rows = apply(transforms, rows)
     n_features = features_after(transforms, n_features) or 0
@@ -77,8 +77,9 @@ def fit_rows(
         total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
         settings = dataclasses.replace(settings, C=c_for(total, count))
     cost = settings.C * (rows.cost if len(rows.cost) else np.ones(rows.n_rows))
-    if weights.of_classes is not None:
-        cost *= weights.of_classes[rows.labels]
+    of_classes = weights.of_rows(settings)
+    if of_classes is not None:
+        cost *= of_classes[rows.labels]
     blocks = ArrayBlocks(rows._replace(cost=cost))
     shape = (n_features + loss.extra_rows(k), padded_classes(k + loss.extra_columns, dtype))
     storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)

@@ -29,7 +29,8 @@ class ErrorWeights:
     Attributes
     ----------
     of_classes : ndarray of float64, shape (k,), or None
-        By which the cost of a row of each class is multiplied.
+        By which the cost of a row of each class is multiplied or, if the loss has a dual of the own class,
+        the loss of this class alone: as by LIBLINEAR's option ``-wi``.
     costs : ndarray of float64, shape (k, k), or None
         As `streamsvm.class_costs.read_costs` gives them.
     tree : ClassTree or None
@@ -41,7 +42,8 @@ class ErrorWeights:
 
     def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
         """Margins and costs as kernels take them, for weights of so many columns."""
-        if self.costs is None and self.tree is None:
+        own_costs = self.of_classes if get_loss(settings.loss).own_dual else None
+        if self.costs is None and self.tree is None and own_costs is None:
             return None
         dtype = np.dtype(settings.dtype)
         shifts, costs = np.zeros((0, columns), dtype), np.zeros((0, columns))
@@ -49,8 +51,7 @@ class ErrorWeights:
         if self.tree is not None:
             tree = self.tree
             of_tree = [tree.node_of_class, tree.parent, tree.depth, tree.order, tree.begin, tree.end]
-        else:
-            assert self.costs is not None
+        elif self.costs is not None:
             k = len(self.costs)
             table = self.costs.copy()
             np.fill_diagonal(table, 1.0)
@@ -63,6 +64,7 @@ class ErrorWeights:
         return ClassPairs(
             shifts=shifts,
             costs=costs,
+            own_costs=np.zeros(0) if own_costs is None else own_costs,
             node_of_class=of_tree[0],
             parent=of_tree[1],
             depth=of_tree[2],
@@ -72,6 +74,10 @@ class ErrorWeights:
             curvatures=np.zeros(columns),
             uppers=np.zeros(columns),
         )
+
+    def of_rows(self, settings: Settings) -> np.ndarray | None:
+        """By which the cost of a row of each class is multiplied."""
+        return None if get_loss(settings.loss).own_dual else self.of_classes
 
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says of them; a table has a file of its own."""
@@ -227,7 +233,7 @@ def check_error_weights(settings: Settings, *, multilabel: bool, where: str) -> 
             f"the solver {settings.solver} takes one label a row, and {where} has several; leave it out",
             setting="solver",
         )
-    for name in ("class_weight", "costs", "tree"):
+    for name in ("costs", "tree", *(() if loss.own_dual else ("class_weight",))):
         if getattr(settings, name) is not None:
             raise SettingsError(
                 f"{name} is for data of one label a row, and {where} has several",

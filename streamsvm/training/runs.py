@@ -313,7 +313,7 @@ class _StoreRun:
             self.dtype,
             cost=self.settings.C,
             transforms=self.transforms,
-            class_weights=self.weights.of_classes,
+            class_weights=self.weights.of_rows(self.settings),
             weighted=self.settings.sample_weight != NONE,
         )
         self.every = every

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem
+from sklearn.svm import LinearSVC
 from small_problem import PARAMETERS
 
 from streamsvm import fit
@@ -89,7 +90,11 @@ def test_weights_of_rows_and_classes(loss: str, margin: float, numbers: range) -
             class_weight=dict(enumerate(of_classes.tolist())), **exactly(loss),
         )  # fmt: skip
         assert model.result.unweighted_rows == (of_rows == 0).sum()
-        assert_encloses(model, solve(loss, X, labels, k, C * of_rows * of_classes[labels], margin=margin))
+        if LOSSES[loss].own_dual:
+            optimum = solve(loss, X, labels, k, C * of_rows, own_costs=of_classes)
+        else:
+            optimum = solve(loss, X, labels, k, C * of_rows * of_classes[labels], margin=margin)
+        assert_encloses(model, optimum)
 
 
 @quick_and_others
@@ -168,9 +173,12 @@ def test_several_labels(loss: str, margin: float, numbers: range) -> None:
         k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
         Y = (np.eye(k)[labels] + (rng.random((len(X), k)) < 0.3)) > 0
         Y[:2], Y[2] = False, True
-        model = fit_sets(X, Y, C, loss, margin=margin)
+        own_costs = rng.uniform(0.2, 3, k) if LOSSES[loss].own_dual else np.ones(k)
+        of_classes = {"class_weight": dict(enumerate(own_costs))} if LOSSES[loss].own_dual else {}
+        model = fit_sets(X, Y, C, loss, margin=margin, **of_classes)
         used = np.full(len(X), True) if LOSSES[loss].own_dual else Y.any(axis=1)
-        assert_encloses(model, solve(loss, X, Y, k, np.where(used, C, 0), margin=margin))
+        optimum = solve(loss, X, Y, k, np.where(used, C, 0), margin=margin, own_costs=own_costs)
+        assert_encloses(model, optimum)
 
 
 @pytest.mark.parametrize("case", ["margins", "tree", "both", "sets"])
@@ -204,6 +212,19 @@ def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
     assert found["accuracy"] == pytest.approx(Y[np.arange(len(X)), best].mean())
 
 
+@pytest.mark.parametrize("loss", ["cs", "ovr", "ovr2"])
+def test_class_weights_are_those_of_liblinear(loss: str) -> None:
+    """Of its Crammer-Singer machine they weigh rows; of one-vs-rest the positive rows of each machine."""
+    X, labels = problem()
+    weights = {0: 3.0, 2: 0.25, 3: 1.7}
+    kind = {"cs": {"multi_class": "crammer_singer"}, "ovr": {"loss": "hinge"}, "ovr2": {}}[loss]
+    other = LinearSVC(
+        C=0.3, class_weight=weights, fit_intercept=False, tol=1e-8, dual=True, max_iter=10**6, **kind
+    ).fit(X, labels)
+    model = fit(X, labels, loss=loss, C=0.3, class_weight=weights, **{**exactly(loss), "tol": 1e-9})
+    np.testing.assert_allclose(model.coef_.T, other.coef_, atol=1e-3)
+
+
 # -- what changes nothing ----------------------------------------------------------------------------
 
 
@@ -218,17 +239,18 @@ def bits_of(model: Model) -> bytes:
 
 @pytest.mark.parametrize(("loss", "margin"), ALL)
 def test_equal_weights_change_nothing(loss: str, margin: float) -> None:
-    X, labels = problem()
-    plain = fit(X, labels, loss=loss, margin=margin, C=0.5)
+    X, labels = problem()[0][:50], np.arange(50) % 5
+    settings = {"loss": loss, "margin": margin, "C": 0.5, "passes": 2, **PARAMETERS.get(loss, {})}
+    plain = fit(X, labels, **settings)
     for weights in (
         {"class_weight": {str(c): 1 for c in range(5)}},
+        {"class_weight": "balanced"},
         {"sample_weight": np.ones(len(X))},
-        {"class_weight": dict.fromkeys(range(5), 2.0), "sample_weight": np.full(len(X), 0.5)},
     ):
-        assert bits_of(fit(X, labels, loss=loss, margin=margin, C=0.5, **weights)) == bits_of(plain)
-    even, labels = np.tile(X[:50], (1, 1)), np.arange(50) % 5
-    balanced = fit(even, labels, loss=loss, margin=margin, C=0.5, class_weight="balanced")
-    assert bits_of(balanced) == bits_of(fit(even, labels, loss=loss, margin=margin, C=0.5))
+        assert bits_of(fit(X, labels, **settings, **weights)) == bits_of(plain)
+    if not LOSSES[loss].own_dual:
+        halves = {"class_weight": dict.fromkeys(range(5), 2.0), "sample_weight": np.full(len(X), 0.5)}
+        assert bits_of(fit(X, labels, **settings, **halves)) == bits_of(plain)
 
 
 @pytest.mark.parametrize(("loss", "margin"), ALL)
