@@ -41,8 +41,8 @@ def test_sequences_from_text_to_metrics(tmp_path: Path, capsys: pytest.CaptureFi
     write_text(tmp_path / "train.svm", 0)
     labels, qid = write_text(tmp_path / "test.svm", 1)
     store, test, model = tmp_path / "train.zarr", tmp_path / "test.zarr", tmp_path / "run"
-    assert run("convert", tmp_path / "train.svm", store, "--groups") == 0
-    assert run("convert", tmp_path / "test.svm", test, "--groups", "--no-shuffle", "--like", store) == 0
+    assert run("convert", tmp_path / "train.svm", "--out", store, "--groups") == 0
+    assert run("convert", tmp_path / "test.svm", "-o", test, "--groups", "--no-shuffle", "--like", store) == 0
     assert run("fit", store, "--out", model, "--loss", "chain", "--passes", 20, "--valid", test) == 0
     assert load_model(model).transitions_.shape == (2, 2)
     capsys.readouterr()
@@ -61,8 +61,8 @@ def test_sequences_from_text_to_metrics(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_text_without_groups_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_text(tmp_path / "a.svm", 0)
-    assert run("convert", tmp_path / "a.svm", tmp_path / "a.zarr") == 0
-    assert run("fit", tmp_path / "a.zarr", "--out", tmp_path / "run", "--loss", "chain") == 1
+    assert run("convert", tmp_path / "a.svm", "--out", tmp_path / "a.zarr") == 0
+    assert run("fit", tmp_path / "a.zarr", "--out", tmp_path / "run", "--loss", "chain") == 2
     assert "convert --groups" in capsys.readouterr().err
     assert run("online", tmp_path / "a.svm", "--out", tmp_path / "run", "--loss", "chain") in (1, 2)
     assert "chain" in capsys.readouterr().err
