@@ -57,6 +57,7 @@ def _rows_of_text(console: Console, model: Model, path: Path, memory: int, label
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory // 2,
+        groups=model.transitions_ is not None,
     )
     with part_of_memory(2):
         for rows, _ in text:
