@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm.data.arrays import labelled_rows, labels_of, row_weights
-from streamsvm.data.groups import codes_of_groups
+from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
 from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
 from streamsvm.settings import NONE, Interval, OnlineSettings, Settings
@@ -80,9 +79,10 @@ def fit(
         Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
         each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
         numbers of its columns, or their names in a DataFrame.
-    groups : array_like, shape (n,), optional
+    groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
-        ``chain``: the rows of a group stand together, in their order. A store has its own.
+        ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
+        a column of ``obs``. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
@@ -246,7 +246,7 @@ def _fit_matrix(
         column = tables.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, column, rows.n_rows))
     if given["groups"] is not None:
-        rows = rows._replace(qid=codes_of_groups(given["groups"], rows.n_rows, InputError))
+        rows = rows._replace(qid=row_groups(X, given["groups"], rows.n_rows, InputError))
     try:
         return array_runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=tables

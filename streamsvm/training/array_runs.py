@@ -21,7 +21,7 @@ from streamsvm.settings import AUTO, Settings
 from streamsvm.training.auto_c import c_for
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import check_dense_duals, check_groups
+from streamsvm.training.fit_plan import check_dense_duals, check_has_groups
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
@@ -67,7 +67,7 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
-    check_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
+    check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     weights = read_error_weights(settings, classes, rows.class_counts(k), given)
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     rows = apply(transforms, rows)
