@@ -200,8 +200,7 @@ def check_engine(side: str, everything: bool = False) -> None:
         norm2 = np.where(counts > 0, 1.0, 0.0)
         rows = guard(side, Rows(data, indices, indptr, labels, norm2, np.ones(n)))
         K = padded_classes(k, dtype)
-        current, average_delta = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
-        weights = guard(side, Weights.create(current, average_delta, float(n)))
+        current = guarded(rng.normal(size=(d, K)).astype(dtype), side)
         piece = guarded(current[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
         stored = [np.empty(d * k, kind) for kind in (dtype, np.int32)]
         ends = guarded(np.empty(d, np.int64), side)
@@ -220,6 +219,11 @@ def check_engine(side: str, everything: bool = False) -> None:
             scores[0], data[: indptr[1]] @ current[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
         )
         for loss in list(LOSSES.values())[: None if everything else 1]:
+            columns, n_bytes = padded_classes(k + loss.extra_columns, dtype), loss.bytes_of_bits(k)
+            current, average_delta = (
+                guarded(rng.normal(size=(d, columns)).astype(dtype), side) for _ in range(2)
+            )
+            weights = guard(side, Weights.create(current, average_delta, float(n)))
             n_solvers = len(loss.solvers) if everything else 1
             errors = errors_of(loss, k, n, dtype, rng, side) if everything else [(None, None)]
             odds = (0.0, 1.0, np.inf, np.nan, -1.0)
@@ -233,13 +237,21 @@ def check_engine(side: str, everything: bool = False) -> None:
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
                 starts = np.cumsum(held, dtype=np.int64) - held
                 values = rng.choice([0.5, odd], len(ids)).astype(dtype)
-                old = guard(side, OldDuals(ids, values, starts, starts.copy(), held))
-                old.ids.flags.writeable = old.values.flags.writeable = False  # as a log is mapped
+                bits = [rng.integers(0, 256, n * n_bytes).astype(np.uint8), np.zeros(0, np.int64)]
+                if n_bytes:
+                    bits[1] = np.where(rng.random(n) < 0.5, np.arange(n) * n_bytes, -1)
+                old = guard(side, OldDuals(ids, values, starts, starts.copy(), held, *bits))
+                for array in (old.ids, old.values, old.bits):
+                    array.flags.writeable = False  # as a log is mapped
                 assert not repeats_class(old, np.zeros(k, np.int64))
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
-                new = guard(side, DualBuffer(*empty, *ints))
-                scratch, tally = guard(side, Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
+                new_bits = np.zeros((n, n_bytes), np.uint8)
+                new = guard(side, DualBuffer(*empty, *ints, new_bits))
+                scratch, tally = (
+                    guard(side, Scratch.create(columns, dtype)),
+                    guarded(np.zeros(N_TALLIES), side),
+                )
                 order = guarded(rng.permutation(n), side)
                 problem = Problem(k, loss.margins[0], solver)
                 with np.errstate(all="ignore"):
@@ -261,7 +273,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                     loss.loss_rows(
                         visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )
-                weights.current[...] = rng.normal(size=(d, K))
+                weights.current[...] = rng.normal(size=(d, columns))
 
 
 if __name__ == "__main__":
