@@ -78,7 +78,7 @@ class FitResult:
     empty_rows : int
         Rows of norm zero, from which nothing can be learned; they are left out of the objective.
     unweighted_rows : int
-        Rows of weight zero, which are left out of the objective and of the accuracies.
+        Rows of weight zero, which are left out of the objective and of the training accuracies.
     model : str
         Folder of the model.
     settings : dict
