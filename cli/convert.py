@@ -42,6 +42,18 @@ def convert(
     ] = None,
     unseen_label: UnseenLabel = "error",
     on_error: OnError = "raise",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Weight of each row, one number a line, in the order of the input."
+        ),
+    ] = None,
+    multilabel: Annotated[
+        bool, typer.Option("--multilabel", help="Rows have several labels, separated by commas, or none.")
+    ] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Keep qid: fields; rows of a group stay together, in order.")
+    ] = False,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -60,7 +72,8 @@ def convert(
         report = to_store(
             inputs, out, index_base=base, n_features=n_features, dtype=dtype,
             shuffle=shuffle, seed=seed, memory=memory, threads=threads, codec=codec, chunk_nnz=chunk_nnz,
-            like=like, unseen_label=unseen_label, on_error=on_error, force=force,
+            like=like, unseen_label=unseen_label, on_error=on_error, weights=weights,
+            multilabel=multilabel, groups=groups, force=force,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:
@@ -75,6 +88,10 @@ def convert(
         )
     if report.empty_rows:
         console.say(f"  {count(report.empty_rows, 'row')} without a non-zero")
+    if report.n_labels is not None:
+        console.say(f"  {count(report.n_labels, 'label')}, {report.n_labels / report.n:.2f} a row")
+    if report.n_groups is not None:
+        console.say(f"  {count(report.n_groups, 'group')} of rows")
     record = dataclasses.asdict(report)
     print_text_counts(console, record)
     console.say(f"store: {report.path}")

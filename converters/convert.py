@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.data.csr_checks import first_labels
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, Option, PlanError, Remedy, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
@@ -20,7 +21,11 @@ from streamsvm.schema import encode
 from streamsvm.text import check_local, parse_size
 
 if TYPE_CHECKING:
+    from streamsvm_converters.external_shuffle import ExternalShuffle
+    from streamsvm_converters.libsvm.position import Source
     from streamsvm_converters.libsvm.reader import LibsvmReader
+
+    from streamsvm.data.rows import Rows
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
 _CHUNK_FACTOR = 128
@@ -58,6 +63,8 @@ class ConvertReport:
         Bytes of all inputs as stored.
     warnings : tuple of str
         Warnings about the labels.
+    n_labels, n_groups : int or None
+        Labels of all rows together, with `multilabel`; groups of rows, with `groups`.
     """
 
     path: Path
@@ -79,6 +86,8 @@ class ConvertReport:
     empty_rows: int
     bytes_read: int
     warnings: tuple[str, ...]
+    n_labels: int | None = None
+    n_groups: int | None = None
 
 
 def convert(
@@ -97,6 +106,9 @@ def convert(
     like: str | Path | None = None,
     unseen_label: str = "error",
     on_error: str = "raise",
+    weights: str | Path | None = None,
+    multilabel: bool = False,
+    groups: bool = False,
     force: bool = False,
     progress: Callable[[int, int | None, int], None] | None = None,
 ) -> ConvertReport:
@@ -139,10 +151,19 @@ def convert(
         further features are dropped and counted. Of a model that hashes features, only the classes are used.
     unseen_label : {"error", "keep"}
         With `like`: whether a label that is not among the classes is an error, or the row is kept with
-        label -1.
+        label -1, or with its other labels.
     on_error : {"raise", "skip", "fix"}
         Whether a malformed row is an error, or is dropped and counted. "fix" also sorts unsorted rows and
         sums duplicate indices (in float64) instead of dropping them.
+    weights : path, optional
+        A file with the weight of each row in a line of its own, in the order of the inputs, also for rows
+        that are skipped: finite numbers of at least 0.
+    multilabel : bool
+        Whether commas separate several labels of a row (``1,5,7 1:0.3``), and a line that begins with a
+        blank has none. A label that a row lists twice counts once.
+    groups : bool
+        Whether ``qid:`` fields are kept: each row names its group, the rows of a group stand together, and
+        shuffling leaves them so, in their order. By default such fields are ignored.
     force : bool
         Whether to replace an existing store. It stays in place until the new one is complete.
     progress : callable, optional
@@ -155,8 +176,8 @@ def convert(
     Raises
     ------
     InputError
-        For malformed text, with input, line, column and token; for inputs that cannot be read; and for
-        options that contradict the input or `like`.
+        For malformed text, with input, line, column and token; for inputs that cannot be read; for groups
+        that begin twice; and for options that contradict the input or `like`.
     StoreError
         If `out` exists, is being written by another process or cannot be written, or if the store `like`
         cannot be read.
@@ -169,6 +190,7 @@ def convert(
         If another option is not among its choices.
     """
     from streamsvm_converters.external_shuffle import ExternalShuffle, NumberedRows
+    from streamsvm_converters.libsvm.groups import GroupPlaces
     from streamsvm_converters.libsvm.inputs import plain_size
     from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
     from streamsvm_converters.libsvm.reader import LibsvmReader
@@ -198,7 +220,10 @@ def convert(
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads < 1:
         raise ValueError(f"threads must be 1 or more, not {threads}")
-    _check_distinct(inputs, out)
+    read = inputs if weights is None else [*inputs, weights]
+    _check_distinct(read, out)
+    if weights is not None and sum(str(path) == "-" for path in read) > 1:
+        raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
     classes: Sequence[str] | None = None
     known_features: int | None = None
     if like is not None:
@@ -214,19 +239,25 @@ def convert(
         reader = LibsvmReader(
             inputs, dtype=dtype, index_base=1 if index_base == 1 else 0, n_features=known_features,
             classes=classes, unseen_label=unseen_label, on_error=on_error, memory=memory, threads=threads,
-            progress=progress,
+            progress=progress, multilabel=multilabel, groups="keep" if groups else "ignore",
         )  # fmt: skip
+        reader.group_places = places = GroupPlaces(memory // 2) if groups else None
+        columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
         shuffled = ExternalShuffle(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
+            columns=[name for name, present in columns.items() if present],
             expected=plain_size(inputs),  # about right: most pairs are longer than the 8 bytes of a value
         )  # fmt: skip
         with shuffled:
-            for rows, numbers in reader:
-                shuffled.append(rows, numbers)
+            sources = _read_all(reader, weights, shuffled)
         counts = reader.counts
         if counts.rows == 0:
             first = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             raise InputError(f"the input has no rows{first}")
+        if multilabel and not shuffled.n_labels:
+            raise InputError("no row of the input has a label")
+        if places is not None:
+            places.check(["standard input" if str(path) == "-" else str(path) for path in inputs])
         base, width = _base_and_width(reader, index_base, n_features, known_features)
         codes = None
         warnings: list[str] = []
@@ -246,12 +277,14 @@ def convert(
             writer = stack.enter_context(StoreWriter(
                 made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
                 index_base=base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
-                meta={"sources": encode(reader.sources), "shuffle_seed": seed if shuffle else None},
+                meta={"sources": encode(sources), "shuffle_seed": seed if shuffle else None},
+                weighted=weights is not None, grouped=groups,
+                n_labels=shuffled.n_labels if multilabel else None,
             ))  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
             for rows, numbers in batches:
-                writer.append(rows if codes is None else rows._replace(labels=codes[rows.labels]), numbers)
+                writer.append(rows if codes is None else _with_codes(rows, codes), numbers)
             fingerprint = writer.finish()
         publish(made, out)
 
@@ -267,8 +300,35 @@ def convert(
         seconds=max(time.monotonic() - began, 0.0),
         decompress_seconds=reader.decompress_seconds,
         warnings=tuple(warnings),
+        n_labels=shuffled.n_labels if multilabel else None,
+        n_groups=None if places is None else places.count,
         **counted | {"first_errors": tuple(counts.first_errors)},
     )
+
+
+def _read_all(reader: LibsvmReader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[Source]:
+    """Store all rows, with their weights if there is a file of them; return what was read."""
+    from streamsvm_converters.libsvm.sample_weights import WeightFile
+
+    if weights is None:
+        for rows, numbers in reader:
+            shuffled.append(rows, numbers)
+        return reader.sources
+    with WeightFile(weights) as file:
+        for rows, numbers in reader:
+            shuffled.append(rows._replace(cost=file.at(numbers)), numbers)
+        return [*reader.sources, file.finish(reader.counts.rows + reader.counts.skipped)]
+
+
+def _with_codes(rows: Rows, codes: np.ndarray) -> Rows:
+    """Return the rows with other label codes: `codes` has the new one of each."""
+    if not len(rows.label_indptr):
+        return rows._replace(labels=codes[rows.labels])
+    from streamsvm_converters.libsvm.labels import distinct_sets
+
+    label_codes, label_indptr = distinct_sets(codes[rows.label_codes], rows.label_indptr)
+    labels = first_labels(label_codes, label_indptr)
+    return rows._replace(labels=labels, label_codes=label_codes, label_indptr=label_indptr)
 
 
 def _base_and_width(

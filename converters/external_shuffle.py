@@ -1,20 +1,21 @@
 """External shuffle: rows wait on disk until all are read, and come back in random or original order.
 
-The sort key of a row is a hash of (seed, row number). Rows go to buckets by the top bits of their key; a
+The sort key of a row is a hash of (seed, row number), or of (seed, group) if the rows of a group stay
+together; these then come in the order of their numbers. Rows go to buckets by the top bits of their key; a
 bucket small enough is loaded, sorted and yielded, a larger one is first split by its next bits. The order is
 therefore that of the keys alone, whatever the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from streamsvm.data.csr_checks import row_pieces
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import draws
 
@@ -32,7 +33,8 @@ class ExternalShuffle:
     """Rows that are stored on disk and yielded in the order of their keys.
 
     A context manager around the calls of `append`; `drain` follows. The files take 8 bytes per value (12 in
-    float64; 4 more where indices need int64) and 20 per row; each bucket is deleted once it is drained.
+    float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight, group and list of
+    labels, and 4 for each label of a list; each bucket is deleted once it is drained.
 
     Parameters
     ----------
@@ -40,6 +42,8 @@ class ExternalShuffle:
         An existing folder; the files in it belong to the shuffle.
     dtype : dtype
         Type of the values.
+    columns : collection of str
+        Which of "cost", "qid" and "label_codes" the rows have. With "qid" the rows of a group stay together.
     seed : int or None
         None keeps the order of the row numbers.
     limit : int
@@ -60,6 +64,7 @@ class ExternalShuffle:
         seed: int | None,
         limit: int,
         *,
+        columns: Collection[str] = (),
         expected: int | None = None,
         name: str = "rows",
         used_bits: int = 0,
@@ -67,12 +72,19 @@ class ExternalShuffle:
         self._folder, self._name = folder, name
         self._dtype, self._seed, self._limit = dtype, seed, limit
         self._used_bits = used_bits
+        self._columns = columns
+        self._weighted, self._grouped, self._multilabel = (
+            name in columns for name in ("cost", "qid", "label_codes")
+        )
         wanted = _BITS if expected is None else (expected // limit).bit_length()
         self._bits = 0 if seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._index_size = 4  # 8 once an index needs it
         self._rows = np.zeros(1 << self._bits, dtype=np.int64)
         self._nnz = np.zeros(1 << self._bits, dtype=np.int64)
+        self._labels = np.zeros(1 << self._bits, dtype=np.int64)
+        # The least and largest group of each bucket: one that is alone in it cannot be split.
+        self._groups = np.repeat([[np.iinfo(np.int64).max], [-1]], 1 << self._bits, axis=1)
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
@@ -80,19 +92,17 @@ class ExternalShuffle:
             self._write(0, rows, numbers)
             return
         shift = np.uint64(64 - self._used_bits - self._bits)
-        buckets = (self._keys(numbers) >> shift) & np.uint64((1 << self._bits) - 1)
+        buckets = (self._keys(rows, numbers) >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
         rows, numbers = _take(rows, order, 0, rows.indices.dtype), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
-            low, high = rows.indptr[start], rows.indptr[stop]
-            part = rows._replace(
-                data=rows.data[low:high],
-                indices=rows.indices[low:high],
-                indptr=rows.indptr[start : stop + 1],
-                labels=rows.labels[start:stop],
-            )
-            self._write(bucket, part, numbers[start:stop])
+            self._write(bucket, row_span(rows, int(start), int(stop)), numbers[start:stop])
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all lists of labels together."""
+        return int(self._labels.sum())
 
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
         """Yield all rows in order, without norms, and delete their files.
@@ -105,10 +115,14 @@ class ExternalShuffle:
             Type of the indices afterwards.
         """
         for bucket in np.flatnonzero(self._rows).tolist():
-            path, size = self._path(bucket), self._bytes(int(self._rows[bucket]), int(self._nnz[bucket]))
-            if self._seed is not None and size > self._limit and self._rows[bucket] > 1:
+            path = self._path(bucket)
+            sizes = (int(counts[bucket]) for counts in (self._rows, self._nnz, self._labels))
+            size = self._bytes(*sizes)
+            least, largest = self._groups[:, bucket]
+            alone = least == largest or self._rows[bucket] == 1
+            if self._seed is not None and size > self._limit and not alone:
                 finer = ExternalShuffle(
-                    self._folder, self._dtype, self._seed, self._limit,
+                    self._folder, self._dtype, self._seed, self._limit, columns=self._columns,
                     expected=2 * size, name=path.name, used_bits=self._used_bits + self._bits,
                 )  # fmt: skip
                 with finer:
@@ -117,10 +131,15 @@ class ExternalShuffle:
                 path.unlink()
                 yield from finer.drain(base, index_dtype)
                 continue
-            for rows, numbers in self._pieces(bucket):  # one piece if they are to be sorted by key
-                order = np.argsort(numbers if self._seed is None else self._keys(numbers))
-                sizes = np.diff(rows.indptr)[order]
-                for start, stop in row_pieces(np.cumsum(sizes) - sizes, len(rows.data), _PIECE):
+            for rows, numbers in self._pieces(bucket):  # one piece if there are several keys to sort by
+                if self._seed is None:
+                    order = np.argsort(numbers)
+                elif self._grouped:
+                    order = np.lexsort((numbers, self._keys(rows, numbers)))
+                else:
+                    order = np.argsort(self._keys(rows, numbers))
+                lengths = np.diff(rows.indptr)[order]
+                for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _PIECE):
                     taken = order[start:stop]
                     yield _take(rows, taken, base, index_dtype), numbers[taken]
             path.unlink()
@@ -133,60 +152,80 @@ class ExternalShuffle:
             if file is not None:
                 file.close()
 
-    def _keys(self, numbers: np.ndarray) -> np.ndarray:
-        return draws(np.uint64((self._seed or 0) & _MASK), numbers)
+    def _keys(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
+        return draws(np.uint64((self._seed or 0) & _MASK), rows.qid if self._grouped else numbers)
 
     def _path(self, bucket: int) -> Path:
         return self._folder / f"{self._name}-{bucket:02x}"
 
-    def _bytes(self, n_rows: int, nnz: int) -> int:
+    def _bytes(self, n_rows: int, nnz: int, n_labels: int) -> int:
         """Return the bytes of memory that rows take once loaded."""
-        return nnz * (self._index_size + self._dtype.itemsize) + n_rows * 28
+        per_row = 28 + 8 * len(self._columns)
+        return nnz * (self._index_size + self._dtype.itemsize) + n_rows * per_row + n_labels * 4
+
+    def _per_row(self, rows: Rows) -> list[np.ndarray]:
+        """Return the further arrays of rows that are stored, with an entry for each row."""
+        lists = [np.diff(rows.label_indptr)] if self._multilabel else []
+        return [rows.cost] * self._weighted + [rows.qid] * self._grouped + lists
 
     def _write(self, bucket: int, rows: Rows, numbers: np.ndarray) -> None:
         file = self._files[bucket]
         if file is None:
             file = self._files[bucket] = self._path(bucket).open("wb", buffering=2**16)
         n_rows, nnz, index_size = rows.n_rows, len(rows.data), rows.indices.itemsize
-        head = np.array([n_rows, nnz, index_size], dtype=np.int64)
-        for part in (head, numbers, rows.labels, np.diff(rows.indptr), rows.indices, rows.data):
-            file.write(part.data)
+        head = np.array([n_rows, nnz, index_size, len(rows.label_codes)], dtype=np.int64)
+        own = (head, numbers, rows.labels, np.diff(rows.indptr), *self._per_row(rows))
+        for part in (*own, rows.label_codes, rows.indices, rows.data):
+            file.write(np.ascontiguousarray(part).data)
         self._index_size = max(self._index_size, index_size)
         self._rows[bucket] += n_rows
         self._nnz[bucket] += nnz
+        self._labels[bucket] += len(rows.label_codes)
+        if self._grouped and n_rows:
+            least, largest = self._groups[:, bucket]
+            self._groups[:, bucket] = min(least, rows.qid.min()), max(largest, rows.qid.max())
 
     def _pieces(self, bucket: int) -> Iterator[NumberedRows]:
         """Yield the rows of a bucket in the order of `append`, as many at a time as stay within the limit."""
         with self._path(bucket).open("rb") as file:
             held: list[_Segment] = []
             size = 0
-            while head := file.read(24):
+            while head := file.read(32):
                 segment = _Segment(file.tell(), *np.frombuffer(head, dtype=np.int64).tolist())
-                more = self._bytes(segment.n_rows, segment.nnz)
+                more = self._bytes(segment.n_rows, segment.nnz, segment.n_labels)
                 if held and size + more > self._limit:
                     yield self._load(file, held)
                     held, size = [], 0
                 held.append(segment)
                 size += more
-                bytes_per_value = segment.index_size + self._dtype.itemsize
-                file.seek(segment.at + 20 * segment.n_rows + bytes_per_value * segment.nnz)
+                per_row, per_value = 20 + 8 * len(self._columns), segment.index_size + self._dtype.itemsize
+                stored = per_row * segment.n_rows + per_value * segment.nnz + 4 * segment.n_labels
+                file.seek(segment.at + stored)
             yield self._load(file, held)
 
     def _load(self, file: BinaryIO, segments: list[_Segment]) -> NumberedRows:
         """Return the rows of some segments, one after another."""
         n_rows = sum(segment.n_rows for segment in segments)
         nnz = sum(segment.nnz for segment in segments)
+        n_labels = sum(segment.n_labels for segment in segments)
         data = np.empty(nnz, self._dtype)
         indices = np.empty(nnz, f"i{max(segment.index_size for segment in segments)}")
         numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
         indptr = np.zeros(n_rows + 1, np.int64)
-        row = at = 0
+        cost = np.empty(n_rows * self._weighted)
+        qid = np.empty(n_rows * self._grouped, np.int64)
+        codes = np.empty(n_labels, np.int32)
+        label_indptr = np.zeros((n_rows + 1) * self._multilabel, np.int64)
+        row = at = label = 0
         for segment in segments:
             file.seek(segment.at)
             rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
             _fill(file, numbers[rows])
             _fill(file, labels[rows])
             _fill(file, indptr[1:][rows])
+            for own in (cost, qid, label_indptr[1:]):
+                _fill(file, own[rows])
+            _fill(file, codes[label : label + segment.n_labels])
             if segment.index_size == indices.itemsize:
                 _fill(file, indices[values])
             else:
@@ -194,9 +233,10 @@ class ExternalShuffle:
                 _fill(file, narrow)
                 indices[values] = narrow
             _fill(file, data[values])
-            row, at = rows.stop, values.stop
+            row, at, label = rows.stop, values.stop, label + segment.n_labels
         np.cumsum(indptr, out=indptr)
-        return Rows(data, indices, indptr, labels, _NO_NORMS), numbers
+        np.cumsum(label_indptr, out=label_indptr)
+        return Rows(data, indices, indptr, labels, _NO_NORMS, cost, codes, label_indptr, qid), numbers
 
 
 class _Segment(NamedTuple):
@@ -206,6 +246,7 @@ class _Segment(NamedTuple):
     n_rows: int
     nnz: int
     index_size: int
+    n_labels: int
 
 
 def _fill(file: BinaryIO, array: np.ndarray) -> None:
@@ -219,7 +260,19 @@ def _take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype) -> Ro
     data, indices = np.empty(nnz, rows.data.dtype), np.empty(nnz, index_dtype)
     indptr = np.empty(len(order) + 1, np.int64)
     _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices, indptr)
-    return Rows(data, indices, indptr, rows.labels[order], _NO_NORMS)
+    taken = Rows(data, indices, indptr, rows.labels[order], _NO_NORMS)
+    if len(rows.cost):
+        taken = taken._replace(cost=rows.cost[order])
+    if len(rows.qid):
+        taken = taken._replace(qid=rows.qid[order])
+    if len(rows.label_indptr):
+        lengths = np.diff(rows.label_indptr)[order]
+        ends = np.cumsum(lengths)
+        entries = np.arange(lengths.sum()) + np.repeat(rows.label_indptr[order] - (ends - lengths), lengths)
+        taken = taken._replace(
+            label_codes=rows.label_codes[entries], label_indptr=np.concatenate([[0], ends])
+        )
+    return taken
 
 
 @kernel

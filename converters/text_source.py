@@ -222,6 +222,8 @@ def read_rows(
     unseen_label: str = "keep",
     memory: int | str = 2**28,
     on_error: str = "raise",
+    multilabel: bool = False,
+    groups: bool = False,
 ) -> LibsvmReader:
     """Stream LIBSVM text as batches of rows that fit a model.
 
@@ -243,6 +245,8 @@ def read_rows(
         Bytes of memory ("500M", "2G").
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
+    multilabel, groups : bool
+        As for `convert`. No batch divides a group: its rows wait for the next group to begin.
 
     Returns
     -------
@@ -264,5 +268,6 @@ def read_rows(
     return LibsvmReader(
         [inputs] if isinstance(inputs, str | Path) else inputs,
         dtype=dtype, index_base=index_base, n_features=n_features, classes=classes,
-        unseen_label=unseen_label, on_error=on_error, memory=parse_size(memory),
+        unseen_label=unseen_label, on_error=on_error, memory=parse_size(memory), multilabel=multilabel,
+        groups="whole" if groups else "ignore",
     )  # fmt: skip

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamsvm import durable, format
 from streamsvm.errors import RunError, StreamsvmError
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
 
 _ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
 
@@ -68,11 +71,21 @@ def _store(
             "dtype": str(store.dtype),
             "index_base": store.index_base,
             "shuffled": store.shuffled,
+            "weights": _weights(store),
+            "labels_per_row": store.n_labels / max(store.n_rows, 1) if store.multilabel else None,
+            "groups": store.meta.get("n_groups"),
             "chunk_nnz": store.chunk_nnz,
             "fingerprint": store.fingerprint,
             "sources": store.meta.get("sources", []),
             "verified": verify,
         }
+
+
+def _weights(store: Store) -> str | None:
+    """The range of the weights of rows, as the record has it; None if they have none."""
+    if not store.weighted:
+        return None
+    return "from {:g} to {:g}".format(*store.meta.get("weight_range", (0, 0)))
 
 
 def _run(path: Path, verify: bool) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 import numpy as np
-from streamsvm_converters.libsvm.lines import OK, Parsed
-from streamsvm_converters.libsvm.numbers import compiled
+from streamsvm_converters.libsvm.lines import COMMA, OK, Parsed
+from streamsvm_converters.libsvm.numbers import compiled, inlined
 from streamsvm_converters.libsvm.parse_errors import show
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -51,6 +51,26 @@ def duplicate_warnings(labels: Iterable[str]) -> list[str]:
                 pair = f"{show(twin.encode())} and {show(label.encode())}"
                 return [f"labels {pair} are the same number but different classes; spell them alike"]
     return []
+
+
+def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lists of label codes with each code once, increasing, and without those below 0.
+
+    Parameters
+    ----------
+    codes : ndarray of int32, shape (n_labels,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+
+    Returns
+    -------
+    codes, indptr : ndarray
+    """
+    n_rows, width = len(indptr) - 1, int(codes.max(initial=0)) + 1
+    row_of = np.repeat(np.arange(n_rows), np.diff(indptr))
+    keys = np.unique((row_of * width + codes)[codes >= 0])
+    sets = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(np.bincount(keys // width, minlength=n_rows), out=sets[1:])
+    return (keys % width).astype(np.int32), sets
 
 
 class LabelTable:
@@ -98,6 +118,27 @@ class LabelTable:
                 return codes
             self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
 
+    def encode_lists(self, text: np.ndarray, parsed: Parsed, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the codes of the labels of each row as they are listed, and where each list begins.
+
+        Returns
+        -------
+        codes : ndarray of int32, shape (n_labels,)
+        indptr : ndarray of int64, shape (n_rows + 1,)
+            Rows with a fault have no labels.
+        """
+        codes = np.empty(count_labels(text, parsed, n_rows), np.int32)
+        indptr = np.zeros(n_rows + 1, np.int64)
+        row = 0
+        while True:
+            row, self.count = encode_lists(
+                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self.count,
+                self.learns, codes, indptr,
+            )  # fmt: skip
+            if row == n_rows:
+                return codes, indptr
+            self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the labels take, including their sorting at the end."""
@@ -111,6 +152,7 @@ class LabelTable:
 
 # -- compiled hash table ---------------------------------------------------------------------------
 
+TABLE_FULL = -2
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 
@@ -149,26 +191,74 @@ def rehash(slots, ends, letters, count):
         slots[find_label(letters, ends[code], ends[code + 1], slots, ends, letters)] = code
 
 
+@inlined
+def code_of(text, at, end, slots, ends, letters, count, learn):
+    """Return (code, count) of the label text[at:end]; a new one gets the next code with `learn`, else -1.
+
+    Label c is letters[ends[c]:ends[c + 1]]. The code is TABLE_FULL if the table must grow first.
+    """
+    slot = find_label(text, at, end, slots, ends, letters)
+    if slots[slot] < 0 and learn:
+        stop = ends[count] + end - at
+        if 2 * (count + 1) > len(slots) or stop > len(letters):
+            return np.int32(TABLE_FULL), count
+        for place in range(end - at):
+            letters[ends[count] + place] = text[at + place]
+        count += 1
+        ends[count] = stop
+        slots[slot] = count - 1
+    return slots[slot], count
+
+
 @compiled
 def encode_labels(text, parsed, row, n_rows, slots, ends, letters, count, learn, codes):
     """Write the code of the label of each row without a fault to `codes`, starting at `row`.
 
-    Label c is letters[ends[c]:ends[c + 1]]. A new label gets the next code with `learn`, else -1.
     Returns (row, count), where `row` is less than `n_rows` if the table must grow first.
     """
     while row < n_rows:
         if parsed.fault[row] == OK:
             at, end = parsed.label_at[row], parsed.label_end[row]
-            slot = find_label(text, at, end, slots, ends, letters)
-            if slots[slot] < 0 and learn:
-                stop = ends[count] + end - at
-                if 2 * (count + 1) > len(slots) or stop > len(letters):
-                    return row, count
-                for place in range(end - at):
-                    letters[ends[count] + place] = text[at + place]
-                count += 1
-                ends[count] = stop
-                slots[slot] = count - 1
-            codes[row] = slots[slot]
+            code, count = code_of(text, at, end, slots, ends, letters, count, learn)
+            if code == TABLE_FULL:
+                return row, count
+            codes[row] = code
         row += 1
+    return row, count
+
+
+@compiled
+def count_labels(text, parsed, n_rows):
+    """Return the number of labels that the rows without a fault list."""
+    total = 0
+    for row in range(n_rows):
+        if parsed.fault[row] == OK and parsed.label_at[row] < parsed.label_end[row]:
+            total += 1
+            for at in range(parsed.label_at[row], parsed.label_end[row]):
+                total += text[at] == COMMA
+    return total
+
+
+@compiled
+def encode_lists(text, parsed, row, n_rows, slots, ends, letters, count, learn, codes, indptr):
+    """Write the codes of the labels of each row without a fault to `codes`, and where they end to `indptr`.
+
+    Starts at `row`, whose labels begin at ``indptr[row]``. Returns as `encode_labels` does.
+    """
+    while row < n_rows:
+        size = indptr[row]
+        if parsed.fault[row] == OK:
+            at, end = parsed.label_at[row], parsed.label_end[row]
+            while at < end:
+                stop = at
+                while stop < end and text[stop] != COMMA:
+                    stop += 1
+                code, count = code_of(text, at, stop, slots, ends, letters, count, learn)
+                if code == TABLE_FULL:
+                    return row, count
+                codes[size] = code
+                size += 1
+                at = stop + 1
+        row += 1
+        indptr[row] = size
     return row, count

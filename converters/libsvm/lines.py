@@ -30,9 +30,14 @@ TAB, RETURN, HASH, COMMA, DELETE = 9, 13, 35, 44, 127
 
 # The faults of a row. The kernels record which and where; `parse_errors.explain` words it from the text.
 OK, LABEL, MALFORMED, INDEX_LOW, UNSORTED, DUPLICATE, VALUE_LARGE, SUM_LARGE, NORM_LARGE = range(9)
+COMMA_IN_LABEL, EMPTY_LABEL, NO_GROUP, TWO_GROUPS, GROUP_RANGE = range(
+    9, 14
+)  # of lists of labels, and of groups
 
 # A store has fewer than 2**62 features, so that sums of sizes stay within int64.
 MAX_INDEX = 2**62 - 2
+MAX_GROUP = 2**63 - 1
+LETTER_Q = 113
 
 
 class Parsed(NamedTuple):
@@ -46,6 +51,7 @@ class Parsed(NamedTuple):
         The values of the row are ``values[begin:end]``.
     line : line number within the block, from 0
     line_at, label_at, label_end, fault_at : offsets into the text
+        A row without labels, among lists of them, has its label from `line_at` to `line_at`.
     fault : one of the codes above
     needs_repair : whether `repair` must sort the row
     qids : number of qid fields
@@ -132,24 +138,32 @@ def has_control(text, at, end):
 
 
 @compiled
-def read_label(text, at):
-    """Return (whether the token at text[at:] is a valid label, its end)."""
-    start, good, ascii_only = at, True, True
+def read_label(text, at, lists):
+    """Return (OK or the fault of the label at text[at:], its end); with `lists`, commas separate several."""
+    start, part, good, ascii_only, fault = at, at, True, True, OK
     while not is_end(text, at):
         byte = text[at]
-        if byte < SPACE or byte in (DELETE, COMMA, COLON):
+        if byte < SPACE or byte in (DELETE, COLON):
             good = False
+        if byte == COMMA:
+            if not lists:
+                fault = COMMA_IN_LABEL
+            elif part == at:
+                fault = EMPTY_LABEL
+            part = at + 1
         ascii_only &= byte < 0x80
         at += 1
+    if lists and part == at:
+        fault = EMPTY_LABEL
     if good and not ascii_only:
         good = is_utf8(text, start, at) and not has_control(text, start, at)
-    return good, at
+    return fault if good else LABEL, at
 
 
 @compiled
 def read_qid(text, at):
     """Return the end of a qid:N token at text[at:], or `at` if there is none."""
-    if text[at] != 113 or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != COLON:
+    if text[at] != LETTER_Q or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != COLON:
         return at
     stop = at + 4
     if text[stop] == MINUS or text[stop] == PLUS:
@@ -162,11 +176,55 @@ def read_qid(text, at):
 
 
 @compiled
-def parse(text, at, end, lowest, too_large, fix, out):
+def read_groups(text, parsed, n_rows, groups):
+    """Write the number of the qid field of each row without a fault to `groups`, shape (n_rows,).
+
+    A row without such a field, or with two, or with a number outside 0..2**63 - 1, gets a fault.
+    """
+    for row in range(n_rows):
+        if parsed.fault[row] != OK:
+            continue
+        if parsed.qids[row] == 0:
+            parsed.fault[row], parsed.fault_at[row] = NO_GROUP, parsed.label_at[row]
+            continue
+        at, left = parsed.label_end[row], parsed.qids[row]
+        while left > 0:  # the row was parsed: a token that begins with q is a qid field
+            while is_blank(text, at):
+                at += 1
+            token = at
+            if text[at] == LETTER_Q:
+                left -= 1
+                at += 4
+                negative = text[at] == MINUS
+                if negative or text[at] == PLUS:
+                    at += 1
+                number, fault = np.int64(0), OK
+                while ZERO <= text[at] <= NINE:
+                    digit = np.int64(text[at]) - ZERO
+                    if number > (MAX_GROUP - digit) // 10:
+                        fault = GROUP_RANGE
+                        break
+                    number = number * 10 + digit
+                    at += 1
+                if negative and number > 0:
+                    fault = GROUP_RANGE
+                if left + 1 < parsed.qids[row]:
+                    fault = TWO_GROUPS
+                if fault != OK:
+                    parsed.fault[row], parsed.fault_at[row] = fault, token
+                    break
+                groups[row] = number
+            while not is_end(text, at):
+                at += 1
+
+
+@compiled
+def parse(text, at, end, lowest, too_large, fix, lists, out):
     """Parse whole lines of text[at:end] into `out` (see `Parsed`), as many rows as it has room for.
 
     Indices below `lowest` and values of at least `too_large` are faults. With `fix`, unsorted rows are
-    marked instead of being faults. A row with a fault keeps no values.
+    marked instead of being faults. With `lists`, commas separate the labels of a row, and a line that begins
+    with a blank has none. A row with a fault keeps no values.
 
     Returns
     -------
@@ -183,10 +241,11 @@ def parse(text, at, end, lowest, too_large, fix, out):
             row_begin, row_undecided, qids = size, undecided, 0
             previous, needs_repair = np.int64(-1), False
             fault, token = OK, at
-            good, at = read_label(text, at)
-            out.label_at[row], out.label_end[row] = token, at
-            if not good:
-                fault = LABEL
+            if lists and at > line_at:
+                out.label_at[row], out.label_end[row] = line_at, line_at
+            else:
+                fault, at = read_label(text, at, lists)
+                out.label_at[row], out.label_end[row] = token, at
             while fault == OK:
                 while is_blank(text, at):
                     at += 1

@@ -17,6 +17,7 @@ _REMEDIES = {
     lines.UNSORTED: Remedy("{} sorts such rows", Option("on_error", "fix")),
     lines.DUPLICATE: Remedy("{} sums duplicates", Option("on_error", "fix")),
     lines.VALUE_LARGE: Remedy("try {}", Option("dtype", "float64")),
+    lines.COMMA_IN_LABEL: Remedy("{} reads several labels a row", Option("multilabel", True)),
 }
 _SKIP = Remedy("{} skips such rows", Option("on_error", "skip"))
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -55,7 +56,7 @@ def explain(fault: int, line: bytes, at: int, dtype: str, on_error: str) -> Mess
         Its remedy is None if no option helps, as with text in another format.
     """
     token = token_at(line, at)
-    if fault in (lines.LABEL, lines.MALFORMED) and (other := _other_format(line)):
+    if fault in (lines.LABEL, lines.COMMA_IN_LABEL, lines.MALFORMED) and (other := _other_format(line)):
         return Message(f"{show(token)} is not LIBSVM text: {other}; {_LAYOUT}")
     hopeless = fault == lines.VALUE_LARGE and dtype == "float64"
     remedies = [_REMEDIES[fault]] if fault in _REMEDIES and not hopeless else []
@@ -90,6 +91,16 @@ def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
             return f"is the label of a row whose duplicates sum to more than {dtype} can hold; scale the data"
         case lines.NORM_LARGE:
             return "is the label of a row whose squared norm overflows; scale the data"
+        case lines.COMMA_IN_LABEL:
+            return "is a label with a comma"
+        case lines.EMPTY_LABEL:
+            return "has an empty label beside a comma"
+        case lines.NO_GROUP:
+            return "is the label of a row without qid:, which names the group that each row belongs to"
+        case lines.TWO_GROUPS:
+            return "is a second qid of its row"
+        case lines.GROUP_RANGE:
+            return f"is a qid outside 0..{lines.MAX_GROUP}"
         case _:
             return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
 
@@ -99,8 +110,6 @@ def _label(token: bytes) -> str:
         return _control(control)
     if b":" in token:
         return "is where the label should be; a line starts with its label"
-    if b"," in token:
-        return "is a label with a comma; several labels per row are not supported"
     with contextlib.suppress(UnicodeDecodeError):
         if found := _WIDE_CONTROL.search(token.decode()):
             return f"is a label with the control character U+{ord(found.group()):04X}; remove it"

@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong
+from streamsvm_converters.libsvm.groups import GroupPlaces, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
-from streamsvm_converters.libsvm.labels import LabelTable, as_number
-from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse
+from streamsvm_converters.libsvm.labels import LabelTable, as_number, distinct_sets
+from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
 from streamsvm_converters.libsvm.parse_errors import explain, show
 from streamsvm_converters.libsvm.position import Place, Position, Source
 from streamsvm_converters.libsvm.rows import compact, repair
 
+from streamsvm.data.csr_checks import first_labels
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
 from streamsvm.format import index_dtype
@@ -30,6 +32,7 @@ CHOICES = {
     "dtype": ("float32", "float64"),
     "on_error": ("raise", "skip", "fix"),
     "unseen_label": ("error", "keep"),
+    "groups": ("ignore", "keep", "whole"),
 }
 
 # Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
@@ -60,6 +63,7 @@ class _Round(NamedTuple):
     indices: np.ndarray
     indptr: np.ndarray
     norm2: np.ndarray
+    groups: np.ndarray  # of all rows, with and without a fault; empty if they are ignored
 
 
 def check_choices(**values: str) -> None:
@@ -100,6 +104,11 @@ class LibsvmReader:
     start : Position, optional
         Where to begin, with one thread; the text of the input before it must be unchanged. With a `start`,
         even ``Position()``, `position` is kept up to date, and rows in a pipe do not wait for further ones.
+    multilabel : bool
+        Whether commas separate several labels of a row, and a line that begins with a blank has none. Rows
+        then have `label_codes`; those of labels that are unknown, and kept, are left out.
+    groups : {"ignore", "keep", "whole"}
+        Whether rows have `qid`, which each line must name; "whole" gives batches that divide no group.
 
     Attributes
     ----------
@@ -110,6 +119,8 @@ class LibsvmReader:
         none.
     largest_at : str
         Input and line of the largest index.
+    group_places : GroupPlaces or None
+        If it is set, it is told where each group begins.
     sources : list of Source
         Name, size and SHA-256 of each input read to its end.
     decompress_seconds : float
@@ -139,10 +150,12 @@ class LibsvmReader:
         threads: int = 1,
         progress: Progress | None = None,
         start: Position | None = None,
+        multilabel: bool = False,
+        groups: str = "ignore",
     ) -> None:
-        check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
-        if start is not None and threads > 1:
-            raise ValueError("a start needs threads=1")
+        check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label, groups=groups)
+        if start is not None and (threads > 1 or groups == "whole"):
+            raise ValueError("a start needs threads=1, and batches that may divide groups")
         if not inputs:
             raise InputError("no input; give files of LIBSVM text, or - for standard input")
         if sum(str(path) == "-" for path in inputs) > 1:
@@ -158,6 +171,8 @@ class LibsvmReader:
         self._classes = classes
         self._unseen_label = unseen_label
         self._on_error = on_error
+        self._multilabel, self._groups = multilabel, groups
+        self.group_places: GroupPlaces | None = None
         self._memory = memory
         self._threads = threads
         self._progress = progress
@@ -190,6 +205,10 @@ class LibsvmReader:
         return self._blocks.decompress_seconds
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        batches = self._all_batches()
+        return whole_groups(batches, self._memory) if self._groups == "whole" else batches
+
+    def _all_batches(self) -> Iterator[tuple[Rows, np.ndarray]]:
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(self._threads)) if self._threads > 1 else None
             waiting: deque[tuple[Block, Future[_Round]]] = deque()
@@ -225,9 +244,19 @@ class LibsvmReader:
         parsed, buffer = block.scratch.parsed, block.scratch.buffer
         fix = self._on_error == "fix"
         at, lines, n_rows, undecided = parse(
-            block.scratch.text, block.at, block.cut, self._base, self._too_large, fix, parsed
+            block.scratch.text,
+            block.at,
+            block.cut,
+            self._base,
+            self._too_large,
+            fix,
+            self._multilabel,
+            parsed,
         )
         self._read_undecided(parsed, buffer, undecided, n_rows)
+        groups = np.empty(0 if self._groups == "ignore" else n_rows, np.int64)
+        if self._groups != "ignore":
+            read_groups(block.scratch.text, parsed, n_rows, groups)
         repaired = 0
         if fix and parsed.needs_repair[:n_rows].any():
             repaired = repair(parsed, n_rows, self._too_large)
@@ -238,7 +267,8 @@ class LibsvmReader:
             counts = compact(parsed, n_rows, self._base, self._last_index, data, indices, indptr, norm2)
             dtype = index_dtype(min(counts[4], self._last_index) - self._base + 1)
             if dtype.itemsize <= indices.itemsize:
-                return _Round(at, lines, n_rows, repaired, *counts, data, indices, indptr, norm2)  # type: ignore[call-arg]
+                arrays = (data, indices, indptr, norm2, groups)
+                return _Round(at, lines, n_rows, repaired, *counts, *arrays)  # type: ignore[call-arg]
             indices = np.empty(size, dtype)
 
     def _read_undecided(self, parsed: Parsed, buffer: bytearray, undecided: int, n_rows: int) -> None:
@@ -283,7 +313,8 @@ class LibsvmReader:
     def _batch(self, block: Block, done: _Round) -> tuple[Rows, np.ndarray] | None:
         """Count and label the rows of a round that have no fault; None if there are none."""
         counts, n_rows = self.counts, done.n_rows
-        counts.qids += done.qids
+        if self._groups == "ignore":
+            counts.qids += done.qids
         counts.repaired += done.repaired
         counts.explicit_zeros += done.zeros
         counts.unseen_features += done.unseen
@@ -292,7 +323,11 @@ class LibsvmReader:
             self.largest = done.largest
             self.largest_at = self._line_name(block, done.largest_row)
         kept = self._faultless(block, n_rows)
-        labels = self._label_codes(block, n_rows)[kept]
+        if self._multilabel:
+            codes, starts = self._label_sets(block, n_rows, kept)
+            labels = first_labels(codes, starts)
+        else:
+            labels = self._label_codes(block, n_rows)[kept]
         n_kept = len(kept)
         numbers = self._number + kept
         self._number += n_rows
@@ -303,7 +338,15 @@ class LibsvmReader:
         counts.rows += n_kept
         counts.nnz += size
         counts.empty_rows += int(np.count_nonzero(np.diff(indptr) == 0))
-        return Rows(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept]), numbers
+        rows = Rows(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept])
+        if self._multilabel:
+            rows = rows._replace(label_codes=codes, label_indptr=starts)
+        if self._groups != "ignore":
+            rows = rows._replace(qid=done.groups[kept])
+            if self.group_places is not None:
+                lines = self._line + block.scratch.parsed.line[kept] + 1
+                self.group_places.add(rows.qid, block.input, lines)
+        return rows, numbers
 
     def _faultless(self, block: Block, n_rows: int) -> np.ndarray:
         """Return the rows without a fault, after raising or counting the others."""
@@ -336,24 +379,45 @@ class LibsvmReader:
         parsed = block.scratch.parsed
         codes = self.labels.encode(block.scratch.text, parsed, n_rows)
         if self.labels.learns:
-            if 2 * self.labels.nbytes > self._memory:
-                raise PlanError(
-                    f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
-                    "too many for the memory limit",
-                    remedy=Remedy(
-                        "check that the first column is the class; if it is, raise {}", Option("memory")
-                    ),
-                )
+            self._check_label_count(block)
             return codes
         unseen = (codes < 0) & (parsed.fault[:n_rows] == OK)
         if self._unseen_label == "error" and unseen.any():
-            raise self._unseen_error(block, int(np.argmax(unseen)))
+            raise self._unseen_error(block, int(np.argmax(unseen)), 0)
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return codes
 
-    def _unseen_error(self, block: Block, row: int) -> InputError:
+    def _label_sets(self, block: Block, n_rows: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return `label_codes` and `label_indptr` of the rows kept; raises as `_label_codes` does."""
+        codes, starts = self.labels.encode_lists(block.scratch.text, block.scratch.parsed, n_rows)
+        if self.labels.learns:
+            self._check_label_count(block)
+        unseen = codes < 0
+        if self._unseen_label == "error" and unseen.any():
+            at = int(np.argmax(unseen))
+            row = int(np.searchsorted(starts, at, "right")) - 1
+            raise self._unseen_error(block, row, at - int(starts[row]))
+        self.counts.unseen_labels += int(np.count_nonzero(unseen))
+        return distinct_sets(codes, np.concatenate([[0], starts[1:][kept]]))  # others have no labels
+
+    def _check_label_count(self, block: Block) -> None:
+        if 2 * self.labels.nbytes > self._memory:
+            raise PlanError(
+                f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
+                "too many for the memory limit",
+                remedy=Remedy(
+                    "check that the first column is the class; if it is, raise {}", Option("memory")
+                ),
+            )
+
+    def _unseen_error(self, block: Block, row: int, part: int) -> InputError:
+        """The error for the label of a row, or for one in its list."""
         line, at = self._line_and_offset(block, row, block.scratch.parsed.label_at)
         label = line[at : at + int(block.scratch.parsed.label_end[row] - block.scratch.parsed.label_at[row])]
+        if self._multilabel:
+            parts = label.split(b",")
+            at += sum(len(each) + 1 for each in parts[:part])
+            label = parts[part]
         value, classes = as_number(label.decode("utf-8")), () if self._classes is None else self._classes
         twin = None if value is None else next((each for each in classes if as_number(each) == value), None)
         message = (

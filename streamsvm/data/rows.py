@@ -60,3 +60,17 @@ class Rows(NamedTuple):
     def with_cost(self, C: float) -> Rows:
         """The same rows, each with the cost `C`."""
         return self._replace(cost=np.full(self.n_rows, C))
+
+
+def row_span(rows: Rows, start: int, stop: int) -> Rows:
+    """Return the rows ``start:stop``: views of all but `indptr` and `label_indptr`, which begin with 0."""
+    low, high = rows.indptr[start], rows.indptr[stop]
+    parts = {"data": rows.data[low:high], "indices": rows.indices[low:high]}
+    parts["indptr"] = rows.indptr[start : stop + 1] - low
+    for name in ("labels", "norm2", "cost", "qid"):  # some may be empty
+        parts[name] = getattr(rows, name)[start:stop]
+    if len(rows.label_indptr):
+        low, high = rows.label_indptr[start], rows.label_indptr[stop]
+        parts["label_codes"] = rows.label_codes[low:high]
+        parts["label_indptr"] = rows.label_indptr[start : stop + 1] - low
+    return rows._replace(**parts)

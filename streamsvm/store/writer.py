@@ -145,7 +145,8 @@ class StoreWriter:
         if n_labels is not None:
             self._record["n_labels"] = self.n_labels
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum", "columns", "n_labels"}
+        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
+        ours |= {"columns", "n_labels", "n_groups", "weight_range"}
         if clash := {*self._record, *ours} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)
@@ -153,6 +154,8 @@ class StoreWriter:
         self._rows = 0
         self._nnz = 0
         self._labels = 0
+        self._weight_range = (np.inf, -np.inf)
+        self._groups, self._last_group = 0, -1
         self._counts = np.zeros(len(self.classes), np.int64)
         self._tasks = _WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
         self._container: Container | None = open_container(self.path, kind, write=True)
@@ -243,8 +246,12 @@ class StoreWriter:
         self._arrays[layout.NAMES].append(names)
         if layout.WEIGHTS in self.columns:
             self._arrays[layout.WEIGHT].append(rows.cost)
+            least, largest = self._weight_range
+            self._weight_range = rows.cost.min(initial=least), rows.cost.max(initial=largest)
         if layout.GROUPS in self.columns:
             self._arrays[layout.QID].append(rows.qid)
+            self._groups += int(np.count_nonzero(np.diff(rows.qid, prepend=self._last_group)))
+            self._last_group = rows.qid[-1] if n else self._last_group
         if layout.LABEL_SETS in self.columns:
             labels = rows.label_codes
             self._arrays[layout.LABELS_INDPTR].append(rows.label_indptr[1:] + (self._labels - len(labels)))
@@ -338,6 +345,10 @@ class StoreWriter:
             for name, digest in digests.items()
         }
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
+        if layout.GROUPS in self.columns:
+            record["n_groups"] = self._groups
+        if layout.WEIGHTS in self.columns and self._rows:
+            record["weight_range"] = [float(end) for end in self._weight_range]
         if checksums:
             record["chunk_checksums"] = checksums
         container.set_record(format.STORE_ATTR, format.sealed(record))

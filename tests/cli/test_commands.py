@@ -18,6 +18,8 @@ from sklearn.metrics import accuracy_score, f1_score
 from streamsvm_cli.commands import app
 from typer.main import get_command
 
+from streamsvm import open_store
+
 COMMANDS = get_command(app).commands
 OPTIONS = [(name, option) for name, command in COMMANDS.items() for option in command.params]
 ROOT = Path(__file__).parents[2]
@@ -263,6 +265,27 @@ def test_convert_takes_every_option(folder: Path, tmp_path: Path) -> None:
     assert "contradicts" in fails(
         1, "convert", text, "-o", "c.h5", "--like", "a.h5", "--index-base", 1, cwd=tmp_path
     )
+
+
+def test_convert_keeps_weights_labels_and_groups(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("b,a qid:1 1:1\n qid:1 2:1\nc qid:2 3:1\n")
+    (tmp_path / "weights").write_text("1\n0.5\n2\n")
+    options = ("--weights", "weights", "--multilabel", "--groups", "--no-shuffle")
+    out = succeeds("convert", "text", "--out", "a.h5", *options, cwd=tmp_path)
+    assert "3 labels, 1.00 a row" in out
+    assert "2 groups of rows" in out
+    with open_store(tmp_path / "a.h5") as store:
+        rows = store.rows(0, 3)
+        assert store.classes == ("a", "b", "c")
+        assert rows.cost.tolist() == [1, 0.5, 2]
+        assert rows.label_codes.tolist() == [0, 1, 2]
+        assert rows.qid.tolist() == [1, 1, 2]
+    shown = succeeds("info", "a.h5", cwd=tmp_path)
+    assert re.search(r"weights +from 0\.5 to 2\n", shown)
+    assert re.search(r"labels per row +1\.0\n", shown)
+    assert re.search(r"groups +2\n", shown)
+    plain = ("--out", "b.h5")
+    assert "--multilabel reads several labels a row" in fails(1, "convert", "text", *plain, cwd=tmp_path)
 
 
 def test_fit_never_overwrites_a_folder_that_is_not_a_run(folder: Path, tmp_path: Path) -> None:

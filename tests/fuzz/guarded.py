@@ -38,7 +38,7 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 def check_parser(side: str) -> None:
     """Texts that end anywhere, in arrays that end there too."""
     from fuzz.targets import text as target
-    from streamsvm_converters.libsvm.lines import Parsed, parse
+    from streamsvm_converters.libsvm.lines import Parsed, parse, read_groups
     from streamsvm_converters.libsvm.rows import compact, repair
 
     texts = {seed[4:] for seed in target.seeds()} | {
@@ -60,7 +60,8 @@ def check_parser(side: str) -> None:
     def cut(array: np.ndarray, size: int) -> np.ndarray:
         return array[len(array) - size :] if side == "after" else array[:size]
 
-    for whole in sorted(texts):
+    groups = guarded(np.zeros(slots, np.int64), side)
+    for whole, lists in itertools.product(sorted(texts), (False, True)):
         for end in range(0, len(whole) + 1, 1 if len(whole) < 200 else 7):
             content = whole[:end] + b"\n"
             text = cut(space, len(content))
@@ -70,7 +71,9 @@ def check_parser(side: str) -> None:
             parsed = Parsed(**{name: cut(out[name], sizes[name]) for name in out})
             at = 0
             while at < len(text):
-                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, parsed)
+                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, lists, parsed)
+                if lists:
+                    read_groups(text, parsed, n_rows, cut(groups, n_rows))
                 repair(parsed, n_rows, np.inf)
                 size = int(parsed.end[n_rows - 1]) if n_rows else 0
                 compact(

@@ -16,6 +16,7 @@ from test_store_roundtrip import contents, read_with_anndata
 
 from streamsvm import format
 from streamsvm.errors import StoreError
+from streamsvm.info import inspect
 from streamsvm.store import layout, open_store
 
 COLUMNS = ("weight", "qid", "labels")
@@ -31,7 +32,7 @@ def full() -> Problem:
 
 @pytest.fixture
 def full_store(full: Problem, suffix: str, tmp_path: Path) -> Path:
-    path = tmp_path / f"small.{suffix}"
+    path = tmp_path / f"small-full.{suffix}"
     full.write(path)
     return path
 
@@ -170,6 +171,15 @@ def test_weights_are_named(full: Problem, suffix, tmp_path):
     only(full, ("labels",)).write(tmp_path / f"b.{suffix}")
     with pytest.raises(StoreError, match=r"no column of weights 'weight'; .* has none"):
         open_store(tmp_path / f"b.{suffix}", sample_weight="weight")
+
+
+def test_info_describes_the_columns(full: Problem, full_store: Path, stored: Path):
+    found = inspect(full_store, verify=True)
+    assert found["weights"] == f"from {full.weights.min():g} to {full.weights.max():g}"
+    assert found["labels_per_row"] == full.indicator.nnz / 90
+    assert found["groups"] == 1 + np.count_nonzero(np.diff(full.groups))
+    plain = inspect(stored)
+    assert [plain[key] for key in ("weights", "labels_per_row", "groups")] == [None] * 3
 
 
 # -- damage ------------------------------------------------------------------------------------------

@@ -1,0 +1,126 @@
+"""Groups of rows (`qid:`) in text: batches that keep them whole, and groups that come twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamsvm.data.rows import Rows, row_span
+from streamsvm.errors import InputError, Option, PlanError, Remedy
+
+NumberedRows = tuple[Rows, np.ndarray]
+
+_LINE_BITS = 40  # of a place: input and line in one integer
+_BYTES_PER_GROUP = 48  # number and place, and both again while they are sorted
+
+
+class GroupPlaces:
+    """Where each group begins in the inputs; says at the end whether one begins twice.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes that it may take.
+
+    Attributes
+    ----------
+    count : int
+        Number of groups so far.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.count = 0
+        self._memory = memory
+        self._last = -1
+        self._groups: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+
+    def add(self, qid: np.ndarray, source: int, lines: np.ndarray) -> None:
+        """Take the groups of the next rows, and the lines of input number `source` that they stand in."""
+        first = np.flatnonzero(np.diff(qid, prepend=self._last))
+        if len(first) == 0:
+            return
+        self._last = int(qid[-1])
+        self.count += len(first)
+        self._groups.append(qid[first])
+        self._places.append((np.int64(source) << _LINE_BITS) + lines[first])
+        if self.count * _BYTES_PER_GROUP > self._memory:
+            raise PlanError(
+                f"{self.count:,} groups of rows so far, too many for the memory limit",
+                needed_memory=2 * self.count * _BYTES_PER_GROUP,
+            )
+
+    def check(self, inputs: list[str]) -> None:
+        """Raise `InputError` if a group begins twice; `inputs` are the names of the inputs."""
+        if self.count == 0:
+            return
+        groups, places = np.concatenate(self._groups), np.concatenate(self._places)
+        order = np.argsort(groups, kind="stable")
+        groups = groups[order]
+        again = np.flatnonzero(groups[1:] == groups[:-1])
+        if len(again) == 0:
+            return
+        second = min(again.tolist(), key=lambda at: places[order[at + 1]])
+        begun, place = (int(places[order[at]]) for at in (second, second + 1))
+        where = [f"{inputs[at >> _LINE_BITS]}, line {at % 2**_LINE_BITS}" for at in (place, begun)]
+        raise InputError(
+            f"{where[0]}: the group qid:{groups[second]} begins again; it began in {where[1]}, and other "
+            "rows came between; the rows of a group must stand together"
+        )
+
+
+def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[NumberedRows]:
+    """Yield the rows of the batches so that no group is divided: its rows wait for the next group to begin.
+
+    Parameters
+    ----------
+    batches : iterable of (Rows, ndarray)
+        Rows with `qid`, and their numbers.
+    memory : int
+        Bytes that rows that wait may take.
+
+    Raises
+    ------
+    PlanError
+        If they take more.
+    """
+    held: list[NumberedRows] = []
+    size = 0
+    for rows, numbers in batches:
+        qid = rows.qid
+        if held and qid[0] != held[-1][0].qid[-1]:
+            yield _joined(held)
+            held, size = [], 0
+        begins = np.flatnonzero(qid[1:] != qid[:-1]) + 1
+        if len(begins):
+            last = int(begins[-1])
+            yield _joined([*held, (row_span(rows, 0, last), numbers[:last])])
+            rows, numbers = row_span(rows, last, rows.n_rows), numbers[last:]
+            held, size = [], 0
+        held.append((rows, numbers))
+        size += sum(array.nbytes for array in rows)
+        if 2 * size > memory and len(held) > 1:
+            raise PlanError(
+                f"the group qid:{rows.qid[0]} has {sum(each.n_rows for each, _ in held):,} rows so far, "
+                "too many for the memory limit",
+                remedy=Remedy("check that qid names groups of rows; if it does, raise {}", Option("memory")),
+            )
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[NumberedRows]) -> NumberedRows:
+    """The rows of several batches as one."""
+    if len(parts) == 1:
+        return parts[0]
+    each = [rows for rows, _ in parts]
+    rows = Rows(*(np.concatenate(arrays) for arrays in zip(*each, strict=True)))
+    rows = rows._replace(indptr=_joined_pointers([part.indptr for part in each]))
+    if len(rows.label_indptr):
+        rows = rows._replace(label_indptr=_joined_pointers([part.label_indptr for part in each]))
+    return rows, np.concatenate([numbers for _, numbers in parts])
+
+
+def _joined_pointers(pointers: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part) for part in pointers]))])

@@ -1,0 +1,133 @@
+"""A file of one weight a row, read beside the text of the rows."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+
+import numpy as np
+from streamsvm_converters.libsvm.inputs import Input
+from streamsvm_converters.libsvm.parse_errors import show
+from streamsvm_converters.libsvm.position import Source
+
+from streamsvm.errors import InputError
+
+_PIECE = 2**20  # bytes of text read at a time
+
+
+class WeightFile:
+    """Reads one number a line, in the order of the rows; a context manager.
+
+    Parameters
+    ----------
+    path : path or "-"
+        Plain text or compressed, as the rows are.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._input = Input(path)
+        self._text = b""  # of which the last line may be incomplete
+        self._ended = False
+        self._ready = np.empty(0)
+        self._taken = 0  # weights given out or passed over: the line before `_ready`
+
+    def __enter__(self) -> WeightFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._input.close()
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the weights of the rows with these numbers, float64.
+
+        Parameters
+        ----------
+        numbers : ndarray of int64
+            Increasing, and above those of earlier calls.
+
+        Raises
+        ------
+        InputError
+            If a line up to the last of them is not a number of at least 0, or is missing.
+        """
+        if len(numbers) == 0:
+            return np.empty(0)
+        start, parts, ready = self._taken, [], 0
+        wanted = int(numbers[-1]) + 1 - start
+        while ready < wanted:
+            if not len(self._ready) and not self._fill():
+                raise InputError(
+                    f"{self._input.name} has {self._taken:,} lines, fewer than the input has rows; "
+                    "give one weight for each row"
+                )
+            part = self._ready[: wanted - ready]
+            self._ready = self._ready[len(part) :]
+            self._taken += len(part)
+            ready += len(part)
+            parts.append(part)
+        return np.concatenate(parts)[numbers - start]
+
+    def finish(self, n_rows: int) -> Source:
+        """Check that there is a weight for each of `n_rows`, and no more; return what was read.
+
+        Raises
+        ------
+        InputError
+            If there are fewer or more, or one of the rest is not a number of at least 0.
+        """
+        if n_rows > self._taken:
+            self.at(np.array([n_rows - 1]))
+        if len(self._ready) or self._fill():
+            raise InputError(
+                f"{self._input.name}, line {self._taken + 1}: the input has only {n_rows:,} rows; "
+                "give one weight for each row"
+            )
+        return self._input.record()
+
+    def _fill(self) -> bool:
+        """Read the weights of the next lines; return False at the end."""
+        space = bytearray(_PIECE)
+        while not self._ended:
+            size = self._input.readinto(memoryview(space))
+            self._ended = size == 0
+            self._text += space[:size]
+            if self._ended and self._text and not self._text.endswith(b"\n"):
+                self._text += b"\n"
+            end = self._text.rfind(b"\n") + 1
+            if not end and len(self._text) > _PIECE:
+                raise self._error(0, self._text[:100])
+            if end:
+                text, self._text = self._text[:end], self._text[end:]
+                self._ready = self._parse(text)
+                return True
+        return False
+
+    def _parse(self, text: bytes) -> np.ndarray:
+        """Return the numbers of whole lines; raise for the first line that is no weight."""
+        lines = text.split(b"\n")[:-1]
+        weights = np.full(len(lines), np.nan)
+        with contextlib.suppress(ValueError):
+            weights = np.array(list(map(float, lines)))
+        if b"_" in text or not (np.isfinite(weights) & (weights >= 0)).all():
+            at = next(at for at, line in enumerate(lines) if not _is_weight(line))
+            raise self._error(at, lines[at])
+        return weights
+
+    def _error(self, at: int, line: bytes) -> InputError:
+        return InputError(
+            f"{self._input.name}, line {self._taken + at + 1}: {show(line.strip())} is not a weight; "
+            "write one number from 0 on in each line"
+        )
+
+
+def _is_weight(line: bytes) -> bool:
+    try:
+        return 0 <= float(line) < math.inf and b"_" not in line  # float allows it between digits
+    except ValueError:
+        return False
