@@ -80,6 +80,7 @@ def evaluate(
             console.warn(result.warning)
     else:
         numbers |= {"log loss": result.log_loss, "calib. error": result.calibration_error}
+        numbers |= {"sequences": result.sequence_accuracy}
         numbers |= {"mean cost": result.mean_cost, "mean dist.": result.mean_distance}
     console.say(f"{'rows':>12}  {result.n:,}")
     for name, value in numbers.items():

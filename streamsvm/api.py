@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from streamsvm.data.arrays import labelled_rows, labels_of, row_weights
-from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
+from streamsvm.data.groups import codes_of_groups
+from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
 from streamsvm.settings import NONE, Interval, OnlineSettings, Settings
 from streamsvm.training import array_runs, runs, stream_runs
@@ -29,6 +30,7 @@ def fit(
     data: Any,
     y: Any = None,
     *,
+    groups: Any = None,
     out: str | os.PathLike[str] | None = None,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
@@ -78,6 +80,9 @@ def fit(
         Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
         each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
         numbers of its columns, or their names in a DataFrame.
+    groups : array_like, shape (n,), optional
+        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
+        ``chain``: the rows of a group stand together, in their order. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
@@ -90,7 +95,8 @@ def fit(
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
     smooth : float, optional
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
     top : int, optional
@@ -193,6 +199,12 @@ def fit(
             remedy=name_it if out is None else Remedy("leave y out"),
             setting="y",
         )
+    if groups is not None:
+        raise SettingsError(
+            "groups is for the rows of a matrix, and a store has its own",
+            remedy=Remedy("leave groups out"),
+            setting="groups",
+        )
     if out is None:
         raise SettingsError("out is missing", remedy=name_it, setting="out")
     every = Interval(checkpoint_every)
@@ -233,6 +245,8 @@ def _fit_matrix(
     if settings.sample_weight not in (None, NONE):
         column = tables.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, column, rows.n_rows))
+    if given["groups"] is not None:
+        rows = rows._replace(qid=codes_of_groups(given["groups"], rows.n_rows, InputError))
     try:
         return array_runs.fit_rows(
             rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=tables
@@ -335,7 +349,8 @@ def online(
     margin : float, optional
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
     solver : str, optional
-        Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
     smooth : float, optional
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
     top : int, optional

@@ -118,6 +118,10 @@ def calibrate(
 
 
 def _calibrate(model: Model, data: Any, y: Any, memory: int, label: str | None) -> Calibration:
+    if model.transitions_ is not None:
+        raise ModelError(
+            "a model of sequences has no probabilities of the labels of single rows to calibrate"
+        )
     with ExitStack() as stack:
         if isinstance(data, str | os.PathLike) and y is None:
             data = stack.enter_context(open_store(data, label=label))

@@ -69,6 +69,23 @@ class Coefficients(NamedTuple):
     columns: np.ndarray  # (n_classes,) int64, of `current`
     dirty: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
     shared_column: int | None = None  # of which each of the n classes has 1/n
+    transitions: np.ndarray | None = None  # (n_classes, n_classes): scores of classes that follow a class
+
+    def without_last(self, n: int) -> Coefficients:
+        """The coefficients without the last `n` rows, which become the transitions; 0 is for none."""
+        if n == 0:
+            return self
+        cut = len(self.current) - n
+        delta = None if self.average_delta is None else self.average_delta[:cut]
+        transitions = self.current[cut:].astype(np.float64)
+        if self.average_delta is not None:
+            transitions -= self.average_scale * self.average_delta[cut:].astype(np.float64)
+        return self._replace(
+            current=self.current[:cut],
+            average_delta=delta,
+            dirty=None if self.dirty is None else self.dirty[:cut],
+            transitions=np.ascontiguousarray(transitions[:, self.columns], self.current.dtype),
+        )
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The coefficients, a few rows at a time, in an array that is used again."""

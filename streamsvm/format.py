@@ -77,7 +77,8 @@ RARE_FEATURES_MAGIC = b"SSVMFEAT"
 MODEL_VERSION = 4
 # Version 1 has neither hashed features nor names of features, version 2 is a hashed model without names, and
 # version 3 has hashing as its only transform.
-MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION)
+SEQUENCE_MODEL_VERSION = 5  # with transitions; others stay at version 4
+MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION)
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (f"{RUN_JSON}.tmp", f"{RARE_FEATURES}.tmp", f"{MODEL}.aside", f"{MODEL}.old")
@@ -87,6 +88,7 @@ MODEL_JSON = "model.json"
 DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"
 FEATURES = "features.json"  # their names, where they have any
+TRANSITIONS = "transitions.npy"  # of a model of sequences
 COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}

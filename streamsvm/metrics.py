@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.data.groups import group_starts
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
@@ -50,6 +51,9 @@ class Evaluation:
     mean_distance : float or None
         Mean number of edges between the own class and the predicted one in a tree of classes; None without
         one.
+    sequence_accuracy : float or None
+        Fraction of sequences whose labels are all predicted; None unless it is a model of sequences. That has
+        no top-k accuracy but for k = 1.
     """
 
     n: int
@@ -61,6 +65,7 @@ class Evaluation:
     calibration_error: float | None = None
     mean_cost: float | None = None
     mean_distance: float | None = None
+    sequence_accuracy: float | None = None
 
 
 def evaluate(
@@ -75,6 +80,7 @@ def evaluate(
     tree: Any = None,
     memory: int | str = 2**28,
     label: str | None = None,
+    groups: Any = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
 
@@ -107,6 +113,8 @@ def evaluate(
     label : str, optional
         Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
         then also the name of an indicator matrix in ``obsm``.
+    groups : array_like, shape (n,), optional
+        The group that each row of a matrix belongs to, for a model of sequences. A store has its own.
 
     Returns
     -------
@@ -141,14 +149,22 @@ def evaluate(
     for_one = {"costs": costs, "tree": tree}
     n = 0
     metrics: _LabelMetrics | LabelSetMetrics | None = None
-    for rows in rows_to_score(model, data, y, memory=memory, label=label):  # in half of the memory
+    if model.transitions_ is not None:
+        _check_only_one(top_k)
+    for rows in rows_to_score(model, data, y, memory=memory, label=label, groups=groups):  # in half of it
         several = bool(len(rows.label_indptr))
+        if several and model.transitions_ is not None:
+            raise ModelError(
+                "the model predicts one label for each row of a sequence, and the data has several"
+            )
         if rows.n_rows and metrics is None:
             _check_apply(for_one if several else for_sets, "have" if several else "do not have")
             metrics = (
                 LabelSetMetrics(model, [1, 3, 5] if top_k is None else top_k, threshold, n_labels)
                 if several
-                else _LabelMetrics(model, [1, 5] if top_k is None else top_k, table, class_tree)
+                else _LabelMetrics(
+                    model, top_k or ([1, 5] if model.transitions_ is None else [1]), table, class_tree
+                )
             )
         if several and isinstance(metrics, _LabelMetrics):
             raise ModelError(f"row {n} may have several labels, and the rows before have one each")
@@ -162,6 +178,15 @@ def evaluate(
     if not metrics.has_labels:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     return metrics.evaluation(n)
+
+
+def _check_only_one(top_k: list[int] | None) -> None:
+    """Raise `SettingsError` unless at most the best class is asked for."""
+    if top_k is not None and top_k != [1]:
+        raise SettingsError(
+            "top_k does not apply to a model of sequences, which predicts one label for each row",
+            setting="top_k",
+        )
 
 
 def _check_apply(settings: dict[str, Any], they_have: str) -> None:
@@ -188,31 +213,43 @@ class _LabelMetrics:
         self._true, self._predicted, self._both = (np.zeros(n_classes, np.int64) for _ in range(3))
         self._cost = 0.0
         self._distance = 0
+        self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
         self._probabilities = None if model.temperature is None else _Probabilities()
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         """Add the rows from `begin` on that have these scores."""
         n_classes = scores.shape[1]
         labels = rows.labels[begin : begin + len(scores)]
-        best = scores.argmax(axis=1)
+        best = self._model.best_classes(rows, begin, scores)
         known = np.flatnonzero(labels >= 0)
         self._true += np.bincount(labels[known], minlength=n_classes)
         self._predicted += np.bincount(best, minlength=n_classes)
         self._both += np.bincount(best[best == labels], minlength=n_classes)
-        own = scores[known, labels[known]]
-        # Of equal scores the first class ranks first, as in argmax.
-        columns = np.arange(n_classes)
-        ahead = (scores[known] > own[:, None]) | (
-            (scores[known] == own[:, None]) & (columns < labels[known, None])
-        )
-        rank = ahead.sum(axis=1)
-        self._hits += [(rank < k).sum() for k in self._top_k]
+        if self._model.transitions_ is not None:
+            self._add_sequences(best == labels, rows.qid[begin : begin + len(scores)])
+        else:
+            self._add_ranks(scores[known], labels[known])
         if self._costs is not None:
             self._cost += float(self._costs[labels[known], best[known]].sum())
         if self._tree is not None:
             self._distance += int(self._tree.distance(labels[known], best[known]).sum())
         if self._probabilities is not None:
             self._probabilities.add(self._model.log_probabilities(scores[known]), labels[known], best[known])
+
+    def _add_sequences(self, is_correct: np.ndarray, qid: np.ndarray) -> None:
+        starts = group_starts(qid)[:-1]
+        whole = np.logical_and.reduceat(is_correct, starts)
+        self._sequences += len(starts), int(whole.sum())
+        self._hits += int(is_correct.sum())
+
+    def _add_ranks(self, scores: np.ndarray, labels: np.ndarray) -> None:
+        """Add rows of known labels to the counts of those among the best."""
+        own = scores[np.arange(len(labels)), labels]
+        # Of equal scores the first class ranks first, as in argmax.
+        columns = np.arange(scores.shape[1])
+        ahead = (scores > own[:, None]) | ((scores == own[:, None]) & (columns < labels[:, None]))
+        rank = ahead.sum(axis=1)
+        self._hits += [(rank < k).sum() for k in self._top_k]
 
     @property
     def has_labels(self) -> bool:
@@ -235,6 +272,7 @@ class _LabelMetrics:
             calibration_error=None if probabilities is None else probabilities.calibration_error(),
             mean_cost=None if self._costs is None else self._cost / n_known,
             mean_distance=None if self._tree is None else self._distance / n_known,
+            sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
         )
 
 

@@ -16,11 +16,13 @@ from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import FILES, read_model, save_model
+from streamsvm.sequences import best_sequences, check_groups, piece_bounds
 from streamsvm.text import check_local
 from streamsvm.transforms import Transform, apply, records_of
 
@@ -38,6 +40,7 @@ _OF_STORAGE = (
     "features_sha256",
     "costs_crc32",
     "tree_sha256",
+    "transitions_crc32",
 )
 
 
@@ -68,6 +71,9 @@ class Model:
     n_features : int
     feature_names_in_ : ndarray of str objects, shape (n_features,), or None
         Names of the features, if the training data had any; new data is matched by them.
+    transitions_ : ndarray of shape (n_classes, n_classes), or None
+        Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
+        the label sequence of the largest score.
     dtype : dtype
         Type of coefficients and scores.
     record : dict
@@ -90,10 +96,12 @@ class Model:
         transforms: Sequence[Transform] = (),
         costs: np.ndarray | None = None,
         tree: ClassTree | None = None,
+        transitions: np.ndarray | None = None,
     ) -> None:
         self.transforms = transforms
         self.costs = costs
         self.tree = tree
+        self.transitions_ = transitions
         self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype
@@ -161,7 +169,7 @@ class Model:
             others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
             if others:
                 raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
-            coefficients = Coefficients(coef, None, 0.0, columns, None)
+            coefficients = Coefficients(coef, None, 0.0, columns, None, transitions=self.transitions_)
             save_model(folder, coefficients, record, names=names, costs=self.costs, tree=self.tree)
         except OSError as error:
             raise ModelError(
@@ -225,6 +233,8 @@ class Model:
     def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
         """Score `rows` in pieces of at most `memory` bytes of scores, or of one row.
 
+        For a model of sequences the pieces have whole groups of rows, if these have groups.
+
         Yields
         ------
         begin : int
@@ -239,8 +249,9 @@ class Model:
         n_classes = len(self.classes_)
         step = max(1, memory // max(1, n_classes * self.dtype.itemsize))
         scores = np.empty((min(step, rows.n_rows), n_classes), self.dtype)
-        for begin in range(0, rows.n_rows, step):
-            end = min(begin + step, rows.n_rows)
+        for begin, end in piece_bounds(rows, step, by_group=self.transitions_ is not None):
+            if end - begin > len(scores):  # one long group
+                scores = np.empty((end - begin, n_classes), self.dtype)
             if isinstance(self._coef, np.ndarray):
                 score_rows(rows, begin, end, self._coef, scores)
             else:
@@ -333,21 +344,44 @@ class Model:
             )
         return temperature
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """Predict the labels of the rows of `X`; of equal scores the first class wins.
 
-        Parameters, errors and warnings are those of `decision_function`. For data that does not fit in
-        memory, see `streamsvm.predict`.
+        Parameters
+        ----------
+        X : as for `decision_function`
+        groups : array_like, shape (n,), optional
+            The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
 
         Returns
         -------
         ndarray of str, shape (n,)
+
+        Raises
+        ------
+        ModelError
+            If a model of sequences is given no groups, or another one is, or the rows of a group do not stand
+            together. Also as in `decision_function`, with its warnings.
+
+        Notes
+        -----
+        For data that does not fit in memory, see `streamsvm.predict`.
         """
-        rows = self.rows(X)
+        rows = self.rows(X, groups=groups)
         best = np.empty(rows.n_rows, np.int64)
         for begin, scores in self.finite_scores(rows):
-            best[begin : begin + len(scores)] = scores.argmax(axis=1)
+            best[begin : begin + len(scores)] = self.best_classes(rows, begin, scores)
         return self.classes_[best]
+
+    def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+        """Codes of the classes predicted for the rows from `begin` on that have these scores."""
+        best: np.ndarray
+        if self.transitions_ is not None:
+            check_groups(rows)
+            best = best_sequences(scores, self.transitions_, rows.qid[begin : begin + len(scores)])
+        else:
+            best = scores.argmax(axis=1)
+        return best
 
     def finite_scores(
         self, rows: Rows, memory: int = 2**26, *, first: int = 0
@@ -362,7 +396,7 @@ class Model:
                 )
             yield begin, scores
 
-    def rows(self, X: Any, y: Any = None) -> Rows:
+    def rows(self, X: Any, y: Any = None, groups: Any = None) -> Rows:
         """The rows of a matrix with this model's features, ready to score.
 
         Parameters
@@ -371,7 +405,11 @@ class Model:
         y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
             Labels, compared with `classes_` as text; those unknown get the code -1, or, of several, are left
             out.
+        groups : array_like, shape (n,), optional
+            The group that each row belongs to, for a model of sequences.
         """
+        if groups is not None and self.transitions_ is None:
+            raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
         matrix = as_matrix(X, self.dtype, ModelError)
         columns = self._columns(matrix.names)
         if matrix.n_features != self.n_features and not self.takes_any_feature:
@@ -386,6 +424,8 @@ class Model:
         sets = None if y is None else known_codes(y, n, self.record["classes"])
         labels = self._codes(None if sets else y, n)
         rows = Rows(data, indices, indptr, labels, np.zeros(n))
+        if groups is not None:
+            rows = rows._replace(qid=codes_of_groups(groups, n, ModelError))
         return self.transformed(rows if sets is None else with_label_sets(rows, *sets))
 
     def _codes(self, y: Any, n: int) -> np.ndarray:

@@ -29,6 +29,7 @@ FILES = (
     format.FEATURES,
     format.COSTS,
     format.TREE,
+    format.TRANSITIONS,
 )
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
@@ -43,6 +44,7 @@ class ModelParts(NamedTuple):
     transforms: list[Transform]
     costs: np.ndarray | None
     tree: ClassTree | None
+    transitions: np.ndarray | None
 
 
 def save_model(
@@ -84,7 +86,11 @@ def save_model(
         stored["costs_crc32"] = write_array(aside / format.COSTS, np.asarray(costs, np.float64))
     if tree is not None:
         stored["tree_sha256"] = _write_json(aside / format.TREE, tree.to_record())
-    write_record(aside, {"version": format.MODEL_VERSION, **record, **stored})
+    version = format.MODEL_VERSION
+    if coefficients.transitions is not None:
+        version = format.SEQUENCE_MODEL_VERSION
+        stored["transitions_crc32"] = write_array(aside / format.TRANSITIONS, coefficients.transitions)
+    write_record(aside, {"version": version, **record, **stored})
     if complete is not None:
         complete(aside)
     durable.sync_tree(aside)
@@ -144,6 +150,16 @@ def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray 
     except InputError as error:  # its checksum is right, but we did not write it
         raise ModelError(f"{path} is damaged: {error.message.problem}") from None
     return costs, tree
+
+
+def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None:
+    """The transitions of a model of sequences; None if it is of another kind."""
+    if record["version"] < format.SEQUENCE_MODEL_VERSION:
+        return None
+    k = len(record["classes"])
+    return map_array(
+        folder / format.TRANSITIONS, (k, k), np.dtype(record["dtype"]), record["transitions_crc32"]
+    )
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
@@ -207,7 +223,7 @@ def _read(path: Path) -> ModelParts:
         if record["version"] not in format.MODEL_VERSIONS:
             raise ModelError(
                 f"{header} has model format {record['version']}, and this program reads up to "
-                f"{format.MODEL_VERSION}; update streamsvm"
+                f"{max(format.MODEL_VERSIONS)}; update streamsvm"
             )
         decoded = decode(_Record, record)
         for transform in decoded.transforms:
@@ -223,6 +239,7 @@ def _read(path: Path) -> ModelParts:
         coef = open_coef(folder, record)
         names = _read_names(folder / format.FEATURES, record)
         costs, tree = _read_class_costs(folder, record)
+        transitions = _read_transitions(folder, record)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
             remedy = Remedy("{} finishes it", Call("resume", path))
@@ -238,7 +255,7 @@ def _read(path: Path) -> ModelParts:
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
-    return ModelParts(coef, record, names, transforms, costs, tree)
+    return ModelParts(coef, record, names, transforms, costs, tree, transitions)
 
 
 def _are_classes(names: list[str]) -> bool:

@@ -59,6 +59,7 @@ def predict(
     proba: bool = False,
     memory: int | str = 2**28,
     label: str | None = None,
+    groups: Any = None,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
@@ -84,6 +85,8 @@ def predict(
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels of AnnData; it is not needed.
+    groups : array_like, shape (n,), optional
+        The group that each row of a matrix belongs to, for a model of sequences. A store has its own.
 
     Returns
     -------
@@ -107,6 +110,12 @@ def predict(
     top_k = checked_top_k(top_k)
     if proba:
         model.check_probabilities()
+    if model.transitions_ is not None and (top_k > 1 or threshold is not None):
+        name = "top_k" if threshold is None else "threshold"
+        raise SettingsError(
+            f"{name} does not apply to a model of sequences, which predicts one label for each row",
+            setting=name,
+        )
     count = 0
     labels: list[np.ndarray] = []
     best: list[np.ndarray] = []
@@ -116,9 +125,11 @@ def predict(
             file = stack.enter_context(_replacing(Path(out)))
         elif out is not None:
             file = out
-        for rows in rows_to_score(model, data, memory=memory, label=label, labelled=False):
-            for _, piece in model.finite_scores(rows, memory // 32, first=count):  # half is for the rows
-                columns = _best(piece, top_k)
+        for rows in rows_to_score(model, data, memory=memory, label=label, labelled=False, groups=groups):
+            for begin, piece in model.finite_scores(rows, memory // 32, first=count):  # half is for the rows
+                columns = (
+                    model.best_classes(rows, begin, piece)[:, None] if top_k == 1 else _best(piece, top_k)
+                )
                 values = np.exp(model.log_probabilities(piece)) if proba else piece
                 of_columns = np.take_along_axis(values, columns, axis=1)
                 count += len(piece)
@@ -152,17 +163,20 @@ def rows_to_score(
     memory: int,
     label: str | None = None,
     labelled: bool = True,
+    groups: Any = None,
 ) -> Iterator[Rows]:
     """The rows of `data`, in its order, with the model's features; they take half of `memory` (bytes).
 
-    `data` is as for `predict`. If `labelled`, a store must have labels that the model knows, and a matrix
-    needs `y`, or `label` if it is AnnData.
+    `data` and `groups` are as for `predict`. If `labelled`, a store must have labels that the model knows,
+    and a matrix needs `y`, or `label` if it is AnnData.
     """
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(isinstance(x, Rows) for x in data)
     )
     if has_labels and y is not None:
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
+    if has_labels and groups is not None:
+        raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):
         with open_store(data, label=label, labelled=labelled) as store:
             yield from rows_to_score(model, store, memory=memory, labelled=labelled)
@@ -175,7 +189,7 @@ def rows_to_score(
         for rows in cast(Iterable[Rows], data):
             yield _fitting(model, rows)
     else:
-        yield model.rows(data, labels_of(data, y, label) if labelled else None)
+        yield model.rows(data, labels_of(data, y, label) if labelled else None, groups)
 
 
 def checked_top_k(top_k: Any, name: str = "top_k") -> int:
@@ -212,11 +226,7 @@ def _fitting(model: Model, rows: Rows) -> Rows:
 
 def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
     """Columns of the highest scores of each row, best first, shape (n, top_k)."""
-    best: np.ndarray
-    if top_k == 1:
-        best = scores.argmax(axis=1)[:, None]
-    else:
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+    best: np.ndarray = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
     return best
 
 

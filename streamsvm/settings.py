@@ -230,7 +230,8 @@ class Settings(_Checked):
     solver: str = _setting(
         str,
         None,
-        "Block solver of the loss: newton by default (ovr, ovr2: clip), sorted as published, or another.",
+        "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
+        "or another.",
         choices=_names_of_solvers,
     )
     smooth: float | None = _setting(
@@ -347,7 +348,8 @@ class Settings(_Checked):
             if self.inner_passes not in (0, AUTO):
                 self._refuse(
                     "inner_passes",
-                    f"0 or auto with the loss {self.loss}, whose rows have duals of all classes",
+                    f"0 or auto with the loss {self.loss}, "
+                    + ("which has none" if loss.sequences else "whose rows have duals of all classes"),
                 )
             self._set("inner_passes", 0)
         for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
@@ -360,6 +362,11 @@ class Settings(_Checked):
             if name in takes and getattr(self, name) is None:
                 self._set(name, default)
         self._check_pairs()
+        if loss.sequences and self.calibrate is not None:
+            raise SettingsError(
+                f"calibrate must be left out with the loss {self.loss}, whose models have no probabilities",
+                setting="calibrate",
+            )
         if self.passes > 1 and not self.keep_duals:
             raise SettingsError(
                 "keep_duals must be on with more than one pass: each starts from the duals of the last",
@@ -442,6 +449,11 @@ class OnlineSettings(_Checked):
             raise SettingsError(
                 f"the loss {self.loss} binds all classes together, and a stream brings them one by one; "
                 "train with fit, or with another loss",
+                setting="loss",
+            )
+        if get_loss(self.loss).sequences:
+            raise SettingsError(
+                f"the loss {self.loss} needs whole sequences, not a stream of rows; train with fit",
                 setting="loss",
             )
         of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 
 N, D, K = 70, 11, 5
 BLOCK = 16  # rows: five blocks, the last of six

@@ -85,7 +85,7 @@ LAYERS = (
     ("data",),
     ("store",),
     ("transforms",),
-    ("coefficients",),
+    ("coefficients", "sequences"),
     ("model_files",),
     ("training.results",),
     ("model",),

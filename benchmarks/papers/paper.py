@@ -13,8 +13,8 @@ from common import Pair, choose, data_folder, find_pairs, print_table, write_jso
 from tasks import History, Task, fit_task, load_task, passes_to, total, train
 
 __all__ = [
-    "History", "Task", "choose_pairs", "finish", "fit_task", "load_task", "parser", "passes_to",
-    "percent", "print_table", "say_stand_ins", "total", "train",
+    "History", "Task", "choose_pairs", "data_folder", "finish", "fit_task", "load_task", "parser",
+    "passes_to", "percent", "print_table", "say_stand_ins", "total", "train",
 ]  # fmt: skip
 
 # What the papers have, and what takes its place here.

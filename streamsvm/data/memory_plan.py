@@ -70,6 +70,7 @@ class Plan:
     fixed: Count  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
     decode_bytes: Count  # the chunks being decoded, which `fixed` includes
     dual_entries: Count  # most new duals held before they are appended to the log
+    least_duals: Count  # of them: room for those of any row, or of any group that is visited as one
     dual_bytes: Count
     block_bytes: Count  # the most that one block may take
     row_bytes: Count  # of each row in a block, without its non-zeros
@@ -102,6 +103,8 @@ def make_plan(
     memory: int,
     keeps_duals: bool,
     bytes_of_bits: int = 0,
+    dual_ids: int | None = None,
+    least_duals: int | None = None,
     shared: int = 0,
     policy: MemoryPolicy = POLICY,
     block_rows: int | None = None,
@@ -125,6 +128,8 @@ def make_plan(
         Whether new duals are held, for the log or for inner passes.
     bytes_of_bits : int
         Bytes of a row's duals that are kept as bits.
+    dual_ids, least_duals : int, optional
+        How many ids duals have, and room for how many new ones there must be; by default one for each class.
     shared : int
         Bytes of everything else that is in memory: weights, sparse rows, buffers of commits.
     policy : MemoryPolicy
@@ -136,11 +141,11 @@ def make_plan(
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
     scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # the second for a sorted copy
     fixed = decode + scratch + shared
-    entry = dtype.itemsize + dual_id_dtype(store.n_classes).itemsize
-    dual_entries = 0
+    entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
+    dual_entries, least_duals = 0, least_duals or store.n_classes
     if keeps_duals:
-        worst = store.n_rows * store.n_classes
-        dual_entries = max(store.n_classes, min(worst, int((memory - fixed) * policy.dual_share) // entry))
+        worst = store.n_rows * least_duals
+        dual_entries = max(least_duals, min(worst, int((memory - fixed) * policy.dual_share) // entry))
     dual_bytes = dual_entries * entry
     # A non-zero: its value and index, both twice since they are copied while they are read and checked, and
     # the value in the dtype of the weights.
@@ -158,6 +163,7 @@ def make_plan(
         fixed=fixed,
         decode_bytes=decode,
         dual_entries=dual_entries,
+        least_duals=least_duals,
         dual_bytes=dual_bytes,
         block_bytes=block_bytes if most_block_bytes is None else min(block_bytes, most_block_bytes),
         row_bytes=row_bytes,
@@ -172,9 +178,21 @@ def make_plan(
     )
 
 
-def dual_id_dtype(n_classes: int) -> np.dtype:
-    """The smallest unsigned integer type that can hold every class id."""
-    return np.min_scalar_type(max(n_classes - 1, 0))
+def dual_id_dtype(n_ids: int) -> np.dtype:
+    """The smallest unsigned integer type that can hold every id of a dual: that of a class, mostly."""
+    return np.min_scalar_type(max(n_ids - 1, 0))
+
+
+def longest_group(store: Store) -> int:
+    """Rows of the longest group of a store that has groups."""
+    longest, first, last = 0, 0, None
+    for begin in range(0, store.n_rows, _SCAN_ROWS):
+        qid = store.groups(begin, min(begin + _SCAN_ROWS, store.n_rows))
+        edges = begin + np.flatnonzero(np.diff(qid, prepend=qid[:1] - 1 if last is None else last))
+        bounds = np.r_[first, edges]
+        longest = max(longest, int(np.diff(bounds).max(initial=0)))
+        first, last = int(bounds[-1]), qid[-1:]
+    return max(longest, store.n_rows - first)
 
 
 class _Units(NamedTuple):
@@ -233,7 +251,7 @@ def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tup
         longest = max(longest, int(np.diff(units.offsets).max()))
     blocks = LIVE_BLOCKS * largest
     entry = plan.dual_bytes // max(plan.dual_entries, 1)
-    need = plan.fixed + max(blocks + store.n_classes * entry, int(blocks / (1 - policy.dual_share))) + 8
+    need = plan.fixed + max(blocks + plan.least_duals * entry, int(blocks / (1 - policy.dual_share))) + 8
     return need, longest
 
 

@@ -9,7 +9,7 @@ value (see `streamsvm.kernels.frame.make_kernels`); the loops around that are th
 from __future__ import annotations
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses.base import ON_SIMPLEX, Loss
+from streamsvm.losses.base import ON_CHAINS, ON_SIMPLEX, Loss
 
 _EXACT = ("newton", "sorted")
 _MARGINS = (1.0, 0.5)
@@ -36,6 +36,8 @@ _ALL = (
          pair_costs=True, label_sets=True),
     Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",
          softmax=True, pair_margins=False),
+    Loss("chain", "chain-structured SVM (Mohapatra et al. 2016)", "chain", ON_CHAINS, sequences=True,
+         pair_margins=False),
 )  # fmt: skip
 
 # The settings that are for some block solvers alone.
@@ -48,6 +50,7 @@ SOLVER_PARAMETERS: dict[str, tuple[str, ...]] = {
 }
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL}
+ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequences}
 
 
 def get_loss(name: str) -> Loss:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Block solvers over the simplex of all classes, those that are exact first; kernels know them by position.
 ON_SIMPLEX = ("newton", "sorted", "pivot", "bisection", "smo", "frank-wolfe", "bcpl", "oeg")
 FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a row positive
+# Of chains of tokens, the default first.
+ON_CHAINS = ("cached", "bcfw", "bcpl", "oeg")
+MOST_SEQUENCES = 128  # that `cached` keeps of a chain; no more are added then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Loss:
         Whether a row may have several labels.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
+    sequences : bool
+        Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
+        them: these are one more row of the weights for each class.
     """
 
     name: str
@@ -64,15 +70,34 @@ class Loss:
     pair_costs: bool = False
     label_sets: bool = False
     parameters: tuple[str, ...] = ()
+    sequences: bool = False
 
     @property
     def has_inner_passes(self) -> bool:
         """Whether a visit over the classes of a row's duals alone is cheaper than one over all classes."""
-        return self.duals == "sparse"
+        return self.duals == "sparse" and not self.sequences
 
-    def max_duals(self, n_classes: int) -> int:
-        """The most duals that a row can have."""
+    def extra_rows(self, n_classes: int) -> int:
+        """Rows of the weights beyond the features."""
+        return n_classes if self.sequences else 0
+
+    def max_duals(self, n_classes: int, solver: str | None = None) -> int:
+        """The most duals that a row can have, with the default solver or another."""
+        if self.sequences:
+            return n_classes**2 if self._has_pairs(solver) else MOST_SEQUENCES
         return n_classes if self.own_dual else n_classes - 1
+
+    def dual_ids(self, n_classes: int, solver: str | None = None) -> int:
+        """How many ids the duals of a row may have: those of classes, or of pairs of classes."""
+        return n_classes**2 if self._has_pairs(solver) else n_classes
+
+    def has_distinct_ids(self, solver: str | None = None) -> bool:
+        """Whether no two duals of a row have one id."""
+        return not self.sequences or self._has_pairs(solver)
+
+    def _has_pairs(self, solver: str | None) -> bool:
+        """Whether duals are marginals of pairs of classes."""
+        return self.sequences and solver not in (None, "cached")
 
     def bytes_of_bits(self, n_classes: int) -> int:
         """Bytes of a row's bits, if duals at C are kept as bits; else 0."""

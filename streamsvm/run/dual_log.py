@@ -42,12 +42,15 @@ class DualLog:
     length : int
         Bytes of the log; 0 if there is none: then all duals are zero.
     values_dtype, ids_dtype : dtype
-        Types of the duals and of their class ids.
-    n_classes : int
+        Types of the duals and of their ids.
+    n_ids : int
+        How many ids there are: one for each class, but for the loss ``chain``.
     max_duals : int
         Non-zero duals that a row can have, by its loss.
     bytes_of_bits : int
         Bytes of a row's bits, by its loss.
+    distinct_ids : bool
+        Whether no two duals of a row have one id.
     """
 
     def __init__(
@@ -56,13 +59,16 @@ class DualLog:
         length: int,
         values_dtype: np.dtype,
         ids_dtype: np.dtype,
-        n_classes: int,
+        n_ids: int,
         max_duals: int,
         bytes_of_bits: int = 0,
+        *,
+        distinct_ids: bool = True,
     ) -> None:
         self.path = path
         self._length = length
-        self._n_classes = n_classes
+        self._n_ids = n_ids
+        self._distinct_ids = distinct_ids
         self._max_duals = max_duals
         self._bytes_of_bits = bytes_of_bits
         self._parts: dict[int, list[Part]] = {}
@@ -89,7 +95,7 @@ class DualLog:
             check_part(self.path, part, self._content)
             if not self._place(part, n_rows, duals):
                 raise self._foreign(block)
-        if repeats_class(duals, np.zeros(self._n_classes, np.int64)):
+        if self._distinct_ids and repeats_class(duals, np.zeros(self._n_ids, np.int64)):
             raise self._foreign(block)
         return duals
 
@@ -109,7 +115,7 @@ class DualLog:
             (n and not 0 <= rows.min() <= rows.max() < n_rows)
             or (n and not 0 <= counts.min() <= counts.max() <= self._max_duals)
             or counts.sum(dtype=np.int64) != n_entries
-            or (n_entries and ids.max() >= self._n_classes)
+            or (n_entries and ids.max() >= self._n_ids)
         ):
             return False
         before = np.cumsum(counts, dtype=np.int64) - counts

@@ -34,11 +34,13 @@ class RunFiles:
     ----------
     run : RunDir
     values_dtype, ids_dtype : dtype
-        Of the duals and of their class ids.
-    n_classes, max_duals, bytes_of_bits : int
-        Classes, the most duals that a row can have, and the bytes of its bits (see `Loss`).
+        Of the duals and of their ids, which are classes mostly.
+    n_ids, max_duals, bytes_of_bits : int
+        How many ids there are, the most duals that a row can have, and the bytes of its bits (see `Loss`).
     every : Interval
         When to commit.
+    distinct_ids : bool
+        Whether no two duals of a row have one id.
 
     Attributes
     ----------
@@ -53,10 +55,12 @@ class RunFiles:
         run: RunDir,
         values_dtype: np.dtype,
         ids_dtype: np.dtype,
-        n_classes: int,
+        n_ids: int,
         max_duals: int,
         bytes_of_bits: int,
         every: Interval,
+        *,
+        distinct_ids: bool = True,
     ) -> None:
         self.run = run
         self.every = every
@@ -65,7 +69,8 @@ class RunFiles:
         self.checkpoint_bytes = 0
         self.warnings: list[str] = []
         self._dtypes = values_dtype, ids_dtype
-        self._sizes = n_classes, max_duals, bytes_of_bits
+        self._sizes = n_ids, max_duals, bytes_of_bits
+        self._distinct_ids = distinct_ids
 
     def recover(self, shape: tuple[int, int] | None) -> Position | None:
         """The position of the last commit, to which the files are cut back; None before the first one."""
@@ -84,7 +89,10 @@ class RunFiles:
     def old_duals(self, position: Position, pass_number: int) -> DualLog:
         """The duals that `position` says are committed of a pass."""
         end = position.duals.get(pass_number, LogEnd())
-        return DualLog(self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes)
+        return DualLog(
+            self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes,
+            distinct_ids=self._distinct_ids,
+        )  # fmt: skip
 
     def new_duals(self, position: Position, pass_number: int) -> DualWriter:
         """The log of the duals of a pass, to append to what `position` says is committed of it."""
@@ -244,5 +252,6 @@ class MemoryRun:
         """Make the model; there is no folder to complete."""
         pieces = [piece.copy() for piece in coefficients.pieces()]
         coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
-        self.model = Model(coef, record, names, transforms_from(record["transforms"]), costs, tree)
+        transforms = transforms_from(record["transforms"])
+        self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
         return ""

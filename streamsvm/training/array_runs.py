@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.groups import group_starts
 from streamsvm.data.memory_plan import available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.weights import padded_classes
@@ -20,7 +21,7 @@ from streamsvm.settings import AUTO, Settings
 from streamsvm.training.auto_c import c_for
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import check_dense_duals
+from streamsvm.training.fit_plan import check_dense_duals, check_groups
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
@@ -66,6 +67,7 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
+    check_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     weights = read_error_weights(settings, classes, rows.class_counts(k), given)
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     rows = apply(transforms, rows)
@@ -79,17 +81,20 @@ def fit_rows(
     if of_classes is not None:
         cost *= of_classes[rows.labels]
     blocks = ArrayBlocks(rows._replace(cost=cost))
-    shape = (n_features, padded_classes(k + loss.extra_columns, dtype))
+    shape = (n_features + loss.extra_rows(k), padded_classes(k + loss.extra_columns, dtype))
     storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
     entries = 0
     if settings.keep_duals or settings.inner_passes:
-        entries = max(k, min(rows.n_rows * loss.max_duals(k), _MOST_ENTRIES))
-    ids_dtype = dual_id_dtype(k)
+        entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MOST_ENTRIES))
+    if loss.sequences and entries:
+        longest = int(np.diff(group_starts(rows.qid)).max())
+        entries = max(entries, longest * loss.max_duals(k, settings.solver))
+    ids_dtype = dual_id_dtype(loss.dual_ids(k, settings.solver))
     bytes_of_bits = loss.bytes_of_bits(k)
     buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype, bytes_of_bits)
     files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
     trainer = Fit(
-        BlocksSource(blocks, settings.seed),
+        BlocksSource(blocks, settings.seed, by_group=loss.sequences),
         settings,
         files,
         Learner(settings, storage, buffer, k, weights.pairs(settings, shape[1])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ from streamsvm.data.memory_plan import (
     cut_blocks,
     dual_id_dtype,
     least_budget,
+    longest_group,
     make_plan,
 )
-from streamsvm.errors import Message, Option, PlanError, Remedy, StoreError
+from streamsvm.errors import Call, Message, Option, PlanError, Remedy, SettingsError, StoreError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.losses.base import FILLING
+from streamsvm.losses.base import FILLING, MOST_SEQUENCES
 from streamsvm.page_cache import memory_limit
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.hybrid_weights import HybridWeights
@@ -63,6 +65,7 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
             "bytes, more than a file can",
             remedy=Remedy("number the features without gaps, and convert again"),
         )
+    check_groups(settings, has_groups=store.grouped, where=str(store.path))
     *better, last = choices(store, settings, find_budget(settings), policy)
     for plan in better:
         if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
@@ -83,18 +86,20 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
 
 def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy = POLICY) -> list[Plan]:
     """The plans for a budget: the fastest first, the one that needs the least memory last."""
-    size, dirty = array_bytes(store, settings), _DIRTY * store.n_features
+    size, dirty = array_bytes(store, settings), _DIRTY * weight_rows(store, settings)
+    sequences = get_loss(settings.loss).sequences
+    plan = functools.partial(
+        _plan, store, settings, budget, policy=policy, longest=longest_group(store) if sequences else 1
+    )
     plans = []
     if settings.average:
-        plans.append(_plan(store, settings, budget, 2 * size + dirty, policy, weights=True, average=True))
-    plans.append(_plan(store, settings, budget, size + dirty, policy, weights=True))
-    if store.n_classes >= policy.many_classes:
-        held = HybridWeights.size(store.n_features)
-        plans.append(_plan(store, settings, budget, held, policy, sparse_rare=True))
+        plans.append(plan(2 * size + dirty, weights=True, average=True))
+    plans.append(plan(size + dirty, weights=True))
+    if store.n_classes >= policy.many_classes and not sequences:
+        plans.append(plan(HybridWeights.size(store.n_features), sparse_rare=True))
     else:
-        small = max(SMALL_BLOCK, budget // 8)
-        plans.append(_plan(store, settings, budget, 0, policy, most_block_bytes=small))
-        plans.append(_plan(store, settings, budget, 0, policy))
+        plans.append(plan(0, most_block_bytes=max(SMALL_BLOCK, budget // 8)))
+        plans.append(plan(0))
     if policy.prefer is not None:
         preferred = [plan for plan in plans if policy.prefer(plan)]
         plans = [*preferred, *plans, *preferred[-1:]]  # the last one is tried whatever the budget
@@ -109,7 +114,13 @@ def find_budget(settings: Settings) -> int:
 
 def array_bytes(store: Store, settings: Settings) -> int:
     """Size of the weights as a matrix; of their average, as much again."""
-    return store.n_features * columns_of(store, settings) * np.dtype(settings.dtype).itemsize
+    rows, columns = weight_rows(store, settings), columns_of(store, settings)
+    return rows * columns * np.dtype(settings.dtype).itemsize
+
+
+def weight_rows(store: Store, settings: Settings) -> int:
+    """Rows of the weights: one for each feature, and those that the loss adds."""
+    return store.n_features + get_loss(settings.loss).extra_rows(store.n_classes)
 
 
 def columns_of(store: Store, settings: Settings) -> int:
@@ -127,6 +138,27 @@ def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
     return n_classes * (columns * (margins * np.dtype(settings.dtype).itemsize + costs * 8) + 8 * n_classes)
 
 
+def chain_bytes(settings: Settings, longest: int, n_classes: int) -> int:
+    """Bytes of the scratch arrays of a visit of the longest chain: of marginals, or of what is cached."""
+    common = 8 * (4 * longest * n_classes + 2 * n_classes**2 + longest**2)
+    if settings.solver in FILLING:  # marginals, ids, old duals, and the point to go towards
+        return common + 8 * 4 * longest * n_classes**2
+    return common + 8 * MOST_SEQUENCES * (longest + MOST_SEQUENCES)
+
+
+def check_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
+    """Raise `SettingsError` if the loss needs groups of rows, and the data, which `where` names, has none."""
+    if get_loss(settings.loss).sequences and not has_groups:
+        raise SettingsError(
+            f"the loss {settings.loss} needs to know which rows are a sequence, and {where} does not say it",
+            remedy=Remedy(
+                "convert the data with {}, or, in Python, give groups for a matrix",
+                Call("convert", options=(Option("groups"),)),
+            ),
+            setting="loss",
+        )
+
+
 def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
     """The least that the duals of two passes take, if rows have them for nearly all classes; else 0.
 
@@ -138,8 +170,8 @@ def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
         return 0
     row = loss.bytes_of_bits(n_classes)
     if loss.duals != "bits":
-        entry = np.dtype(settings.dtype).itemsize + dual_id_dtype(n_classes).itemsize
-        row = loss.max_duals(n_classes) * entry
+        ids = dual_id_dtype(loss.dual_ids(n_classes, settings.solver))
+        row = loss.max_duals(n_classes, settings.solver) * (np.dtype(settings.dtype).itemsize + ids.itemsize)
     return 2 * n_rows * (row + 8)  # with the row's number and count
 
 
@@ -161,19 +193,27 @@ def _plan(
     settings: Settings,
     budget: int,
     held: int,
-    policy: MemoryPolicy,
     *,
+    policy: MemoryPolicy,
+    longest: int,
     weights: bool = False,
     average: bool = False,
     sparse_rare: bool = False,
     most_block_bytes: int | None = None,
 ) -> Plan:
-    """A plan in which weights, or what finds sparse ones, take `held` bytes."""
-    dtype = np.dtype(settings.dtype)
+    """A plan in which weights, or what finds sparse ones, take `held` bytes.
+
+    `longest` are the most rows that are visited as one.
+    """
+    dtype, loss, k = np.dtype(settings.dtype), get_loss(settings.loss), store.n_classes
     columns = columns_of(store, settings)
+    least_duals = None
+    if loss.sequences:
+        held += chain_bytes(settings, longest, k)
+        least_duals = longest * loss.max_duals(k, settings.solver)
     held += pair_bytes(store.n_classes, settings, columns)
     held += append_buffer_bytes(
-        store.n_features, columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
+        weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
     )  # fmt: skip
     return make_plan(
         store,
@@ -181,7 +221,9 @@ def _plan(
         columns=columns,
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
-        bytes_of_bits=get_loss(settings.loss).bytes_of_bits(store.n_classes),
+        bytes_of_bits=loss.bytes_of_bits(k),
+        dual_ids=loss.dual_ids(k, settings.solver),
+        least_duals=least_duals,
         shared=held,
         policy=policy,
         block_rows=settings.block_rows,

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
+from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
@@ -158,6 +159,8 @@ class Learner:
             if is_first:
                 self.tally[CORRECT] = correct  # a class that nobody knew was not predicted
             is_full = reached < end and self._buffer_is_full()
+            if is_full and self.dual_buffer.used[1] == 0:
+                raise self._too_long(rows, int(block.order[reached]))
             self.storage.make_room()  # a visit also ends where rare features have no room
             if is_full or reached == rows.n_rows:
                 if self._inner_passes is not None:
@@ -169,7 +172,7 @@ class Learner:
                     keep.append_duals(block.number, self.dual_buffer)
                 self.dual_buffer.used[:] = 0
             at = reached
-            if at == pause:
+            if at >= pause:  # beyond it, if the visit went on to the end of a group
                 yield at
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
@@ -189,7 +192,8 @@ class Learner:
         """The coefficients of a model with these classes: of the last iterate, or of the average."""
         scale = self.average_scale if average else None
         shared = self.n_classes if self.loss.extra_columns else None
-        return self.storage.coefficients(scale, columns)._replace(shared_column=shared)
+        found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
+        return found.without_last(self.loss.extra_rows(self.n_classes))
 
     def norm2(self, average_scale: float = 0.0) -> float:
         """‖w‖² of the last iterate, or of the average of this scale."""
@@ -219,7 +223,17 @@ class Learner:
 
     def _buffer_is_full(self) -> bool:
         buffer = self.dual_buffer
+        if self.loss.sequences:
+            return True  # there is nothing else that a visit stops for
         return len(buffer.ids) > 0 and buffer.used[0] + self.n_classes > len(buffer.ids)
+
+    def _too_long(self, rows: Rows, first: int) -> PlanError:
+        length = int(np.count_nonzero(rows.qid == rows.qid[first]))
+        return PlanError(
+            f"the memory budget cannot hold the new duals of a group of {length:,} rows, up to "
+            f"{length * self.loss.max_duals(self.n_classes, self._settings.solver):,}",
+            remedy=Remedy("give more with {}, or cut the sequence", Option("memory")),
+        )
 
     def _first_rows(self, block: Block) -> list[int]:
         """Where in the block each of its new classes appears first."""

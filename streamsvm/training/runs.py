@@ -28,7 +28,15 @@ from streamsvm.store import Store, open_store, open_validation_store
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import check_dense_duals, choices, columns_of, describe_fit, plan_fit
+from streamsvm.training.fit_plan import (
+    check_dense_duals,
+    check_groups,
+    choices,
+    columns_of,
+    describe_fit,
+    plan_fit,
+    weight_rows,
+)
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import BlocksSource, Stream
@@ -230,6 +238,7 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
     if path is None:
         return None
     with open_validation_store(path, settings.label) as held_out:
+        check_groups(settings, has_groups=held_out.grouped, where=str(path))
         _held_out_blocks(held_out, store, settings, plan)
         if name == "calibrate":
             _check_calibration_store(held_out, store)
@@ -316,13 +325,14 @@ class _StoreRun:
         loss = get_loss(settings.loss)
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         rare = self._find_rare()
-        n_rows = store.n_features if rare is None else int(len(rare) - rare.sum())
+        n_rows = weight_rows(store, settings) if rare is None else int(len(rare) - rare.sum())
         shape = (n_rows, columns_of(store, settings))
-        ids_dtype = dual_id_dtype(store.n_classes)
+        n_ids = loss.dual_ids(store.n_classes, settings.solver)
+        ids_dtype = dual_id_dtype(n_ids)
         bytes_of_bits = loss.bytes_of_bits(store.n_classes)
         files = RunFiles(
-            self.run, self.dtype, ids_dtype, store.n_classes, loss.max_duals(store.n_classes), bytes_of_bits,
-            self.every,
+            self.run, self.dtype, ids_dtype, n_ids, loss.max_duals(store.n_classes, settings.solver),
+            bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
         )  # fmt: skip
         position = files.recover(shape)
         storage = self._storage(shape, rare)
@@ -334,7 +344,7 @@ class _StoreRun:
             bytes_of_bits,
         )
         trainer = Fit(
-            BlocksSource(self.blocks, settings.seed),
+            BlocksSource(self.blocks, settings.seed, by_group=loss.sequences),
             settings,
             files,
             Learner(settings, storage, buffer, store.n_classes, self.weights.pairs(settings, shape[1])),

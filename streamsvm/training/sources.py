@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError
 from streamsvm.format import index_dtype
@@ -92,11 +93,14 @@ class BlocksSource:
     ----------
     blocks : Blocks or ArrayBlocks
     seed : int
+    by_group : bool
+        Whether the rows of a group are visited one after the other, in their order.
     """
 
-    def __init__(self, blocks: Blocks | ArrayBlocks, seed: int) -> None:
+    def __init__(self, blocks: Blocks | ArrayBlocks, seed: int, *, by_group: bool = False) -> None:
         self.cut = blocks
         self._seed = seed
+        self._by_group = by_group
 
     @property
     def n_rows(self) -> int | None:
@@ -107,7 +111,10 @@ class BlocksSource:
         order = permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
         for number in order[begin:].tolist():
             rows = self.cut.read_to_train(number)
-            within = permutation(rows.n_rows, self._seed, pass_number, number, 0)
+            n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
+            within = permutation(n, self._seed, pass_number, number, 0)
+            if self._by_group:
+                within = in_group_order(rows.qid, within)
             yield Block(pass_number, number, rows, within)
 
     def empty(self) -> Rows:

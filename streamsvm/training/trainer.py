@@ -241,7 +241,10 @@ class Trainer(abc.ABC):
         self.files.check_finite(learner.tally.tolist())
 
     def _begin_average_if_due(self, this_pass: int) -> None:
-        if self.position.average_pass != this_pass and self.average_begins(this_pass) == self.learner.visited:
+        begins = self.average_begins(this_pass)
+        if begins is None or self.position.average_pass == this_pass:
+            return
+        if begins <= self.learner.visited:  # beyond it, if a group of rows ended later
             self.learner.begin_average()
             self.position = dataclasses.replace(self.position, average_pass=this_pass)
 

@@ -96,7 +96,7 @@ def check_engine(side: str, everything: bool = False) -> None:
     from streamsvm.kernels.sparse_coef import are_sorted_rows, compress_rows, score_sparse_rows
     from streamsvm.kernels.tally import N_TALLIES
     from streamsvm.kernels.weights import Weights, padded_classes
-    from streamsvm.losses import LOSSES
+    from streamsvm.losses import ROW_LOSSES as LOSSES
 
     def guard(named: Any) -> Any:
         return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))

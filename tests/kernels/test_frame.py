@@ -25,7 +25,7 @@ from streamsvm.kernels.tally import (
     VISITED,
 )
 from streamsvm.kernels.weights import Weights, padded_classes
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.training.learner import new_buffer
 
 F64 = np.dtype(float)

@@ -22,7 +22,7 @@ from streamsvm.kernels.duals import Duals, OldDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.tally import DUAL_SUM, N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.training.learner import new_buffer
 
 F64, EPS = np.dtype(float), np.finfo(float).eps

@@ -14,7 +14,7 @@ from helpers import make_problem
 from sklearn.datasets import load_svmlight_file
 
 from streamsvm import fit
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 
 FORMULATIONS = [(loss.name, margin) for loss in LOSSES.values() for margin in loss.margins]
 N_PROBLEMS, QUICK = 50, 14  # of each formulation; the quick ones have each number of classes twice

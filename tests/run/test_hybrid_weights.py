@@ -17,7 +17,7 @@ from streamsvm import fit, load_model
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.run import hybrid_weights
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.hybrid_weights import HybridWeights

@@ -15,7 +15,7 @@ from small_problem import BLOCK, EXACT, ONLINE, K, N, of_loss
 
 from streamsvm import fit, load_model, online, resume
 from streamsvm.errors import Interrupted, SettingsError
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 
 OPTIONS: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "C": 0.3, "gap": "pass"}
 

@@ -17,7 +17,7 @@ from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels.random import permutation
-from streamsvm.losses import LOSSES
+from streamsvm.losses import ROW_LOSSES as LOSSES
 
 
 def visits(this_pass: int, seed: int = 0) -> list[tuple[int, np.ndarray]]:

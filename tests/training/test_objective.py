@@ -17,7 +17,7 @@ from streamsvm import fit, load_model, open_store
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.kernels.weights import padded_classes
-from streamsvm.losses import LOSSES as REGISTRY
+from streamsvm.losses import ROW_LOSSES as REGISTRY
 from streamsvm.run.dual_log import DualLog
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Settings

@@ -19,7 +19,8 @@ from small_problem import ONLINE, PARAMETERS, of_loss
 from streamsvm import load_model, online, open_store
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
-from streamsvm.losses import LOSSES, get_loss
+from streamsvm.losses import ROW_LOSSES as LOSSES
+from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights

@@ -1,0 +1,186 @@
+"""Dynamic programs over chains of tokens: the best label sequence, and marginals of a distribution over all.
+
+The score of a label sequence y of n tokens is Σ_t scores[t, y_t] + Σ_t transitions[y_t, y_{t+1}]. The tokens
+of a chain are the rows of a group: a run of rows with equal ``qid``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.kernels.jit import allocating, inlined, kernel
+
+
+@inlined
+def group_end(qid, i):
+    """The row after the last of the group that begins at row `i`; without `qid` each row stands alone."""
+    end = i + 1
+    while end < len(qid) and qid[end] == qid[i]:
+        end += 1
+    return end
+
+
+@kernel
+def longest_group(qid):
+    """The rows of the longest group, at least 1."""
+    longest, begin = 1, 0
+    while begin < len(qid):
+        end = group_end(qid, begin)
+        longest = max(longest, end - begin)
+        begin = end
+    return longest
+
+
+@kernel
+def sequence_score(scores, transitions, sequence, n):
+    """The score of the first `n` labels of `sequence`."""
+    total = 0.0
+    for t in range(n):
+        total += scores[t, sequence[t]]
+        if t > 0:
+            total += transitions[sequence[t - 1], sequence[t]]
+    return total
+
+
+@allocating
+def best_sequence(scores, transitions, n, sequence):
+    """Write the label sequence of the largest score into ``sequence[:n]``, and return its score (Viterbi).
+
+    Of equal scores the first class wins, from the last token to the first.
+
+    Parameters
+    ----------
+    scores : ndarray of float64, shape (n or more, k)
+    transitions : ndarray of float64, shape (k, k)
+    n : int
+        Tokens, at least 1.
+    sequence : ndarray of int64, shape (n or more,)
+    """
+    k = len(transitions)
+    value, before = np.empty(k), np.empty(k)
+    came_from = np.zeros((n, k), np.int32)
+    for c in range(k):
+        value[c] = scores[0, c]
+    for t in range(1, n):
+        value, before = before, value
+        for c in range(k):
+            value[c] = -np.inf
+        for b in range(k):
+            for c in range(k):
+                score = before[b] + transitions[b, c]
+                if score > value[c]:
+                    value[c] = score
+                    came_from[t, c] = b
+        for c in range(k):
+            value[c] += scores[t, c]
+    best = 0
+    for c in range(1, k):
+        if value[c] > value[best]:
+            best = c
+    top = value[best]
+    for t in range(n - 1, -1, -1):
+        sequence[t] = best
+        best = came_from[t, best]
+    return top
+
+
+@kernel
+def log_sum(values, k):
+    """Σ exp of the first `k` values, as a logarithm."""
+    top = values[0]
+    for c in range(1, k):
+        top = max(top, values[c])
+    total = 0.0
+    for c in range(k):
+        total += np.exp(values[c] - top)
+    return top + np.log(total)
+
+
+@allocating
+def replace_by_marginals(nodes, pairs, n):
+    """Replace potentials by the marginals of the distribution that they define (forward-backward).
+
+    The probability of a label sequence y is proportional to exp(Σ_t nodes[t, y_t] + Σ_t pairs[t, y_t,
+    y_{t+1}]).
+
+    Parameters
+    ----------
+    nodes : ndarray of float64, shape (n or more, k)
+        Potentials of the labels of each token; then their probabilities.
+    pairs : ndarray of float64, shape (n - 1 or more, k, k)
+        Potentials of the labels of a token and the next one; then their probabilities.
+    n : int
+        Tokens, at least 1.
+    """
+    k = nodes.shape[1]
+    ahead, behind, terms = np.empty((n, k)), np.empty((n, k)), np.empty(k)  # log of sums over other tokens
+    for c in range(k):
+        ahead[0, c] = nodes[0, c]
+        behind[n - 1, c] = 0.0
+    for t in range(1, n):
+        for c in range(k):
+            for b in range(k):
+                terms[b] = ahead[t - 1, b] + pairs[t - 1, b, c]
+            ahead[t, c] = log_sum(terms, k) + nodes[t, c]
+    for t in range(n - 2, -1, -1):
+        for b in range(k):
+            for c in range(k):
+                terms[c] = pairs[t, b, c] + nodes[t + 1, c] + behind[t + 1, c]
+            behind[t, b] = log_sum(terms, k)
+    for c in range(k):
+        terms[c] = ahead[n - 1, c]
+    total = log_sum(terms, k)
+    for t in range(n - 1):
+        for b in range(k):
+            for c in range(k):
+                log_p = ahead[t, b] + pairs[t, b, c] + nodes[t + 1, c] + behind[t + 1, c] - total
+                pairs[t, b, c] = np.exp(log_p)
+    for t in range(n):
+        for c in range(k):
+            nodes[t, c] = np.exp(ahead[t, c] + behind[t, c] - total)
+
+
+@allocating
+def decode_groups(scores, transitions, qid, best):
+    """Write the best label sequence of each group into `best`, shape (n_rows,), int64.
+
+    Parameters
+    ----------
+    scores : ndarray of float32 or float64, shape (n_rows, k)
+    transitions : ndarray of float64, shape (k, k)
+    qid : ndarray of int64, shape (n_rows,)
+        Of whole groups.
+    """
+    begin = 0
+    while begin < len(best):
+        end = group_end(qid, begin)
+        best_sequence(scores[begin:end].astype(np.float64), transitions, end - begin, best[begin:end])
+        begin = end
+
+
+@allocating
+def inner_products(rows, i, active):
+    """x_tᵀx_u of the tokens from row `i` on that are `active`, shape (n, n); 0 for the others."""
+    n = len(active)
+    products = np.zeros((n, n))
+    for t in range(n):
+        if not active[t]:
+            continue
+        products[t, t] = rows.norm2[i + t]
+        for u in range(t):
+            if active[u]:
+                products[t, u] = products[u, t] = _inner_product(rows, i + t, i + u)
+    return products
+
+
+@kernel
+def _inner_product(rows, i, j):
+    p, q = rows.indptr[i], rows.indptr[j]
+    total = 0.0
+    while p < rows.indptr[i + 1] and q < rows.indptr[j + 1]:
+        f, g = rows.indices[p], rows.indices[q]
+        if f == g:
+            total += np.float64(rows.data[p]) * rows.data[q]
+        p += f <= g
+        q += g <= f
+    return total

@@ -1,0 +1,63 @@
+"""Predictions of models of sequences: the best label sequence of each group of rows, by Viterbi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamsvm.data.groups import group_starts
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Call, ModelError, Option, Remedy
+
+_GIVE_GROUPS = Remedy(
+    "convert the data with {}, or, in Python, give groups for a matrix",
+    Call("convert", options=(Option("groups"),)),
+)
+
+
+def check_groups(rows: Rows) -> None:
+    """Raise `ModelError` unless the rows belong to groups, as a model of sequences needs."""
+    if len(rows.qid) != rows.n_rows:
+        raise ModelError(
+            "the model predicts the labels of whole sequences, and the data does not say which rows are one",
+            remedy=_GIVE_GROUPS,
+        )
+
+
+def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
+    """Pieces of at most `step` rows, each with its first row and the one after its last.
+
+    With `by_group` a piece has whole groups, and more rows only if it is one group.
+    """
+    if not by_group or len(rows.qid) != rows.n_rows:
+        for begin in range(0, rows.n_rows, step):
+            yield begin, min(begin + step, rows.n_rows)
+        return
+    starts, begin = group_starts(rows.qid), 0
+    while begin < rows.n_rows:
+        last = int(np.searchsorted(starts, begin + step, "right")) - 1
+        end = int(starts[last])
+        if end <= begin:
+            end = int(starts[last + 1])
+        yield begin, end
+        begin = end
+
+
+def best_sequences(scores: np.ndarray, transitions: np.ndarray, qid: np.ndarray) -> np.ndarray:
+    """Class codes of the label sequences of the largest score, shape (n_rows,); ties as in `argmax`.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (n_rows, k)
+    transitions : ndarray, shape (k, k)
+    qid : ndarray of int64, shape (n_rows,)
+        Of whole groups.
+    """
+    from streamsvm.kernels.chains import decode_groups
+
+    best = np.zeros(len(scores), np.int64)
+    decode_groups(
+        np.ascontiguousarray(scores), transitions.astype(np.float64), np.ascontiguousarray(qid), best
+    )
+    return best

@@ -1,0 +1,68 @@
+"""Sequences on the command line: from text with groups to labels and metrics."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamsvm_cli import main
+
+from streamsvm import load_model
+
+
+def write_text(path: Path, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of two and three rows, whose labels alternate; returns the labels and the groups."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 4, size=40)
+    qid = np.repeat(np.arange(40), lengths)
+    within = np.arange(len(qid)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    labels = (np.repeat(rng.integers(2, size=40), lengths) + within) % 2
+    values = labels + rng.normal(size=len(qid))
+    lines = [f"{'ab'[y]} qid:{g} 1:1 2:{v:.4f}\n" for y, g, v in zip(labels, qid, values, strict=True)]
+    path.write_text("".join(lines))
+    return labels, qid
+
+
+def run(*words: object) -> int:
+    """A command in this process: its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
+        try:
+            main.run()
+        except SystemExit as ended:
+            return int(str(ended.code or 0))
+    return 0
+
+
+def test_sequences_from_text_to_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text(tmp_path / "train.svm", 0)
+    labels, qid = write_text(tmp_path / "test.svm", 1)
+    store, test, model = tmp_path / "train.zarr", tmp_path / "test.zarr", tmp_path / "run"
+    assert run("convert", tmp_path / "train.svm", "--out", store, "--groups") == 0
+    assert run("convert", tmp_path / "test.svm", "-o", test, "--groups", "--no-shuffle", "--like", store) == 0
+    assert run("fit", store, "--out", model, "--loss", "chain", "--passes", 20, "--valid", test) == 0
+    assert load_model(model).transitions_.shape == (2, 2)
+    capsys.readouterr()
+    assert run("predict", model, test) == 0
+    predicted = np.array(["ab".index(line) for line in capsys.readouterr().out.split()])
+    alternates = (predicted[1:] != predicted[:-1])[qid[1:] == qid[:-1]]
+    assert alternates.mean() > 0.9  # which the transitions have learned
+    assert run("evaluate", model, test, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] == pytest.approx((predicted == labels).mean())
+    whole = np.logical_and.reduceat(predicted == labels, np.flatnonzero(np.diff(qid, prepend=-1)))
+    assert found["sequence_accuracy"] == pytest.approx(whole.mean())
+    assert run("evaluate", model, test) == 0
+    assert f"sequences  {whole.mean():.4f}" in capsys.readouterr().out
+
+
+def test_text_without_groups_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text(tmp_path / "a.svm", 0)
+    assert run("convert", tmp_path / "a.svm", "--out", tmp_path / "a.zarr") == 0
+    assert run("fit", tmp_path / "a.zarr", "--out", tmp_path / "run", "--loss", "chain") == 2
+    assert "convert --groups" in capsys.readouterr().err
+    assert run("online", tmp_path / "a.svm", "--out", tmp_path / "run", "--loss", "chain") in (1, 2)
+    assert "chain" in capsys.readouterr().err

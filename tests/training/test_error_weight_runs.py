@@ -1,0 +1,205 @@
+"""Runs whose errors weigh differently: from stores of both kinds, resumed, moved, damaged, and refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem, make_store
+from run_files import model_bytes, stop_after
+from small_problem import BLOCK, D, K, N
+
+from streamsvm import evaluate, fit, load_model, plan, resume
+from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
+from streamsvm.store import StoreWriter
+
+COSTS = np.abs(np.subtract.outer(np.arange(K), np.arange(K))).astype(float)
+TREE = {"0": "low", "1": "low", "2": "high", "3": "high", "4": "top", "low": "top", "high": "top"}
+
+
+@pytest.fixture
+def costs_file(tmp_path: Path) -> Path:
+    np.savetxt(tmp_path / "costs.csv", COSTS, delimiter=",")
+    return tmp_path / "costs.csv"
+
+
+@pytest.fixture
+def tree_file(tmp_path: Path) -> Path:
+    path = tmp_path / "tree.txt"
+    path.write_text("# a comment\n" + "".join(f"{child} {parent}\n" for child, parent in TREE.items()))
+    return path
+
+
+@pytest.fixture
+def weights_file(tmp_path: Path) -> Path:
+    (tmp_path / "classes.txt").write_text("0 2\n# others weigh 1\n\n3\t0.25\n")
+    return tmp_path / "classes.txt"
+
+
+def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
+    """The small problem with weights of the rows, some of them 0; and the weights."""
+    X, labels = make_problem(N, D, K)
+    weights = np.arange(N) % 4 / 2
+    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
+    with StoreWriter(
+        path, kind, shape=X.shape, nnz=X.nnz, classes=[str(c) for c in range(K)], dtype="float64",
+        index_base=1, chunk_nnz=64, weighted=True, meta={"shuffle_seed": 0},
+    ) as writer:  # fmt: skip
+        writer.append(as_rows(X, labels)._replace(cost=weights), np.arange(N))
+        writer.finish()
+    return path, weights
+
+
+@pytest.mark.parametrize("case", ["costs", "tree", "class_weight", "rows"])
+@pytest.mark.parametrize("suffix", [".zarr", ".h5"])
+def test_a_run_resumes_to_the_same_bytes_without_the_files_it_was_begun_with(
+    tmp_path: Path, costs_file: Path, tree_file: Path, weights_file: Path, case: str, suffix: str
+) -> None:
+    store, _ = weighted_store(tmp_path / f"s{suffix}")
+    given: dict[str, Any] = {
+        "costs": {"costs": costs_file, "costs_as": "both"},
+        "tree": {"tree": tree_file},
+        "class_weight": {"class_weight": weights_file},
+        "rows": {},
+    }[case]
+    options = {"passes": 2, "block_rows": BLOCK, "loss": "ww", "gap": "pass", **given}
+    fit(store, out=tmp_path / "whole", **options)
+    for n in (1, 7):
+        with pytest.raises(Interrupted):
+            fit(store, out=tmp_path / "run", stop=stop_after(n), checkpoint_every="1", force=True, **options)
+        shutil.move(tmp_path / "run", tmp_path / f"moved {n}")
+        for path in (costs_file, tree_file, weights_file):
+            path.rename(path.with_suffix(".away"))
+        resume(tmp_path / f"moved {n}")
+        assert model_bytes(tmp_path / f"moved {n}") == model_bytes(tmp_path / "whole")
+        for path in (costs_file, tree_file, weights_file):
+            path.with_suffix(".away").rename(path)
+
+
+def test_files_and_python_objects_say_the_same(
+    tmp_path: Path, costs_file: Path, tree_file: Path, weights_file: Path
+) -> None:
+    X, labels = make_problem(N, D, K)
+    store, weights = weighted_store(tmp_path / "s.zarr")
+    for name, by_file, by_object in (
+        ("costs", {"costs": costs_file}, {"costs": COSTS}),
+        ("tree", {"tree": tree_file}, {"tree": TREE}),
+        ("classes", {"class_weight": weights_file}, {"class_weight": {0: 2, 3: 0.25}}),
+    ):
+        fit(store, out=tmp_path / f"{name} 1", passes=2, **by_file)
+        fit(store, out=tmp_path / f"{name} 2", passes=2, **by_object)
+        first, second = load_model(tmp_path / f"{name} 1"), load_model(tmp_path / f"{name} 2")
+        assert first.coef_.tobytes() == second.coef_.tobytes()
+        in_memory = fit(X, labels, passes=2, sample_weight=weights, C=first.record["C"], **by_object)
+        np.testing.assert_array_equal(in_memory.coef_, first.coef_)
+
+
+def test_weights_of_a_store_count_unless_they_are_not_wanted(tmp_path: Path) -> None:
+    X, labels = make_problem(N, D, K)
+    store, weights = weighted_store(tmp_path / "s.h5")
+    used = fit(store, out=tmp_path / "used", C=0.5)
+    assert used.unweighted_rows == (weights == 0).sum()
+    named = fit(store, out=tmp_path / "named", C=0.5, sample_weight="weight")
+    assert model_bytes(tmp_path / "named")["coef.npy"] == model_bytes(tmp_path / "used")["coef.npy"]
+    assert named.primal == used.primal
+    unused = fit(store, out=tmp_path / "unused", C=0.5, sample_weight="none")
+    plain = fit(make_store(tmp_path / "p.h5", X, labels), out=tmp_path / "plain", C=0.5)
+    assert unused.unweighted_rows == 0
+    assert unused.primal == plain.primal != used.primal
+
+
+def test_accuracies_leave_out_rows_of_weight_0_in_training_alone(tmp_path: Path) -> None:
+    X, labels = make_problem(N, D, K)
+    store, weights = weighted_store(tmp_path / "s.h5")
+    result = fit(store, out=tmp_path / "run", C=0.5, valid=store, average=False)
+    model = load_model(tmp_path / "run")
+    correct = model.predict(X) == labels.astype(str)
+    assert result.accuracy == pytest.approx(correct[weights > 0].mean())
+    assert result.valid_accuracy == pytest.approx(correct.mean())
+
+
+def test_a_model_is_measured_by_the_costs_or_the_tree_it_was_trained_with(
+    tmp_path: Path, costs_file: Path, tree_file: Path
+) -> None:
+    X, labels = make_problem(N, D, K)
+    store = make_store(tmp_path / "s.zarr", X, labels)
+    fit(store, out=tmp_path / "a", costs=costs_file)
+    fit(store, out=tmp_path / "b", tree=tree_file)
+    predicted = load_model(tmp_path / "a").predict(X).astype(int)
+    assert evaluate(tmp_path / "a", store).mean_cost == pytest.approx(COSTS[labels, predicted].mean())
+    assert evaluate(tmp_path / "a", store).mean_distance is None
+    assert evaluate(tmp_path / "b", store).mean_distance == pytest.approx(
+        evaluate(tmp_path / "b", X, labels.astype(str), tree=TREE).mean_distance
+    )
+
+
+def test_a_table_that_was_changed_or_lost_does_not_resume(tmp_path: Path, costs_file: Path) -> None:
+    store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
+    with pytest.raises(Interrupted):
+        fit(store, out=tmp_path / "run", costs=costs_file, stop=lambda: True, block_rows=BLOCK)
+    table = tmp_path / "run/class-costs.npy"
+    content = bytearray(table.read_bytes())
+    content[-3] ^= 1
+    table.write_bytes(content)
+    with pytest.raises(RunError, match=r"class-costs\.npy is not the table of costs"):
+        resume(tmp_path / "run")
+    table.unlink()
+    with pytest.raises(RunError, match=r"class-costs\.npy cannot be read: No such file"):
+        resume(tmp_path / "run")
+
+
+def test_the_plan_counts_tables_of_pairs(tmp_path: Path, costs_file: Path) -> None:
+    store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
+    without = plan(store)["planned_bytes"]
+    assert plan(store, costs=costs_file)["planned_bytes"] >= without + K * K * 4
+    both = plan(store, costs=costs_file, costs_as="both")["planned_bytes"]
+    assert both >= without + K * K * 12
+
+
+CLASSES_REFUSED = [
+    ("0 2\nnine 1\n", r"classes\.txt, line 2: 'nine' is none of the 5 classes"),
+    ("0 2\n0 1\n", r"classes\.txt, line 2: the class '0' comes twice"),
+    ("0 -2\n", r"classes\.txt, line 1: the weight of the class '0' is -2\.0, and must be a number from 0 on"),
+    ("0 nan\n", r"line 1: the weight of the class '0' is nan"),
+    ("0\n", r"line 1: '' is none|line 1: .*is none of the 5 classes"),
+    ("0 two\n", r"classes\.txt, line 1: 'two' is not a number"),
+    ("# nothing\n", r"classes\.txt: no class has a weight there"),
+    ("".join(f"{c} 0\n" for c in range(K)), r"no class that occurs in the data has a weight above 0"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), CLASSES_REFUSED)
+def test_weights_of_classes_that_make_no_sense_are_refused(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
+    (tmp_path / "classes.txt").write_text(content)
+    with pytest.raises(InputError, match=message):
+        fit(store, out=tmp_path / "run", class_weight=tmp_path / "classes.txt")
+    assert not (tmp_path / "run").exists()
+
+
+SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"loss": "logistic", "costs": COSTS}, "the loss logistic cannot have margins for each pair of classes"),
+    ({"loss": "cs", "costs": COSTS, "costs_as": "costs"}, "the loss cs cannot have costs for each pair"),
+    ({"costs": COSTS, "costs_as": "both", "solver": "sorted"}, "solver must be newton with costs"),
+    ({"costs": COSTS, "tree": TREE}, "costs and tree both give the margins"),
+    ({"costs_as": "costs"}, "costs_as says what costs are, and there are none"),
+    ({"costs": COSTS, "costs_as": "weights"}, "costs_as must be one of margins, costs, both"),
+    ({"class_weight": {"0": "much"}}, "class_weight: 'much' is not a number"),
+    ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and X has 70 rows"),
+    ({"sample_weight": np.full(N, np.nan)}, r"sample_weight\[0\] is nan; weights are numbers from 0 on"),
+    ({"sample_weight": np.full(N, -1)}, r"sample_weight\[0\] is -1"),
+    ({"sample_weight": "column"}, "sample_weight must be one number for each row"),
+    ({"costs": COSTS[:3]}, "the table of costs is 3 x 5, and 5 classes need 5 x 5"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), SETTINGS_REFUSED)
+def test_weights_that_make_no_sense_are_refused(given: dict[str, Any], message: str) -> None:
+    X, labels = make_problem(N, D, K)
+    with pytest.raises((SettingsError, InputError), match=message):
+        fit(X, labels, **given)

@@ -1,0 +1,320 @@
+"""Training on groups of rows: stores and matrices, resuming, order, predictions, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import chain_reference
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import IN_FILES, as_rows, fit_with
+from run_files import model_bytes, stop_after
+
+from streamsvm import evaluate, fit, load_model, online, open_store, plan, predict, resume
+from streamsvm.data.groups import codes_of_groups, group_starts, in_group_order
+from streamsvm.data.memory_plan import longest_group
+from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
+from streamsvm.losses import LOSSES
+from streamsvm.sequences import piece_bounds
+from streamsvm.store import StoreWriter
+
+SOLVERS = LOSSES["chain"].solvers
+N, D, K = 60, 9, 3
+BLOCK = 16  # rows of a block at most, of which a group takes up to 4
+
+
+def of_solver(solver: str, **more: Any) -> dict[str, Any]:
+    temperature = {"temperature": 0.5} if solver in ("bcpl", "oeg") else {}
+    return {"loss": "chain", "solver": solver, "C": 0.5, **temperature, **more}
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows whose labels mostly follow each other in a circle, their labels and groups."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([4, 1, 3, 2] * (N // 10))
+    qid = np.repeat(rng.permutation(len(lengths)) * 7, lengths)
+    within = np.arange(N) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    labels = (np.repeat(rng.integers(K, size=len(lengths)), lengths) + within) % K
+    X = np.eye(K)[labels] @ rng.normal(size=(K, D)) + 1.5 * rng.normal(size=(N, D))
+    X[rng.random((N, D)) < 0.3] = 0
+    return np.round(X, 3).astype(np.float32), labels, qid
+
+
+def write_store(path: Path, X: np.ndarray, labels: np.ndarray, qid: np.ndarray | None) -> Path:
+    rows = as_rows(sp.csr_array(X), labels)
+    with StoreWriter(
+        path, "zarr", shape=X.shape, nnz=len(rows.data), classes=[str(c) for c in range(K)],
+        dtype=np.dtype("float64"), index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0},
+        grouped=qid is not None,
+    ) as writer:  # fmt: skip
+        writer.append(rows if qid is None else rows._replace(qid=qid), np.arange(len(X)))
+        writer.finish()
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, problem) -> Path:
+    return write_store(tmp_path_factory.mktemp("stores") / "groups.zarr", *problem)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def test_groups_are_visited_in_any_order_and_their_rows_in_theirs(problem) -> None:
+    qid = problem[2]
+    starts = group_starts(qid)
+    order = np.random.default_rng(1).permutation(len(starts) - 1)
+    rows = in_group_order(qid, order)
+    assert sorted(rows.tolist()) == list(range(N))
+    expected = [list(range(starts[g], starts[g + 1])) for g in order]
+    assert rows.tolist() == list(itertools.chain(*expected))
+
+
+def test_groups_of_any_values_become_numbers_in_the_order_of_the_rows() -> None:
+    given = np.array(["b", "b", "a", "c", "c"])
+    assert codes_of_groups(given, 5, InputError).tolist() == [0, 0, 1, 2, 2]
+    assert codes_of_groups([7, 7, 2, 9, 9], 5, InputError).tolist() == [0, 0, 1, 2, 2]
+    assert codes_of_groups([], 0, InputError).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([1, 1, 2, 1], "group 1 comes twice, at row 0 and at row 3"),
+        ([1, 1], "groups has the shape"),
+        (["a", 1, None, "a"], "cannot be compared|comes twice"),
+    ],
+)
+def test_groups_that_are_none_are_refused(groups: list, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        codes_of_groups(np.array(groups, object), 4, InputError)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 7, 1000])
+def test_pieces_have_whole_groups(problem, step: int) -> None:
+    X, labels, qid = problem
+    rows = as_rows(sp.csr_array(X), labels)._replace(qid=qid)
+    bounds = list(piece_bounds(rows, step, by_group=True))
+    assert [begin for begin, _ in bounds[1:]] == [end for _, end in bounds[:-1]]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == N
+    starts = set(group_starts(qid).tolist())
+    for begin, end in bounds:
+        assert {begin, end} <= starts
+        assert end - begin <= step or len(set(qid[begin:end].tolist())) == 1
+
+
+def test_the_longest_group_is_found_across_pieces(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1, 2, 3, 7, 100):
+        monkeypatch.setattr("streamsvm.data.memory_plan._SCAN_ROWS", size)
+        with open_store(store) as opened:
+            assert longest_group(opened) == 4
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("average", [True, False])
+def test_stores_matrices_and_files_train_the_same_model(
+    tmp_path: Path, problem, store: Path, solver: str, average: bool
+) -> None:
+    X, labels, qid = problem
+    options = of_solver(solver, passes=4, dtype="float64", average=average, gap="pass")
+    stored = fit(store, out=tmp_path / "one", **options)
+    of_arrays = fit(X, labels, groups=qid, **options)
+    model = load_model(tmp_path / "one")
+    np.testing.assert_allclose(of_arrays.coef_, model.coef_, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(of_arrays.transitions_, model.transitions_, rtol=0, atol=1e-13)
+    assert of_arrays.result.dual == pytest.approx(stored.dual, rel=1e-12)
+    measured = (stored.average or {}).get("accuracy") if stored.averaged else stored.accuracy
+    predicted = chain_reference.predict(X @ model.coef_, model.transitions_, qid)
+    assert measured == pytest.approx((predicted == labels).mean())
+    if average:  # its primal, too, is that of the sequences
+        expected = chain_reference.primal(model.coef_, model.transitions_, X, labels, qid, 0.5)
+        assert stored.average is not None
+        assert stored.average["primal"] == pytest.approx(expected, rel=1e-9)
+        assert stored.average["dual"] <= stored.primal
+
+    in_blocks = {**options, "block_rows": BLOCK}
+    fit(store, out=tmp_path / "memory", **in_blocks)
+    fit_with(IN_FILES, store, out=tmp_path / "files", **in_blocks)
+    assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
+    tmp_path: Path, store: Path, solver: str, dtype: str
+) -> None:
+    options = of_solver(solver, passes=3, dtype=dtype, block_rows=BLOCK, gap="pass", valid=store)
+    fit(store, out=tmp_path / "whole", **options)
+    run = tmp_path / "run"
+    for n in itertools.count(1, 3):
+        try:
+            fit(store, out=run, stop=stop_after(n), checkpoint_every="2", force=True, **options)
+        except Interrupted:
+            resume(run)
+            assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
+        else:
+            break
+    assert n > 20
+
+
+def test_a_buffer_too_small_for_a_block_is_emptied_in_time(problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels, qid = problem
+    for solver in SOLVERS:
+        options = of_solver(solver, passes=4, dtype="float64")
+        whole = fit(X, labels, groups=qid, **options)
+        monkeypatch.setattr("streamsvm.training.array_runs._MOST_ENTRIES", 1)  # raised to the longest group
+        np.testing.assert_array_equal(fit(X, labels, groups=qid, **options).coef_, whole.coef_)
+        monkeypatch.undo()
+
+
+def test_the_memory_plan_has_room_for_transitions_and_the_longest_group(store: Path) -> None:
+    rows, chain = plan(store, loss="cs"), plan(store, loss="chain", solver="bcfw")
+    assert chain["weights_bytes"] == rows["weights_bytes"] * (D + K) // D
+    with pytest.raises(PlanError) as refused:
+        plan(store, loss="chain", memory=1000)
+    assert plan(store, loss="chain", memory=refused.value.needed_memory)["blocks"] >= 1
+
+
+def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(store, out=run, stop=stop_after(6), block_rows=BLOCK, checkpoint_every="1", **of_solver("bcfw"))
+    log = max(run.glob("duals-*.bin"))
+    content = bytearray(log.read_bytes())
+    for at in range(20, len(content), 40):
+        content[at] ^= 255
+    log.write_bytes(content)
+    with pytest.raises(RunError):
+        resume(run)
+
+
+def test_weights_of_rows_are_averaged_over_a_group(problem) -> None:
+    X, labels, qid = problem
+    options = of_solver("cached", passes=200, tol=1e-5, dtype="float64", average=False)
+    weights = np.random.default_rng(2).uniform(0.5, 2, size=N)
+    means = np.bincount(qid, weights)[qid] / np.bincount(qid)[qid]
+    found, same = (
+        fit(X, labels, groups=qid, sample_weight=each, **options).result for each in (weights, means)
+    )
+    assert found.dual == pytest.approx(same.dual, rel=1e-9)
+    left_out = np.where(qid == qid[0], 0.0, 1.0)
+    kept = qid != qid[0]
+    without = fit(X[kept], labels[kept], groups=qid[kept], **options).result
+    assert fit(X, labels, groups=qid, sample_weight=left_out, **options).result.dual == pytest.approx(
+        without.dual, rel=1e-4
+    )
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def test_a_model_of_sequences_is_saved_and_predicts_whole_groups(tmp_path: Path, problem, store) -> None:
+    X, labels, qid = problem
+    fit(store, out=tmp_path / "run", **of_solver("cached", passes=3, dtype="float64"))
+    model = load_model(tmp_path / "run")
+    expected = chain_reference.predict(X @ model.coef_, model.transitions_, qid)
+    assert (expected != (X @ model.coef_).argmax(1)).any()  # transitions matter
+    model.save(tmp_path / "copy")
+    for each in (model, load_model(tmp_path / "copy")):
+        assert each.predict(X, groups=qid).tolist() == expected.astype(str).tolist()
+        for memory in (2**28, 20_000):
+            found = predict(each, store, memory=memory).labels
+            assert found[:, 0].tolist() == expected.astype(str).tolist()
+    assert predict(model, X, groups=qid).labels[:, 0].tolist() == expected.astype(str).tolist()
+    predict(model, store, out=tmp_path / "labels.txt")
+    assert (tmp_path / "labels.txt").read_text().split() == expected.astype(str).tolist()
+
+    right = expected == labels
+    whole = np.mean([right[qid == group].all() for group in set(qid.tolist())])
+    for found in (evaluate(model, store), evaluate(model, X, labels, groups=qid)):
+        assert found.accuracy == pytest.approx(right.mean())
+        assert found.sequence_accuracy == pytest.approx(whole)
+        assert found.top_k == {1: found.accuracy}
+    assert evaluate(fit(X, labels), X, labels).sequence_accuracy is None
+
+
+def test_a_model_whose_transitions_are_damaged_is_refused(tmp_path: Path, problem) -> None:
+    X, labels, qid = problem
+    fit(X, labels, groups=qid, **of_solver("cached")).save(tmp_path / "model")
+    path = tmp_path / "model" / "transitions.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"transitions\.npy is damaged"):
+        load_model(tmp_path / "model")
+    path.unlink()
+    with pytest.raises(ModelError, match=r"transitions\.npy"):
+        load_model(tmp_path / "model")
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_data_without_groups_is_refused(tmp_path: Path, problem, store: Path) -> None:
+    X, labels, qid = problem
+    without = write_store(tmp_path / "rows.zarr", X, labels, None)
+    wanted = "which rows are a sequence"
+    with pytest.raises(SettingsError, match=wanted):
+        fit(X, labels, loss="chain")
+    with pytest.raises(SettingsError, match=wanted):
+        fit(without, out=tmp_path / "run", loss="chain")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(SettingsError, match=wanted):
+        plan(without, loss="chain")
+    with pytest.raises(SettingsError, match=wanted):
+        fit(store, out=tmp_path / "run", loss="chain", valid=without)
+    with pytest.raises(SettingsError, match="groups"):
+        fit(store, out=tmp_path / "run", loss="chain", groups=qid)
+    model = fit(X, labels, groups=qid, **of_solver("cached"))
+    for ask in (
+        lambda: model.predict(X),
+        lambda: predict(model, X),
+        lambda: predict(model, without),
+        lambda: evaluate(model, X, labels),
+        lambda: evaluate(model, without),
+    ):
+        with pytest.raises(ModelError, match="which rows are one"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"margin": 0.5}, "margin"),
+        ({"inner_passes": 2}, "inner_passes"),
+        ({"solver": "newton"}, "solver"),
+        ({"temperature": 0.1}, "temperature"),
+        ({"tree": {"0": "a", "1": "a", "2": "b", "a": "r", "b": "r"}}, "margins"),
+    ],
+)
+def test_settings_that_do_not_apply_are_refused(problem, settings: dict[str, Any], word: str) -> None:
+    X, labels, qid = problem
+    with pytest.raises(SettingsError, match=word):
+        fit(X, labels, groups=qid, loss="chain", **settings)
+
+
+def test_what_models_of_sequences_cannot_do_is_refused(tmp_path: Path, problem, store: Path) -> None:
+    X, labels, qid = problem
+    model = fit(X, labels, groups=qid, **of_solver("cached"))
+    with pytest.raises(SettingsError, match="top_k"):
+        predict(model, X, groups=qid, top_k=2)
+    with pytest.raises(SettingsError, match="threshold"):
+        predict(model, X, groups=qid, threshold=0)
+    with pytest.raises(SettingsError, match="top_k"):
+        evaluate(model, X, labels, groups=qid, top_k=3)
+    with pytest.raises(ModelError, match="no probabilities"):
+        model.predict_proba(X)
+    with pytest.raises(SettingsError, match="calibrate"):
+        fit(store, out=tmp_path / "run", loss="chain", calibrate=store)
+    with pytest.raises(ModelError, match="groups"):
+        fit(X, labels).predict(X, groups=qid)
+    with pytest.raises(SettingsError, match="chain"):
+        online(None, out=tmp_path / "run", loss="chain")  # type: ignore[arg-type]
