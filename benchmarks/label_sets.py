@@ -120,8 +120,9 @@ def few_measures(task: Task, coef: np.ndarray, loss: str, C: float) -> Measures:
 def many_classes(n: int, k: int, *, features: int = 30_000, own_words: int = 30) -> Task:
     """Short texts as tf-idf, `n` to train and up to 5,000 to test.
 
-    A row's words come from those of its labels and from all words, half from each on average. Words and labels follow Zipf's law: the label of rank r has a share of 1 / (r + 10). A row has one label
-    and a Poisson number of others. Labels of one group share words, as do those of real subjects.
+    A row's words come from those of its labels and from all words, half from each on average. Words and
+    labels follow Zipf's law: the label of rank r has a share of 1 / (r + 10). A row has one label and a
+    Poisson number of others. Labels of one group share words, as do those of real subjects.
     """
     n_all = n + min(n, 5000)
     rng = np.random.default_rng(0)
