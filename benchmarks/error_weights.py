@@ -21,7 +21,7 @@ from tasks import Task
 from streamsvm import Evaluation, evaluate, fit
 from streamsvm.settings import BALANCED
 
-SHARES = (0.7, 0.2, 0.06, 0.03, 0.01)  # of the classes of the generated rows
+SHARES = (0.5, 0.3, 0.1, 0.06, 0.04)  # of the classes of the generated rows
 LIBLINEAR = {"cs": "-s 4", "ovr": "-s 3", "ovr2": "-s 1"}  # the same problems as ours
 GROUPS = (200, 30)  # inner nodes of the tree, from the classes up
 
@@ -33,12 +33,13 @@ def main() -> None:
     parser.add_argument("--losses", metavar="A,B", default="ww,cs,ovr2", help="losses")
     parser.add_argument("--C", metavar="A,B", default="0.25,1,4", help="values of C for the tree")
     parser.add_argument("--passes", type=int, default=5, help="passes over the data (5)")
+    parser.add_argument("--no-tree", action="store_true", help="generated rows alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
     options = parser.parse_args()
     try:
         sets = "letter" if options.quick else options.sets
-        pairs = choose(find_pairs(data_folder(options.data)), sets)
+        pairs = [] if options.no_tree else choose(find_pairs(data_folder(options.data)), sets)
     except ValueError as error:
         parser.error(str(error))
     losses = options.losses.split(",")
@@ -55,10 +56,10 @@ def main() -> None:
 def measure_balanced(losses: list[str], n: int) -> list[dict[str, Any]]:
     """Accuracy and macro F1 on rows of unequal classes, of ours and of LIBLINEAR with its ``-wi``."""
     X, y = make_classification(
-        2 * n, 40, n_informative=12, n_classes=len(SHARES), n_clusters_per_class=1, weights=list(SHARES),
-        class_sep=0.8, random_state=0,
+        2 * n, 40, n_informative=5, n_classes=len(SHARES), n_clusters_per_class=1, weights=list(SHARES),
+        class_sep=1.0, random_state=0,
     )  # fmt: skip
-    X = sp.csr_matrix(X.astype(np.float32))
+    X = sp.csr_matrix(np.c_[X, np.ones(2 * n)].astype(np.float32))  # with a constant, as intercepts
     C = 1 / float((X.data.astype(float) ** 2).sum() / len(y))
     task = Task(X[:n], y[:n], X[n:], y[n:], len(SHARES), C)
     counts = np.bincount(task.y)

@@ -6,6 +6,8 @@ become free variables of the kernels: arguments would do as well, but Numba woul
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +58,7 @@ class Kernels(NamedTuple):
     revisit: Any | None
     loss_rows: Any
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
+    visits: Mapping[str, Any] = MappingProxyType({})  # by block solver, if they have kernels of their own
 
 
 @inlined

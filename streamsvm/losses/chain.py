@@ -208,64 +208,54 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
         clear_candidates(scratch, n_vectors)
 
 
-@allocating
-def step_chain(solver, temperature, rows, i, n, C, gain, old, new, word):
-    """Make a step in the duals of the chain of the `n` rows from `i` on, and write them to `new`.
+def _make_visit(name, step):
+    """The kernel of a visit; `name` is part of its own, by which it is cached.
 
-    Parameters
-    ----------
-    gain : float
-        Score plus loss of the best sequence, minus the score of the own one.
-
-    Returns
-    -------
-    old_terms, term_change : float
-        The chain's expected Hamming loss before the step, times C, and its change. The steps of the marginals
-        are left in `word`.
+    ``step(problem, rows, i, n, C, gain, old, new, word)`` makes a step in the duals of the chain of the `n`
+    rows from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the
+    score of the own one. It returns the chain's expected Hamming loss before the step, times C, and its
+    change; the steps of the marginals are left in `word`. Solvers of another kind have a kernel of their own,
+    since compiling takes long.
     """
-    if solver == CACHED:
-        return step_among_sequences(rows, i, n, C, gain, old, new, word)
-    return step_in_marginals(solver, temperature, rows, i, n, C, old, new, word)
 
+    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+        """Make a step for each chain of ``order[begin:end]``, of which the last may end later.
 
-def _visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-    """Make a step for each chain of ``order[begin:end]``, of which the last may end later.
+        Arguments and result are those of `streamsvm.kernels.frame.make_kernels`; a group's rows stand
+        together in `order`, in their order.
+        """
+        old, new, k = duals.old, duals.new, problem.n_classes
+        word = _new_word(longest_group(rows.qid), k)
+        transitions = _transition_rows(weights.current, k)
+        at = begin
+        while at < end:
+            i = order[at]
+            n = group_end(rows.qid, i) - i
+            if not _has_room(i, n, k, problem.solver, old, new):
+                return at
+            at += n
+            C = _mean_cost(rows, i, n)
+            if _is_idle(rows, i, n, C, tally):
+                tally[CORRECT] += C != 0.0 and rows.labels[i] == 0 and n == 1
+                continue
+            _score_chain(rows, i, n, weights, 0.0, scratch, word)
+            if not _had_duals(i, n, old):  # as in the first pass, of which alone the predictions are reported
+                best_sequence(word.scores, word.transitions, n, word.best)
+                tally[CORRECT] += _count_correct(n, word)
+            gain = _largest_gain(n, word)
+            tally[LOSS_SUM] += C * gain
+            tally[CLOCK] += 1
+            old_terms, term_change = step(problem, rows, i, n, C, gain, old, new, word)
+            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+            for t in range(n):
+                _move_row(rows, i + t, word.node_steps[t], weights, scratch, time_factor)
+            for a in range(k):
+                _move_row(transitions, a, word.pair_steps[a], weights, scratch, time_factor)
+            tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
+            tally[DUAL_DELTA] += time_factor * term_change
+        return at
 
-    Arguments and result are those of `streamsvm.kernels.frame.make_kernels`; a group's rows stand together in
-    `order`, in their order.
-    """
-    old, new, k = duals.old, duals.new, problem.n_classes
-    word = _new_word(longest_group(rows.qid), k)
-    transitions = _transition_rows(weights.current, k)
-    at = begin
-    while at < end:
-        i = order[at]
-        n = group_end(rows.qid, i) - i
-        if not _has_room(i, n, k, problem.solver, old, new):
-            return at
-        at += n
-        C = _mean_cost(rows, i, n)
-        if _is_idle(rows, i, n, C, tally):
-            tally[CORRECT] += C != 0.0 and rows.labels[i] == 0 and n == 1
-            continue
-        _score_chain(rows, i, n, weights, 0.0, scratch, word)
-        if not _had_duals(i, n, old):  # as in the first pass, of which alone the predictions are reported
-            best_sequence(word.scores, word.transitions, n, word.best)
-            tally[CORRECT] += _count_correct(n, word)
-        gain = _largest_gain(n, word)
-        tally[LOSS_SUM] += C * gain
-        tally[CLOCK] += 1
-        old_terms, term_change = step_chain(
-            problem.solver, problem.temperature, rows, i, n, C, gain, old, new, word
-        )
-        time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
-        for t in range(n):
-            _move_row(rows, i + t, word.node_steps[t], weights, scratch, time_factor)
-        for a in range(k):
-            _move_row(transitions, a, word.pair_steps[a], weights, scratch, time_factor)
-        tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
-        tally[DUAL_DELTA] += time_factor * term_change
-    return at
+    return allocating(visit, name=f"chain_{name}_visit")
 
 
 def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
@@ -288,8 +278,14 @@ def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_r
         i += n
 
 
+_BY_SEQUENCES = _make_visit("sequences", step_among_sequences)
+_BY_MARGINALS = _make_visit("marginals", step_in_marginals)
+
 KERNELS = {
     "chain": Kernels(
-        allocating(_visit, name="chain_visit"), None, allocating(_loss_rows, name="chain_loss_rows")
+        _BY_SEQUENCES,
+        None,
+        allocating(_loss_rows, name="chain_loss_rows"),
+        visits={solver: _BY_SEQUENCES if solver == "cached" else _BY_MARGINALS for solver in ON_CHAINS},
     )
 }

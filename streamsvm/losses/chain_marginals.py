@@ -21,13 +21,13 @@ _LARGEST_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside 
 
 
 @allocating
-def step_in_marginals(solver, temperature, rows, i, n, C, old, new, word):
-    """Make a step towards another point of the marginals; see `streamsvm.losses.chain.step_chain`."""
-    starts, ids, before, target = load_pairs(solver, temperature, i, n, C, old, word)
+def step_in_marginals(problem, rows, i, n, C, gain, old, new, word):
+    """Make a step towards another point of the marginals."""
+    starts, ids, before, target = load_pairs(problem.solver, problem.temperature, i, n, C, old, word)
     step = 1.0
-    if solver != OEG:
+    if problem.solver != OEG:
         step = exact_step(rows, i, n, starts, ids, before, target, word)
-        if solver == BCPL:
+        if problem.solver == BCPL:
             step = min(step, _LARGEST_STEP)
     return move_pairs_towards(i, n, starts, ids, before, target, step, new, word)
 
@@ -191,7 +191,7 @@ def exact_step(rows, i, n, starts, ids, before, target, word):
 
 @kernel
 def move_pairs_towards(i, n, starts, ids, before, target, step, new, word):
-    """Write the duals after a step, rounded, to `new`; see `step_chain`."""
+    """Write the duals after a step, rounded, to `new`; return what a step does (see `chain._make_visit`)."""
     k, own = len(word.transitions), word.own
     old_terms, term_change, at = 0.0, 0.0, new.used[0]
     for t in range(n):

@@ -19,11 +19,11 @@ _STEPS = 5  # pairwise, for each cached sequence, at most
 
 
 @allocating
-def step_among_sequences(rows, i, n, C, gain, old, new, word):
+def step_among_sequences(problem, rows, i, n, C, gain, old, new, word):
     """Add the best sequence to the cached ones, and move weight among these until they are balanced; repeat.
 
-    A pairwise step moves weight from the sequence of the
-    smallest gain, among those with weight, to that of the largest, as far as the dual rises.
+    A pairwise step moves weight from the sequence of the smallest gain, among those with weight, to that of
+    the largest, as far as the dual rises.
     """
     own, best = word.own, word.best
     m = np.int64(old.counts[i])

@@ -112,7 +112,7 @@ class Learner:
 
     @property
     def is_compiled(self) -> bool:
-        return is_compiled(self.loss.visit)
+        return is_compiled(self.loss.visit_by(self._settings.solver))
 
     def learn(
         self,
@@ -209,7 +209,7 @@ class Learner:
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> int:
-        return self.loss.visit(
+        return self.loss.visit_by(self._settings.solver)(
             rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
             self.scratch, self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
