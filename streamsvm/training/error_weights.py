@@ -251,6 +251,14 @@ def check_error_weights(settings: Settings, *, multilabel: bool, where: str) -> 
         if getattr(settings, name) is not None:
             raise SettingsError(
                 f"{name} is for data of one label a row, and {where} has several",
-                remedy=Remedy("give its rows weights"),
+                remedy=Remedy(
+                    f"choose one of {_with_own_dual()}, or give its rows weights"
+                    if name == "class_weight"
+                    else "give its rows weights"
+                ),
                 setting=name,
             )
+
+
+def _with_own_dual() -> str:
+    return ", ".join(name for name, loss in LOSSES.items() if loss.own_dual)

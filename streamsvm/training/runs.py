@@ -273,6 +273,11 @@ def _check_calibration_store(hold_out: Store, store: Store) -> None:
             "that take no part in training",
             setting="calibrate",
         )
+    if hold_out.multilabel or store.multilabel:
+        several = hold_out if hold_out.multilabel else store
+        raise SettingsError(
+            f"calibrate is for data of one label a row, and {several.path} has several", setting="calibrate"
+        )
     known = np.isin(hold_out.classes, store.classes)
     if not hold_out.class_counts[known].any():
         raise StoreError(f"{hold_out.path} has no row of a class of the training data to calibrate with")
