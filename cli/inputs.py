@@ -73,6 +73,7 @@ def _rows_of_text(
         dtype=model.record["dtype"],
         memory=memory // 2,
         multilabel=multilabel,
+        groups=model.transitions_ is not None,
     )
     with part_of_memory(2):
         for rows, _ in text:

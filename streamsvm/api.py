@@ -77,9 +77,10 @@ def fit(
         Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
         each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
         numbers of its columns, or their names in a DataFrame.
-    groups : array_like, shape (n,), optional
+    groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
-        ``chain``: the rows of a group stand together, in their order. A store has its own.
+        ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
+        a column of ``obs``. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int

@@ -113,8 +113,9 @@ def evaluate(
     label : str, optional
         Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
         then also the name of an indicator matrix in ``obsm``.
-    groups : array_like, shape (n,), optional
-        The group that each row of a matrix belongs to, for a model of sequences. A store has its own.
+    groups : array_like, shape (n,), or str, optional
+        The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
+        has its own.
 
     Returns
     -------

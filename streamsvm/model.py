@@ -14,15 +14,14 @@ import numpy as np
 from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
-from streamsvm.data.arrays import as_matrix
+from streamsvm.data.arrays import as_matrix, row_groups
 from streamsvm.data.feature_names import match_features, sort_rows
-from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import FILES, read_model, save_model
-from streamsvm.sequences import best_sequences, check_groups, piece_bounds
+from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
 from streamsvm.text import check_local
 from streamsvm.transforms import Transform, apply, records_of
 
@@ -350,7 +349,7 @@ class Model:
         Parameters
         ----------
         X : as for `decision_function`
-        groups : array_like, shape (n,), optional
+        groups : array_like, shape (n,), or str, optional
             The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
 
         Returns
@@ -377,7 +376,7 @@ class Model:
         """Codes of the classes predicted for the rows from `begin` on that have these scores."""
         best: np.ndarray
         if self.transitions_ is not None:
-            check_groups(rows)
+            check_in_groups(rows)
             best = best_sequences(scores, self.transitions_, rows.qid[begin : begin + len(scores)])
         else:
             best = scores.argmax(axis=1)
@@ -405,8 +404,8 @@ class Model:
         y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
             Labels, compared with `classes_` as text; those unknown get the code -1, or, of several, are left
             out.
-        groups : array_like, shape (n,), optional
-            The group that each row belongs to, for a model of sequences.
+        groups : array_like, shape (n,), or str, optional
+            The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
         """
         if groups is not None and self.transitions_ is None:
             raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
@@ -425,7 +424,7 @@ class Model:
         labels = self._codes(None if sets else y, n)
         rows = Rows(data, indices, indptr, labels, np.zeros(n))
         if groups is not None:
-            rows = rows._replace(qid=codes_of_groups(groups, n, ModelError))
+            rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
         return self.transformed(rows if sets is None else with_label_sets(rows, *sets))
 
     def _codes(self, y: Any, n: int) -> np.ndarray:

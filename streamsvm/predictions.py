@@ -85,8 +85,9 @@ def predict(
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels of AnnData; it is not needed.
-    groups : array_like, shape (n,), optional
-        The group that each row of a matrix belongs to, for a model of sequences. A store has its own.
+    groups : array_like, shape (n,), or str, optional
+        The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
+        has its own.
 
     Returns
     -------

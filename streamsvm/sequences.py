@@ -6,22 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamsvm.data.groups import group_starts
+from streamsvm.data.groups import GIVE_GROUPS, group_starts
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, ModelError, Option, Remedy
-
-_GIVE_GROUPS = Remedy(
-    "convert the data with {}, or, in Python, give groups for a matrix",
-    Call("convert", options=(Option("groups"),)),
-)
+from streamsvm.errors import ModelError
 
 
-def check_groups(rows: Rows) -> None:
+def check_in_groups(rows: Rows) -> None:
     """Raise `ModelError` unless the rows belong to groups, as a model of sequences needs."""
     if len(rows.qid) != rows.n_rows:
         raise ModelError(
             "the model predicts the labels of whole sequences, and the data does not say which rows are one",
-            remedy=_GIVE_GROUPS,
+            remedy=GIVE_GROUPS,
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import feature_names
+from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelSets, label_sets, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError, StreamsvmError
@@ -114,16 +115,7 @@ def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
         If there is not one number from 0 on for each row.
     """
     if isinstance(weights, str):
-        if not hasattr(X, "obs"):
-            raise SettingsError(
-                f"sample_weight must be one number for each row, not {weights!r}: only AnnData has obs",
-                setting="sample_weight",
-            )
-        if weights not in X.obs:
-            raise InputError(
-                f"X: obs has no column {weights!r}; it has {', '.join(map(repr, X.obs)) or 'none'}"
-            )
-        weights = X.obs[weights]
+        weights = _obs_column(X, weights, "sample_weight", "number")
     try:
         found = np.asarray(weights).astype(np.float64)
     except (TypeError, ValueError):
@@ -135,6 +127,27 @@ def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
         row = int(np.argmin(good))
         raise InputError(f"sample_weight[{row}] is {found[row]}; weights are numbers from 0 on")
     return found
+
+
+def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
+    """The groups of the rows of a matrix, as ``qid``: see `streamsvm.data.groups.codes_of_groups`.
+
+    `groups` may be the name of a column of the ``obs`` of AnnData.
+    """
+    if isinstance(groups, str):
+        groups = _obs_column(X, groups, "groups", "group")
+    return codes_of_groups(groups, n_rows, error)
+
+
+def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
+    if not hasattr(X, "obs"):
+        raise SettingsError(
+            f"{argument} must be one {what} for each row, not {column!r}: only AnnData has obs",
+            setting=argument,
+        )
+    if column not in X.obs:
+        raise InputError(f"X: obs has no column {column!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")
+    return X.obs[column]
 
 
 def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Matrix]:

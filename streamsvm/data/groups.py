@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import StreamsvmError
+from streamsvm.errors import Call, Option, Remedy, StreamsvmError
+
+# What helps where a loss or model of sequences gets rows without groups.
+GIVE_GROUPS = Remedy(
+    "convert LIBSVM text with {}, or, in Python, give groups for a matrix or AnnData in memory",
+    Call("convert", options=(Option("groups"),)),
+)
 
 
 def group_starts(qid: np.ndarray) -> np.ndarray:
@@ -25,12 +31,16 @@ def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
 def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
     """Groups as they are given, one value for each row, as ``qid``: 0, 1, ... in the order of the rows.
 
-    Raises `error` if there is not one for each row, or the rows of a group do not stand together.
+    Raises `error` if there is not one for each row, one is missing, or the rows of a group do not stand
+    together.
     """
     names = np.asarray(groups)
     if names.shape != (n_rows,):
         raise error(f"groups has the shape {names.shape}; give one group for each of the {n_rows:,} rows")
     try:
+        missing = names != names
+        if np.any(missing):
+            raise error(f"groups[{int(np.argmax(missing))}] is missing; give one group for each row")
         _, first, qid = np.unique(names, return_index=True, return_inverse=True)
     except TypeError:
         raise error("groups has values that cannot be compared; give numbers or texts alone") from None

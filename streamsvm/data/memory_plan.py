@@ -104,7 +104,8 @@ def make_plan(
     keeps_duals: bool,
     bytes_of_bits: int = 0,
     dual_ids: int | None = None,
-    least_duals: int | None = None,
+    row_duals: int | None = None,
+    rows_at_once: int = 1,
     shared: int = 0,
     policy: MemoryPolicy = POLICY,
     block_rows: int | None = None,
@@ -128,8 +129,10 @@ def make_plan(
         Whether new duals are held, for the log or for inner passes.
     bytes_of_bits : int
         Bytes of a row's duals that are kept as bits.
-    dual_ids, least_duals : int, optional
-        How many ids duals have, and room for how many new ones there must be; by default one for each class.
+    dual_ids, row_duals : int, optional
+        How many ids duals have, and how many a row may have; by default one for each class.
+    rows_at_once : int
+        Rows of the longest group, if groups are visited as one: there must be room for its new duals.
     shared : int
         Bytes of everything else that is in memory: weights, sparse rows, buffers of commits.
     policy : MemoryPolicy
@@ -142,9 +145,10 @@ def make_plan(
     scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # the second for a sorted copy
     fixed = decode + scratch + shared
     entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
-    dual_entries, least_duals = 0, least_duals or store.n_classes
+    row_duals = row_duals or store.n_classes
+    dual_entries, least_duals = 0, rows_at_once * row_duals
     if keeps_duals:
-        worst = store.n_rows * least_duals
+        worst = store.n_rows * row_duals
         dual_entries = max(least_duals, min(worst, int((memory - fixed) * policy.dual_share) // entry))
     dual_bytes = dual_entries * entry
     # A non-zero: its value and index, both twice since they are copied while they are read and checked, and

@@ -16,7 +16,8 @@ ON_SIMPLEX = ("newton", "sorted", "pivot", "bisection", "smo", "frank-wolfe", "b
 FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a row positive
 # Of chains of tokens, the default first.
 ON_CHAINS = ("cached", "bcfw", "bcpl", "oeg")
-MOST_SEQUENCES = 128  # that `cached` keeps of a chain; no more are added then
+MOST_SEQUENCES = 128  # that `cached` keeps of a chain: more would make room for the better ones
+ROUNDS = 2  # of `cached`: in each it finds the best sequence and moves weight to it
 
 
 @dataclasses.dataclass(frozen=True)

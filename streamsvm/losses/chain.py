@@ -62,12 +62,12 @@ from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 from streamsvm.losses.base import ON_CHAINS
 from streamsvm.losses.chain_marginals import step_in_marginals
-from streamsvm.losses.chain_sequences import ROUNDS, step_among_sequences
+from streamsvm.losses.chain_sequences import kept_sequences, most_sequences, step_among_sequences
 
 CACHED, BCFW = ON_CHAINS.index("cached"), ON_CHAINS.index("bcfw")
 
 
-class Word(NamedTuple):
+class Chain(NamedTuple):
     """The chain that is being visited: its first n tokens are in use."""
 
     scores: np.ndarray  # (n, k) float64: of each token and class, plus 1 for the wrong classes
@@ -94,9 +94,9 @@ def _transition_rows(weights, k):
 
 
 @allocating
-def _new_word(n, k):
+def new_chain(n, k):
     """Room for a chain of up to `n` tokens."""
-    return Word(
+    return Chain(
         np.empty((n, k)),
         np.empty((k, k)),
         np.empty(n, np.int64),
@@ -107,36 +107,39 @@ def _new_word(n, k):
 
 
 @kernel
-def _score_chain(rows, i, n, weights, average_scale, scratch, word):
+def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
     """Score the chain of the `n` rows from `i` on; by the average, unless `average_scale` is 0."""
-    k = len(word.transitions)
+    k = len(chain.transitions)
     first = len(weights.current) - k
     for t in range(n):
-        word.own[t] = rows.labels[i + t]
+        chain.own[t] = rows.labels[i + t]
         score_row(scratch.scores, rows, i + t, weights.current)
         if average_scale != 0.0:
             score_row(scratch.delta, rows, i + t, weights.average_delta)
             subtract_scores(scratch.scores, scratch.delta, average_scale)
         for c in range(k):
-            word.scores[t, c] = scratch.scores[c]
+            chain.scores[t, c] = scratch.scores[c]
     for a in range(k):
         for b in range(k):
-            word.transitions[a, b] = weights.current[first + a, b]
+            chain.transitions[a, b] = weights.current[first + a, b]
             if average_scale != 0.0:
-                word.transitions[a, b] -= average_scale * weights.average_delta[first + a, b]
+                chain.transitions[a, b] -= average_scale * weights.average_delta[first + a, b]
 
 
 @kernel
 def _is_idle(rows, i, n, C, tally):
     """Count the `n` tokens from row `i` on; return True if they do not enter the objective.
 
-    Those are chains of cost 0, with an unknown label or, as in ``cs``, of one token of norm zero.
+    Those are chains of cost 0, with an unknown label or, as in ``cs``, of one token of norm zero, for which
+    the first class is predicted.
     """
     tally[VISITED] += n
     if C == 0.0:
         tally[UNWEIGHTED] += n
         return True
     idle = n == 1 and rows.norm2[i] == 0.0
+    if idle:
+        tally[CORRECT] += rows.labels[i] == 0
     for t in range(n):
         idle |= rows.labels[i + t] < 0
     if idle:
@@ -155,22 +158,22 @@ def _mean_cost(rows, i, n):
 
 
 @kernel
-def _count_correct(n, word):
-    """How many labels of a chain's best sequence, which is in ``word.best``, are its own."""
+def _count_correct(n, chain):
+    """How many labels of a chain's best sequence, which is in ``chain.best``, are its own."""
     correct = 0
     for t in range(n):
-        correct += word.best[t] == word.own[t]
+        correct += chain.best[t] == chain.own[t]
     return correct
 
 
 @allocating
-def _largest_gain(n, word):
-    """The loss of a chain, whose sequence is left in ``word.best``; adds 1 to the scores of wrong classes."""
-    own_score = sequence_score(word.scores, word.transitions, word.own, n)
+def _largest_gain(n, chain):
+    """The loss of a chain, whose sequence is left in ``chain.best``; wrong classes get 1 more as scores."""
+    own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     for t in range(n):
-        for c in range(len(word.transitions)):
-            word.scores[t, c] += c != word.own[t]
-    return max(best_sequence(word.scores, word.transitions, n, word.best) - own_score, 0.0)
+        for c in range(len(chain.transitions)):
+            chain.scores[t, c] += c != chain.own[t]
+    return max(best_sequence(chain.scores, chain.transitions, n, chain.best) - own_score, 0.0)
 
 
 @kernel
@@ -179,8 +182,10 @@ def _has_room(i, n, k, solver, old, new):
     if len(new.ids) == 0:
         return True
     most = (n - 1) * k * k + k
-    if solver in (CACHED, BCFW):  # some more for each token than before
-        most = n * (ROUNDS if solver == CACHED else 1)
+    if solver == CACHED:
+        most = n * most_sequences(kept_sequences(i, n, old))
+    elif solver == BCFW:  # one more for each token than before
+        most = n
         for t in range(n):
             most += old.counts[i + t]
     return new.used[0] + most <= len(new.ids)
@@ -211,11 +216,11 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
 def _make_visit(name, step):
     """The kernel of a visit; `name` is part of its own, by which it is cached.
 
-    ``step(problem, rows, i, n, C, gain, old, new, word)`` makes a step in the duals of the chain of the `n`
+    ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of the `n`
     rows from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the
     score of the own one. It returns the chain's expected Hamming loss before the step, times C, and its
-    change; the steps of the marginals are left in `word`. Solvers of another kind have a kernel of their own,
-    since compiling takes long.
+    change; the steps of the marginals are left in `chain`. Solvers of another kind have a kernel of their
+    own, since compiling takes long.
     """
 
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
@@ -225,7 +230,7 @@ def _make_visit(name, step):
         together in `order`, in their order.
         """
         old, new, k = duals.old, duals.new, problem.n_classes
-        word = _new_word(longest_group(rows.qid), k)
+        chain = new_chain(longest_group(rows.qid), k)
         transitions = _transition_rows(weights.current, k)
         at = begin
         while at < end:
@@ -236,21 +241,20 @@ def _make_visit(name, step):
             at += n
             C = _mean_cost(rows, i, n)
             if _is_idle(rows, i, n, C, tally):
-                tally[CORRECT] += C != 0.0 and rows.labels[i] == 0 and n == 1
                 continue
-            _score_chain(rows, i, n, weights, 0.0, scratch, word)
+            _score_chain(rows, i, n, weights, 0.0, scratch, chain)
             if not _had_duals(i, n, old):  # as in the first pass, of which alone the predictions are reported
-                best_sequence(word.scores, word.transitions, n, word.best)
-                tally[CORRECT] += _count_correct(n, word)
-            gain = _largest_gain(n, word)
+                best_sequence(chain.scores, chain.transitions, n, chain.best)
+                tally[CORRECT] += _count_correct(n, chain)
+            gain = _largest_gain(n, chain)
             tally[LOSS_SUM] += C * gain
             tally[CLOCK] += 1
-            old_terms, term_change = step(problem, rows, i, n, C, gain, old, new, word)
+            old_terms, term_change = step(problem, rows, i, n, C, gain, old, new, chain)
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             for t in range(n):
-                _move_row(rows, i + t, word.node_steps[t], weights, scratch, time_factor)
+                _move_row(rows, i + t, chain.node_steps[t], weights, scratch, time_factor)
             for a in range(k):
-                _move_row(transitions, a, word.pair_steps[a], weights, scratch, time_factor)
+                _move_row(transitions, a, chain.pair_steps[a], weights, scratch, time_factor)
             tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
             tally[DUAL_DELTA] += time_factor * term_change
         return at
@@ -260,7 +264,7 @@ def _make_visit(name, step):
 
 def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
     """Add the chains' losses and correct labels to `tallies`: see `streamsvm.kernels.frame.make_kernels`."""
-    word = _new_word(longest_group(rows.qid), problem.n_classes)
+    chain = new_chain(longest_group(rows.qid), problem.n_classes)
     i = 0
     while i < len(rows.labels):
         n = group_end(rows.qid, i) - i
@@ -268,13 +272,13 @@ def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_r
         for kind in range(len(tallies)):
             tally = tallies[kind]
             is_idle = _is_idle(rows, i, n, C, tally)
-            if C == 0.0:
+            if C == 0.0 or (is_idle and n == 1):
                 continue
-            _score_chain(rows, i, n, weights, 0.0 if kind == 0 else average_scale, scratch, word)
-            best_sequence(word.scores, word.transitions, n, word.best)
-            tally[CORRECT] += _count_correct(n, word)
+            _score_chain(rows, i, n, weights, 0.0 if kind == 0 else average_scale, scratch, chain)
+            best_sequence(chain.scores, chain.transitions, n, chain.best)
+            tally[CORRECT] += _count_correct(n, chain)
             if not is_idle:
-                tally[LOSS_SUM] += C * _largest_gain(n, word)
+                tally[LOSS_SUM] += C * _largest_gain(n, chain)
         i += n
 
 

@@ -21,15 +21,15 @@ _LARGEST_STEP = 1 - np.finfo(np.float64).eps  # of BCPL, which must stay inside 
 
 
 @allocating
-def step_in_marginals(problem, rows, i, n, C, gain, old, new, word):
+def step_in_marginals(problem, rows, i, n, C, gain, old, new, chain):
     """Make a step towards another point of the marginals."""
-    starts, ids, before, target = load_pairs(problem.solver, problem.temperature, i, n, C, old, word)
+    starts, ids, before, target = load_pairs(problem.solver, problem.temperature, i, n, C, old, chain)
     step = 1.0
     if problem.solver != OEG:
-        step = exact_step(rows, i, n, starts, ids, before, target, word)
+        step = exact_step(rows, i, n, starts, ids, before, target, chain)
         if problem.solver == BCPL:
             step = min(step, _LARGEST_STEP)
-    return move_pairs_towards(i, n, starts, ids, before, target, step, new, word)
+    return move_pairs_towards(i, n, starts, ids, before, target, step, new, chain)
 
 
 @kernel
@@ -38,12 +38,12 @@ def _own_id(t, n, k, labels):
 
 
 @allocating
-def load_pairs(solver, temperature, i, n, C, old, word):
+def load_pairs(solver, temperature, i, n, C, old, chain):
     """The entries that a step may change, with their old values and those of the point that it goes towards.
 
     Returns ``starts, ids, before, target``: the entries of token t begin at ``starts[t]``.
     """
-    k = len(word.transitions)
+    k = len(chain.transitions)
     starts = np.zeros(n + 1, np.int64)
     if solver == BCFW:
         for t in range(n):
@@ -52,7 +52,7 @@ def load_pairs(solver, temperature, i, n, C, old, word):
         at = 0
         for t in range(n):
             starts[t] = at
-            vertex, own = _own_id(t, n, k, word.best), _own_id(t, n, k, word.own)
+            vertex, own = _own_id(t, n, k, chain.best), _own_id(t, n, k, chain.own)
             has_vertex = vertex == own
             for r in range(old.counts[i + t]):
                 ids[at] = _load_id(old, i, t, r, n, k)
@@ -66,12 +66,12 @@ def load_pairs(solver, temperature, i, n, C, old, word):
                 at += 1
         starts[n] = at
         return starts, ids, before, target
-    nodes, pairs = _gibbs_marginals(temperature, i, n, C, old, word)
+    nodes, pairs = _gibbs_marginals(temperature, i, n, C, old, chain)
     for t in range(n):
         starts[t + 1] = starts[t] + (k * k if t + 1 < n else k)
     ids, before, target = np.empty(starts[n], np.int64), np.zeros(starts[n]), np.empty(starts[n])
     for t in range(n):
-        own = _own_id(t, n, k, word.own)
+        own = _own_id(t, n, k, chain.own)
         for r in range(old.counts[i + t]):
             before[starts[t] + _load_id(old, i, t, r, n, k)] = old.values[old.values_at[i + t] + r]
         for e in range(starts[t + 1] - starts[t]):
@@ -92,18 +92,18 @@ def _load_id(old, i, t, r, n, k):
 
 
 @allocating
-def _gibbs_marginals(temperature, i, n, C, old, word):
+def _gibbs_marginals(temperature, i, n, C, old, chain):
     """Marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
 
     The paper's α is a weight for each label sequence, of which marginals alone are kept. Weights and dual
     depend on nothing else, so α is taken here as the distribution of the largest entropy among those with its
     marginals: the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t). With it the equation is computed exactly.
     """
-    k = len(word.transitions)
+    k = len(chain.transitions)
     nodes, pairs = np.empty((n, k)), np.empty((n, k, k))
     least = _LEAST_SHARE * C
     for t in range(n):
-        own = _own_id(t, n, k, word.own)
+        own = _own_id(t, n, k, chain.own)
         rest = C
         for c in range(k):
             nodes[t, c] = 0.0
@@ -131,43 +131,43 @@ def _gibbs_marginals(temperature, i, n, C, old, word):
                 share = max(nodes[t, c], least) / C
             elif 0 < t < n - 1:
                 share = C / nodes[t, c]
-            nodes[t, c] = np.log(share) + (word.scores[t, c] - word.scores[t, word.own[t]]) / temperature
+            nodes[t, c] = np.log(share) + (chain.scores[t, c] - chain.scores[t, chain.own[t]]) / temperature
             if t + 1 < n:
                 for b in range(k):
-                    pairs[t, c, b] = np.log(pairs[t, c, b] / C) + word.transitions[c, b] / temperature
+                    pairs[t, c, b] = np.log(pairs[t, c, b] / C) + chain.transitions[c, b] / temperature
     replace_by_marginals(nodes, pairs, n)
     return nodes, pairs
 
 
 @kernel
-def _add_pair_step(entry, t, n, step, word):
+def _add_pair_step(entry, t, n, step, chain):
     """Add to the steps of the marginals that of one dual of token `t`, which the own pair loses."""
-    k, own = len(word.transitions), word.own
+    k, own = len(chain.transitions), chain.own
     first = entry // k if t + 1 < n else entry
-    word.node_steps[t, first] += step
-    word.node_steps[t, own[t]] -= step
+    chain.node_steps[t, first] += step
+    chain.node_steps[t, own[t]] -= step
     if t + 1 < n:
-        word.pair_steps[first, entry % k] += step
-        word.pair_steps[own[t], own[t + 1]] -= step
+        chain.pair_steps[first, entry % k] += step
+        chain.pair_steps[own[t], own[t + 1]] -= step
 
 
 @allocating
-def exact_step(rows, i, n, starts, ids, before, target, word):
+def exact_step(rows, i, n, starts, ids, before, target, chain):
     """How far to go towards `target` for the dual to rise most, in [0, 1]: equation 10, clipped."""
-    k, own = len(word.transitions), word.own
+    k, own = len(chain.transitions), chain.own
     gain = 0.0
     for t in range(n):
         for e in range(starts[t], starts[t + 1]):
             first = ids[e] // k if t + 1 < n else ids[e]
-            slope = word.scores[t, first] - word.scores[t, own[t]]
+            slope = chain.scores[t, first] - chain.scores[t, own[t]]
             if t + 1 < n:
-                slope += word.transitions[first, ids[e] % k] - word.transitions[own[t], own[t + 1]]
+                slope += chain.transitions[first, ids[e] % k] - chain.transitions[own[t], own[t + 1]]
             gain += (target[e] - before[e]) * slope
-            _add_pair_step(ids[e], t, n, target[e] - before[e], word)
+            _add_pair_step(ids[e], t, n, target[e] - before[e], chain)
     active = np.zeros(n, np.bool_)
     for t in range(n):
         for c in range(k):
-            active[t] |= word.node_steps[t, c] != 0.0
+            active[t] |= chain.node_steps[t, c] != 0.0
     products = inner_products(rows, i, active)
     length = 0.0
     for t in range(n):
@@ -175,24 +175,24 @@ def exact_step(rows, i, n, starts, ids, before, target, word):
             if active[t] and active[u]:
                 both = 0.0
                 for c in range(k):
-                    both += word.node_steps[t, c] * word.node_steps[u, c]
+                    both += chain.node_steps[t, c] * chain.node_steps[u, c]
                 length += both * products[t, u] * (1.0 if t == u else 2.0)
     for c in range(k):
         for b in range(k):
-            length += word.pair_steps[c, b] * word.pair_steps[c, b]
-            word.pair_steps[c, b] = 0.0
+            length += chain.pair_steps[c, b] * chain.pair_steps[c, b]
+            chain.pair_steps[c, b] = 0.0
     for t in range(n):
         for c in range(k):
-            word.node_steps[t, c] = 0.0
+            chain.node_steps[t, c] = 0.0
     if not gain >= length:
         return gain / length if gain > 0.0 else 0.0
     return 1.0
 
 
 @kernel
-def move_pairs_towards(i, n, starts, ids, before, target, step, new, word):
+def move_pairs_towards(i, n, starts, ids, before, target, step, new, chain):
     """Write the duals after a step, rounded, to `new`; return what a step does (see `chain._make_visit`)."""
-    k, own = len(word.transitions), word.own
+    k, own = len(chain.transitions), chain.own
     old_terms, term_change, at = 0.0, 0.0, new.used[0]
     for t in range(n):
         kept = 0
@@ -205,7 +205,7 @@ def move_pairs_towards(i, n, starts, ids, before, target, step, new, word):
                 old_terms += before[e]
                 term_change += change
             if change != 0.0:
-                _add_pair_step(ids[e], t, n, change, word)
+                _add_pair_step(ids[e], t, n, change, chain)
             if value != 0.0 and len(new.ids) > 0:
                 new.ids[at] = ids[e]
                 new.values[at] = value

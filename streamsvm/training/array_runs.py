@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.arrays import labelled_rows, labels_of, row_weights
-from streamsvm.data.groups import codes_of_groups, group_starts
+from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
+from streamsvm.data.groups import group_starts
 from streamsvm.data.memory_plan import available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError
@@ -23,7 +23,7 @@ from streamsvm.settings import AUTO, NONE, Settings
 from streamsvm.training.auto_c import c_for
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import check_dense_duals, check_groups
+from streamsvm.training.fit_plan import check_dense_duals, check_has_groups
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
@@ -43,7 +43,7 @@ def fit_matrix(
     if groups is not None:
         if not get_loss(settings.loss).sequences:
             raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
-        rows = rows._replace(qid=codes_of_groups(groups, rows.n_rows, InputError))
+        rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
     return fit_rows(
         rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=given
     )
@@ -86,7 +86,7 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     loss, k = get_loss(settings.loss), len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
-    check_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
+    check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     weights = read_error_weights(settings, classes, rows.class_counts(k), given)
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     rows = apply(transforms, rows)

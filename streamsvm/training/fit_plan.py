@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.groups import GIVE_GROUPS
 from streamsvm.data.label_order import block_warning
 from streamsvm.data.memory_plan import (
     INTERPRETER,
@@ -23,10 +24,10 @@ from streamsvm.data.memory_plan import (
     longest_group,
     make_plan,
 )
-from streamsvm.errors import Call, Message, Option, PlanError, Remedy, SettingsError, StoreError
+from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.losses.base import FILLING, MOST_SEQUENCES
+from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
 from streamsvm.page_cache import memory_limit
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.hybrid_weights import HybridWeights
@@ -65,7 +66,7 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
             "bytes, more than a file can",
             remedy=Remedy("number the features without gaps, and convert again"),
         )
-    check_groups(settings, has_groups=store.grouped, where=str(store.path))
+    check_has_groups(settings, has_groups=store.grouped, where=str(store.path))
     *better, last = choices(store, settings, find_budget(settings), policy)
     for plan in better:
         if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
@@ -138,23 +139,24 @@ def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
     return n_classes * (columns * (margins * np.dtype(settings.dtype).itemsize + costs * 8) + 8 * n_classes)
 
 
-def chain_bytes(settings: Settings, longest: int, n_classes: int) -> int:
-    """Bytes of the scratch arrays of a visit of the longest chain: of marginals, or of what is cached."""
-    common = 8 * (4 * longest * n_classes + 2 * n_classes**2 + longest**2)
-    if settings.solver in FILLING:  # marginals, ids, old duals, and the point to go towards
-        return common + 8 * 4 * longest * n_classes**2
-    return common + 8 * MOST_SEQUENCES * (longest + MOST_SEQUENCES)
+def chain_bytes(settings: Settings, longest: int, k: int) -> int:
+    """The most bytes that the scratch arrays of a visit take, for the longest chain and `k` classes."""
+    # Scores, steps and the best labels before each token; of pairs, transitions and steps; inner products.
+    common = 3 * longest * k + 2 * k**2 + longest**2
+    if settings.solver == "cached":
+        most = MOST_SEQUENCES + 1 + ROUNDS  # their labels, weights and inner products
+        return 8 * (common + most * (longest + most + 8) + (longest + k) * k)
+    if settings.solver in FILLING:  # marginals, ids, old duals, those to go towards; and forward-backward
+        return 8 * (common + 4 * longest * k**2 + 3 * longest * k)
+    return 8 * (common + 3 * longest * min(k**2, settings.passes))  # a pass adds a pair to each token
 
 
-def check_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
+def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
     """Raise `SettingsError` if the loss needs groups of rows, and the data, which `where` names, has none."""
     if get_loss(settings.loss).sequences and not has_groups:
         raise SettingsError(
             f"the loss {settings.loss} needs to know which rows are a sequence, and {where} does not say it",
-            remedy=Remedy(
-                "convert the data with {}, or, in Python, give groups for a matrix",
-                Call("convert", options=(Option("groups"),)),
-            ),
+            remedy=GIVE_GROUPS,
             setting="loss",
         )
 
@@ -207,10 +209,10 @@ def _plan(
     """
     dtype, loss, k = np.dtype(settings.dtype), get_loss(settings.loss), store.n_classes
     columns = columns_of(store, settings)
-    least_duals = None
+    row_duals = None
     if loss.sequences:
         held += chain_bytes(settings, longest, k)
-        least_duals = longest * loss.max_duals(k, settings.solver)
+        row_duals = loss.max_duals(k, settings.solver)
     held += pair_bytes(store.n_classes, settings, columns)
     held += append_buffer_bytes(
         weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
@@ -223,7 +225,8 @@ def _plan(
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
         bytes_of_bits=loss.bytes_of_bits(k),
         dual_ids=loss.dual_ids(k, settings.solver),
-        least_duals=least_duals,
+        row_duals=row_duals,
+        rows_at_once=longest,
         shared=held,
         policy=policy,
         block_rows=settings.block_rows,

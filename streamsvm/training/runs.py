@@ -30,7 +30,7 @@ from streamsvm.training.error_weights import ErrorWeights, check_error_weights, 
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import (
     check_dense_duals,
-    check_groups,
+    check_has_groups,
     choices,
     columns_of,
     describe_fit,
@@ -258,7 +258,7 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
     if path is None:
         return None
     with open_validation_store(path, settings.label) as held_out:
-        check_groups(settings, has_groups=held_out.grouped, where=str(path))
+        check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
         _held_out_blocks(held_out, store, settings, plan)
         if name == "calibrate":
             _check_calibration_store(held_out, store)

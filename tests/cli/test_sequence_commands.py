@@ -50,8 +50,16 @@ def test_sequences_from_text_to_metrics(tmp_path: Path, capsys: pytest.CaptureFi
     predicted = np.array(["ab".index(line) for line in capsys.readouterr().out.split()])
     alternates = (predicted[1:] != predicted[:-1])[qid[1:] == qid[:-1]]
     assert alternates.mean() > 0.9  # which the transitions have learned
+    assert run("predict", model, tmp_path / "test.svm") == 0  # the text itself
+    assert capsys.readouterr().out.split() == ["ab"[code] for code in predicted]
+    assert run("evaluate", model, tmp_path / "test.svm", "--json") == 0
+    of_text = json.loads(capsys.readouterr().out)
     assert run("evaluate", model, test, "--json") == 0
     found = json.loads(capsys.readouterr().out)
+    assert (of_text["accuracy"], of_text["sequence_accuracy"]) == (
+        found["accuracy"],
+        found["sequence_accuracy"],
+    )
     assert found["accuracy"] == pytest.approx((predicted == labels).mean())
     whole = np.logical_and.reduceat(predicted == labels, np.flatnonzero(np.diff(qid, prepend=-1)))
     assert found["sequence_accuracy"] == pytest.approx(whole.mean())

@@ -1,7 +1,7 @@
 """Run compiled code on arrays whose neighbouring page cannot be touched; a step beyond ends the process.
 
-`python tests/fuzz/guarded.py parser|engine|everything after|before`. Numba's own check of bounds does not
-see the loads and stores of the modules `simd` and `byte_vectors`; the processor does.
+`python tests/fuzz/guarded.py parser|engine|chains|everything after|before`. Numba's own check of bounds
+does not see the loads and stores of the modules `simd` and `byte_vectors`; the processor does.
 """
 
 from __future__ import annotations
@@ -82,10 +82,100 @@ def check_parser(side: str) -> None:
                 )  # fmt: skip
 
 
+def guard(side: str, named: Any) -> Any:
+    """The same with guarded copies of its arrays."""
+    return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
+
+
+def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generator, side: str) -> list[Any]:
+    """What errors may weigh and which labels rows may have: ``pairs, sets`` as kernels take them."""
+    from streamsvm.class_costs import read_tree
+    from streamsvm.kernels.label_sets import LabelSets
+    from streamsvm.kernels.weights import padded_classes
+    from streamsvm.settings import Settings
+    from streamsvm.training.error_weights import ErrorWeights
+
+    K, table = padded_classes(k + loss.extra_columns, dtype), rng.uniform(0.1, 2, size=(k, k))
+    weights, common = rng.uniform(0.5, 2, size=k), {"loss": loss.name, "dtype": str(dtype), "C": 1.0}
+    found: list[Any] = [(None, None)]
+    if loss.pair_margins:
+        names = [str(c) for c in range(k)]
+        tree = read_tree({name: f"node {c % 3}" for c, name in enumerate(names)}
+                         | {f"node {v}": "root" for v in range(min(k, 3))}, names)  # fmt: skip
+        kinds = [(None, tree, {"tree": "given"}), (table, None, {"costs": "given", "costs_as": "margins"})]
+        if loss.pair_costs:
+            kinds.append((table, None, {"costs": "given", "costs_as": "both"}))
+        for costs, of_tree, more in kinds:
+            pairs = ErrorWeights(weights, costs, of_tree).pairs(Settings(**common, **more), K)
+            found.append((guard(side, pairs), None))
+    if loss.label_sets:
+        sizes = rng.integers(1, k + 1, size=n)
+        codes = np.concatenate([np.sort(rng.permutation(k)[:size]) for size in sizes]).astype(np.int32)
+        sets = LabelSets(codes, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        found.append((None, guard(side, sets)))
+    return found
+
+
+def check_chains(side: str) -> None:
+    """Chains of some lengths by all solvers, with any duals that a log may bring."""
+    from streamsvm.data.memory_plan import dual_id_dtype
+    from streamsvm.data.rows import Rows
+    from streamsvm.kernels.candidates import Scratch
+    from streamsvm.kernels.chains import decode_groups
+    from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
+    from streamsvm.kernels.frame import Problem
+    from streamsvm.kernels.tally import N_TALLIES
+    from streamsvm.kernels.weights import Weights, padded_classes
+    from streamsvm.losses import LOSSES
+    from streamsvm.losses.base import ROUNDS
+
+    loss, rng, dtype, d = LOSSES["chain"], np.random.default_rng(0), np.dtype(np.float32), 5
+    odds = (0.0, 0.1, np.inf, np.nan, -1.0)
+    for k, lengths, solver, odd in itertools.product(
+        (2, 7, 16, 17), ([1], [1, 4], [3, 1, 1, 2]), loss.solvers, odds
+    ):
+        n, K = sum(lengths), padded_classes(k, dtype)
+        counts = rng.integers(0, d + 1, n)
+        indices = np.concatenate([np.sort(rng.permutation(d)[:count]) for count in counts]).astype(np.int32)
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        data = rng.normal(size=len(indices)).astype(dtype)
+        norm2 = np.array([float(data[a:b] @ data[a:b]) for a, b in itertools.pairwise(indptr)])
+        qid = np.repeat(rng.permutation(len(lengths)), lengths).astype(np.int64)
+        labels = rng.integers(0, k, n).astype(np.int32)
+        rows = guard(side, Rows(data, indices, indptr, labels, norm2, np.ones(n), qid=qid))
+        current, average_delta = (guarded(rng.normal(size=(d + k, K)).astype(dtype), side) for _ in range(2))
+        weights = guard(side, Weights.create(current, average_delta, float(n)))
+        n_ids = loss.dual_ids(k, solver)
+        held = rng.integers(0, 4, n).astype(np.int32)  # even of a damaged log, which varies in a group
+        if rng.random() < 0.5:
+            held[:] = 3
+        ids = np.concatenate([rng.permutation(n_ids)[:count] for count in np.minimum(held, n_ids)])
+        held = np.minimum(held, n_ids).astype(np.int32)
+        starts = np.cumsum(held, dtype=np.int64) - held
+        values = rng.choice([0.1, odd], len(ids)).astype(dtype)
+        ids = ids.astype(dual_id_dtype(n_ids))
+        old = guard(side, OldDuals(ids, values, starts, starts.copy(), held))
+        old.ids.flags.writeable = old.values.flags.writeable = False  # as a log is mapped
+        size = n * (k * k if solver in ("bcpl", "oeg") else 3 + ROUNDS)
+        ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
+        new = guard(side, DualBuffer(np.empty(size, ids.dtype), np.empty(size, dtype), *ints))
+        scratch, tally = guard(side, Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
+        order, problem = guarded(np.arange(n), side), Problem(k, 1.0, loss.solvers.index(solver))
+        with np.errstate(all="ignore"):
+            duals = Duals(old, new)
+            visit = loss.visit_by(solver)
+            assert visit(rows, order, 0, n, problem, weights, duals, scratch, tally, None, None, None) == n
+            tallies = guarded(np.zeros((2, N_TALLIES)), side)
+            loss.loss_rows(rows, problem, weights, 0.5, scratch, tallies, None, None, None)
+            scores, best = guarded(rng.normal(size=(n, k)), side), guarded(np.empty(n, np.int64), side)
+            decode_groups(scores, guarded(rng.normal(size=(k, k)), side), rows.qid, best)
+
+
 def check_engine(side: str, everything: bool = False) -> None:
     """Small problems of all widths, with any duals that a log may bring.
 
-    Without `everything` only in float32 with the default loss and solver, for compiling takes long.
+    Without `everything` only in float32 with the default loss and solver, one label a row and errors that
+    weigh the same, for compiling takes long.
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
@@ -98,9 +188,6 @@ def check_engine(side: str, everything: bool = False) -> None:
     from streamsvm.kernels.weights import Weights, padded_classes
     from streamsvm.losses import ROW_LOSSES as LOSSES
 
-    def guard(named: Any) -> Any:
-        return type(named)(*(guarded(x, side) if isinstance(x, np.ndarray) else x for x in named))
-
     rng = np.random.default_rng(0)
     dtypes = (np.float32, np.float64) if everything else (np.float32,)
     for k, d, n, dtype in itertools.product((2, 7, 16, 17, 40), (1, 6), (1, 5), dtypes):
@@ -111,10 +198,10 @@ def check_engine(side: str, everything: bool = False) -> None:
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         labels = rng.integers(0, k, n).astype(np.int32)
         norm2 = np.where(counts > 0, 1.0, 0.0)
-        rows = guard(Rows(data, indices, indptr, labels, norm2, np.ones(n)))
+        rows = guard(side, Rows(data, indices, indptr, labels, norm2, np.ones(n)))
         K = padded_classes(k, dtype)
         current, average_delta = (guarded(rng.normal(size=(d, K)).astype(dtype), side) for _ in range(2))
-        weights = guard(Weights.create(current, average_delta, float(n)))
+        weights = guard(side, Weights.create(current, average_delta, float(n)))
         piece = guarded(current[:, :k] * (rng.random((d, k)) < rng.choice([0.1, 0.9], size=(d, 1))), side)
         stored = [np.empty(d * k, kind) for kind in (dtype, np.int32)]
         ends = guarded(np.empty(d, np.int64), side)
@@ -134,25 +221,32 @@ def check_engine(side: str, everything: bool = False) -> None:
         )
         for loss in list(LOSSES.values())[: None if everything else 1]:
             n_solvers = len(loss.solvers) if everything else 1
-            for solver, odd in itertools.product(range(n_solvers), (0.0, 1.0, np.inf, np.nan, -1.0)):
+            errors = errors_of(loss, k, n, dtype, rng, side) if everything else [(None, None)]
+            odds = (0.0, 1.0, np.inf, np.nan, -1.0)
+            for solver, odd, (pairs, sets) in itertools.product(range(n_solvers), odds, errors):
+                if sets is not None and solver > 0:  # which take one label a row
+                    continue
+                visited = rows
+                if sets is not None:
+                    visited = rows._replace(labels=guarded(sets.codes[sets.indptr[:-1]], side))
                 held = rng.integers(0, k, n).astype(np.int32)  # at most k - 1
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
                 starts = np.cumsum(held, dtype=np.int64) - held
                 values = rng.choice([0.5, odd], len(ids)).astype(dtype)
-                old = guard(OldDuals(ids, values, starts, starts.copy(), held))
+                old = guard(side, OldDuals(ids, values, starts, starts.copy(), held))
                 old.ids.flags.writeable = old.values.flags.writeable = False  # as a log is mapped
                 assert not repeats_class(old, np.zeros(k, np.int64))
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
-                new = guard(DualBuffer(*empty, *ints))
-                scratch, tally = guard(Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
+                new = guard(side, DualBuffer(*empty, *ints))
+                scratch, tally = guard(side, Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
                 order = guarded(rng.permutation(n), side)
                 problem = Problem(k, loss.margins[0], solver)
                 with np.errstate(all="ignore"):
                     duals = Duals(old, new)
                     assert (
                         loss.visit(
-                            rows, order, 0, n, problem, weights, duals, scratch, tally, None, None, None
+                            visited, order, 0, n, problem, weights, duals, scratch, tally, None, pairs, sets
                         )
                         == n
                     )
@@ -161,11 +255,11 @@ def check_engine(side: str, everything: bool = False) -> None:
                     begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
                     if loss.revisit is not None:
                         loss.revisit(
-                            rows, active, begins, problem, weights, new, scratch, tally, None, None, None
+                            visited, active, begins, problem, weights, new, scratch, tally, None, pairs, sets
                         )
                     drop_zeros(new)
                     loss.loss_rows(
-                        rows, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, None, None
+                        visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )
                 weights.current[...] = rng.normal(size=(d, K))
 
@@ -174,5 +268,7 @@ if __name__ == "__main__":
     faulthandler.enable()
     if sys.argv[1] == "parser":
         check_parser(sys.argv[2])
+    elif sys.argv[1] == "chains":
+        check_chains(sys.argv[2])
     else:
         check_engine(sys.argv[2], everything=sys.argv[1] == "everything")

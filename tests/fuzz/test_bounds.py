@@ -29,6 +29,8 @@ def run(*words: object, **environment: object) -> None:
         ("parser", "after"),
         ("parser", "before"),
         ("engine", "after"),
+        pytest.param("chains", "after", marks=pytest.mark.slow),
+        pytest.param("chains", "before", marks=pytest.mark.slow),
         pytest.param("everything", "after", marks=pytest.mark.slow),
         pytest.param("everything", "before", marks=pytest.mark.slow),
     ],
@@ -38,7 +40,7 @@ def test_nothing_beyond_an_array_is_touched(what: str, side: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["parser", "everything"])
+@pytest.mark.parametrize("what", ["parser", "chains", "everything"])
 def test_every_index_is_checked(what: str, tmp_path: Path) -> None:
     run(HERE / "guarded.py", what, "after", NUMBA_BOUNDSCHECK=1, NUMBA_CACHE_DIR=tmp_path)
 

@@ -11,6 +11,7 @@ import pytest
 from streamsvm import fit
 from streamsvm.kernels.chains import best_sequence, decode_groups, replace_by_marginals
 from streamsvm.losses import LOSSES
+from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
 
 SOLVERS = LOSSES["chain"].solvers
 N_PROBLEMS, QUICK = 50, 6
@@ -155,6 +156,19 @@ def test_other_solvers_approach_the_same_optimum(solver: str) -> None:
     assert exact.status == found.status == "converged"
     assert found.dual <= exact.primal
     assert found.primal >= exact.dual
+
+
+def test_a_long_chain_whose_sequences_are_more_than_are_kept_still_gets_closer() -> None:
+    rng = np.random.default_rng(0)
+    n, k, d = 150, 4, 6
+    labels = rng.integers(k, size=n)
+    X = np.eye(k)[labels] @ rng.normal(size=(k, d)) + 1.5 * rng.normal(size=(n, d))
+    groups = np.zeros(n, int)
+    result = fit(X, labels, groups=groups, C=10, passes=150, **options_of("cached")).result
+    history = [record["dual"] for record in result.history]
+    assert (np.diff(history) >= -1e-10 * result.primal).all()
+    full = MOST_SEQUENCES // ROUNDS  # passes, after which no sequence could come in but for another one
+    assert result.history[-1]["gap"] < 0.1 * result.history[full]["gap"]
 
 
 def test_chains_of_one_token_are_rows_of_crammer_singer() -> None:

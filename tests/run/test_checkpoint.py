@@ -128,8 +128,10 @@ def test_what_resume_changes_in_the_settings_does_not_part_a_run_from_its_commit
 def test_a_run_of_another_format_is_refused_with_what_to_do(store: Path, tmp_path: Path) -> None:
     run = stopped(store, tmp_path / "run")
     record = json.loads((run / "run.json").read_bytes())
-    (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": 4})))
-    with pytest.raises(RunError, match=r"run format 4, .* resumes 5; use the version .* or fit again"):
+    ours, other = format.RUN_VERSION, format.RUN_VERSION - 1
+    (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": other})))
+    message = rf"run format {other}, .* resumes {ours}; use the version .* or fit again"
+    with pytest.raises(RunError, match=message):
         resume(run)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import anndata
 import chain_reference
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import IN_FILES, as_rows, fit_with
@@ -17,9 +20,16 @@ from streamsvm import evaluate, fit, load_model, online, open_store, plan, predi
 from streamsvm.data.groups import codes_of_groups, group_starts, in_group_order
 from streamsvm.data.memory_plan import longest_group
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
+from streamsvm.kernels.duals import OldDuals
 from streamsvm.losses import LOSSES
+from streamsvm.losses.base import MOST_SEQUENCES
+from streamsvm.losses.chain import new_chain
+from streamsvm.losses.chain_sequences import load_sequences
 from streamsvm.sequences import piece_bounds
+from streamsvm.settings import Settings
 from streamsvm.store import StoreWriter
+from streamsvm.training.fit_plan import chain_bytes, plan_fit
+from streamsvm.training.learner import new_buffer
 
 SOLVERS = LOSSES["chain"].solvers
 N, D, K = 60, 9, 3
@@ -87,6 +97,7 @@ def test_groups_of_any_values_become_numbers_in_the_order_of_the_rows() -> None:
         ([1, 1, 2, 1], "group 1 comes twice, at row 0 and at row 3"),
         ([1, 1], "groups has the shape"),
         (["a", 1, None, "a"], "cannot be compared|comes twice"),
+        ([1.0, np.nan, np.nan, 2.0], r"groups\[1\] is missing"),
     ],
 )
 def test_groups_that_are_none_are_refused(groups: list, message: str) -> None:
@@ -183,6 +194,35 @@ def test_the_memory_plan_has_room_for_transitions_and_the_longest_group(store: P
     assert plan(store, loss="chain", memory=refused.value.needed_memory)["blocks"] >= 1
 
 
+def test_the_buffer_of_duals_is_no_larger_than_the_duals_that_rows_may_have(store: Path) -> None:
+    for solver in SOLVERS:
+        settings = Settings(**of_solver(solver), passes=2, keep_duals=True)
+        with open_store(store) as opened:
+            buffer = plan_fit(opened, settings)[0].dual_entries
+        assert 4 <= buffer <= N * LOSSES["chain"].max_duals(K, solver)
+
+
+def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain() -> None:
+    n, k, most = 200, 3, MOST_SEQUENCES
+    rng = np.random.default_rng(0)
+    labels = rng.integers(k, size=n)
+    rows = as_rows(sp.csr_array(np.eye(n)), labels)
+    at = np.arange(n) * most
+    ids, values = rng.integers(k, size=n * most).astype(np.uint8), np.full(n * most, 1 / n / most)
+    old = OldDuals.create(ids, values, at, at, np.full(n, most, np.int32))
+    chain = new_chain(n, k)
+    chain.own[:] = labels
+    arguments = (rows, 0, n, 1.0, old, new_buffer(1, n, np.dtype(float), np.dtype(np.uint8)), chain)
+    load_sequences.py_func(*arguments)  # compiles what it calls
+    tracemalloc.start()
+    try:
+        load_sequences.py_func(*arguments)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.4 < held / chain_bytes(Settings(loss="chain", C=1.0), n, k) <= 1
+
+
 def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
@@ -211,6 +251,32 @@ def test_weights_of_rows_are_averaged_over_a_group(problem) -> None:
     assert fit(X, labels, groups=qid, sample_weight=left_out, **options).result.dual == pytest.approx(
         without.dual, rel=1e-4
     )
+
+
+def test_groups_may_be_the_name_of_a_column_of_obs(problem) -> None:
+    X, labels, qid = problem
+    data = anndata.AnnData(X, obs=pd.DataFrame({"word": qid.astype(str)}, index=np.arange(N).astype(str)))
+    model = fit(data, labels, groups="word", **of_solver("cached"))
+    expected = fit(X, labels, groups=qid, **of_solver("cached"))
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    assert model.predict(data, groups="word").tolist() == expected.predict(X, groups=qid).tolist()
+    assert (
+        predict(model, data, groups="word").labels.tolist()
+        == predict(expected, X, groups=qid).labels.tolist()
+    )
+    assert (
+        evaluate(model, data, labels, groups="word").sequence_accuracy
+        == evaluate(expected, X, labels, groups=qid).sequence_accuracy
+    )
+    for ask in (
+        lambda groups, X: fit(X, labels, groups=groups, loss="chain"),
+        lambda groups, X: model.predict(X, groups=groups),
+        lambda groups, X: evaluate(model, X, labels, groups=groups),
+    ):
+        with pytest.raises(InputError, match=r"X: obs has no column 'words'; it has 'word'"):
+            ask("words", data)
+        with pytest.raises(SettingsError, match="groups must be one group for each row, not 'word'"):
+            ask("word", np.asarray(data.X))
 
 
 # -- models ----------------------------------------------------------------------------------------
