@@ -23,6 +23,10 @@ def evaluate(
             "their precision (default: 3 and 5).",
         ),
     ] = None,
+    multilabel: Annotated[
+        bool,
+        typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
+    ] = False,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -61,7 +65,7 @@ def evaluate(
     import streamsvm
 
     loaded = streamsvm.load_model(model)
-    rows = data_to_score(console, loaded, data, memory)
+    rows = data_to_score(console, loaded, data, memory, multilabel=multilabel)
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, label=label,

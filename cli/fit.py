@@ -130,7 +130,9 @@ def finish(console: Console, result: Any) -> None:
     for warning in result.warnings:
         console.warn(warning)
     if result.empty_rows:
-        console.say(f"{count(result.empty_rows, 'row')} of norm 0 took no part in training")
+        console.say(
+            f"{count(result.empty_rows, 'row')} of norm 0 or without a label took no part in training"
+        )
     if result.unweighted_rows:
         console.say(f"{count(result.unweighted_rows, 'row')} of weight 0 took no part in training")
     line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"

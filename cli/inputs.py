@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamsvm_cli.console import Console
 from streamsvm_cli.wording import count
 
-from streamsvm.errors import InputError, ModelError, part_of_memory
+from streamsvm.errors import InputError, ModelError, SettingsError, part_of_memory
 from streamsvm.text import check_local
 
 if TYPE_CHECKING:
@@ -20,10 +20,23 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def data_to_score(
-    console: Console, model: Model, path: Path, memory: int, *, labelled: bool = True
+    console: Console,
+    model: Model,
+    path: Path,
+    memory: int,
+    *,
+    labelled: bool = True,
+    multilabel: bool = False,
 ) -> Path | Iterator[Rows]:
-    """The path of a store, or the rows of text, in half of `memory`, for a model."""
-    return path if _is_store(path) else _rows_of_text(console, model, path, memory, labelled)
+    """The path of a store, or the rows of text, in half of `memory`, for a model.
+
+    Commas in text separate labels if `multilabel`, or if the labels do not matter.
+    """
+    if not _is_store(path):
+        return _rows_of_text(console, model, path, memory, labelled, multilabel or not labelled)
+    if multilabel:
+        raise SettingsError("multilabel is for text; a store says itself", setting="multilabel")
+    return path
 
 
 def _is_store(path: Path) -> bool:
@@ -42,7 +55,9 @@ def _is_store(path: Path) -> bool:
         raise InputError(f"{path}: {reason(error)}") from None
 
 
-def _rows_of_text(console: Console, model: Model, path: Path, memory: int, labelled: bool) -> Iterator[Rows]:
+def _rows_of_text(
+    console: Console, model: Model, path: Path, memory: int, labelled: bool, multilabel: bool
+) -> Iterator[Rows]:
     from streamsvm_converters import read_rows
 
     if model.record["index_base"] is None:
@@ -57,6 +72,7 @@ def _rows_of_text(console: Console, model: Model, path: Path, memory: int, label
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory // 2,
+        multilabel=multilabel,
         groups=model.transitions_ is not None,
     )
     with part_of_memory(2):
@@ -66,5 +82,9 @@ def _rows_of_text(console: Console, model: Model, path: Path, memory: int, label
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")
     if labelled and counts.unseen_labels:
-        rows_of_them = count(counts.unseen_labels, "row")
-        console.warn(f"{rows_of_them} with labels unknown to the model, counted as wrong")
+        if multilabel:
+            labels = count(counts.unseen_labels, "label")
+            console.warn(f"left out {labels} unknown to the model")
+        else:
+            rows_of_them = count(counts.unseen_labels, "row")
+            console.warn(f"{rows_of_them} with labels unknown to the model, counted as wrong")

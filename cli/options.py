@@ -13,7 +13,8 @@ import typer
 from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.errors import SettingsError
-from streamsvm.settings import OnlineSettings, Setting, Settings, setting_of
+from streamsvm.setting import Setting, setting_of
+from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.text import parse_size
 
 Command = TypeVar("Command", bound=Callable[..., None])

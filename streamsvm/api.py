@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
-from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
-from streamsvm.settings import NONE, Interval, OnlineSettings, Settings
+from streamsvm.setting import GIVEN
+from streamsvm.settings import Interval, OnlineSettings, Settings
 from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
@@ -131,17 +129,17 @@ def fit(
         Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
         pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
     class_weight : "balanced", path or mapping of class to float, optional
-        Weights of the classes' rows: balanced, by which all classes weigh the same in all (n / (number of
-        classes × rows of the class)), or a file of lines with a class and its weight (others: 1). The cost of
-        a row is C times the weights of its class and of itself; of ``ovr`` and ``ovr2`` the weight of a
-        class is that of its own machine's positive rows, as in LIBLINEAR.
-    sample_weight : str, optional
-        Numeric column of obs with the weights of the rows; of a matrix also an array of shape (n,). A store
-        that was converted with weights has them in the column weight, and uses them unless this is "none".
-        A row of weight 0 is left out.
+        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of
+        lines with a class and its weight (others: 1). Balanced is the number of labels / (number of classes
+        × rows of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr``
+        and ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+    sample_weight : str or array_like of shape (n,), optional
+        Numeric column of obs with the weights of the rows. A store that was converted with weights has
+        them in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row
+        of weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     costs : path, DataFrame or array_like of shape (k, k), optional
-        Table of what it costs to predict one class (column) for another (row): CSV or .npy, in the order of
-        the classes, or with their names in a header and in the first column.
+        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
+        order of the classes, or has their names in a header and in the first column.
     costs_as : {"margins", "costs", "both"}, optional
         What costs are: margins by which the own class must win (default), factors of the loss, or both.
     tree : path or mapping of child to parent, optional
@@ -223,7 +221,7 @@ def _without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     tables = {}
     for name in ("costs", "tree", "sample_weight"):
         if given[name] is not None and not isinstance(given[name], str | os.PathLike):
-            tables[name], given[name] = given[name], name
+            tables[name], given[name] = given[name], GIVEN
     return given, tables
 
 
@@ -240,17 +238,8 @@ def _fit_matrix(
         if given[name] != parameters[name].default:
             after = Remedy("call streamsvm.calibrate on its model") if name == "calibrate" else None
             raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=after, setting=name)
-    labels = labels_of(X, y, settings.label)
-    rows, classes, matrix = labelled_rows(X, labels, np.dtype(settings.dtype))
-    if settings.sample_weight not in (None, NONE):
-        column = tables.get("sample_weight", settings.sample_weight)
-        rows = rows._replace(cost=row_weights(X, column, rows.n_rows))
-    if given["groups"] is not None:
-        rows = rows._replace(qid=row_groups(X, given["groups"], rows.n_rows, InputError))
     try:
-        return array_runs.fit_rows(
-            rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=tables
-        )
+        return array_runs.fit_matrix(X, y, given["groups"], settings, callbacks=callbacks, given=tables)
     except Interrupted as error:
         raise Interrupted(f"{error.message.problem}; nothing is kept of a training on a matrix") from None
 
@@ -305,8 +294,8 @@ def plan(
     SettingsError, PlanError, StoreError
         As in `fit`.
     """
-    given, _ = _without_tables(dict(locals()))
-    return runs.plan_store(Path(data), Settings.from_arguments(given))
+    given, tables = _without_tables(dict(locals()))
+    return runs.plan_store(Path(data), Settings.from_arguments(given), given=tables)
 
 
 def online(

@@ -85,7 +85,8 @@ def calibrate(
     ------
     ModelError, FeatureError, StoreError
         If the model cannot be read or written, or is in use by a training; or the data cannot be read, does
-        not fit the model, or has no row with a label that the model knows; or a score overflows.
+        not fit the model, or has several labels a row, or no row with a label that the model knows; or a
+        score overflows.
     InputError
         If `data` can be read only once, or a matrix has no labels: neither `y` nor, for AnnData, `label`.
     SettingsError
@@ -266,6 +267,11 @@ class _Search:
         sums = np.zeros((len(betas), 3))
         n_rows = rows = wrong = 0
         for batch in self._read():
+            if len(batch.label_indptr):
+                raise ModelError(
+                    "the hold-out data cannot calibrate the model: probabilities are of one label a row, and "
+                    "it has several"
+                )
             for begin, scores in self._model.finite_scores(batch, self._memory, first=n_rows):
                 labels = batch.labels[begin : begin + len(scores)]
                 known = np.flatnonzero(labels >= 0)

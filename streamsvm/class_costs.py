@@ -342,6 +342,10 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
         return ClassTree.from_record(source.to_record(), classes)
     if isinstance(source, Mapping):
         return ClassTree({str(child): str(parent) for child, parent in source.items()}, classes)
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"tree: {source!r:.40} is neither a file nor a mapping of the nodes to their parents"
+        )
     path = Path(source)
     try:
         with durable.open_file(path, follow=True) as file:

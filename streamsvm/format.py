@@ -81,7 +81,13 @@ SEQUENCE_MODEL_VERSION = 5  # with transitions; others stay at version 4
 MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION)
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
-TEMPORARY = (f"{RUN_JSON}.tmp", f"{RARE_FEATURES}.tmp", f"{MODEL}.aside", f"{MODEL}.old")
+TEMPORARY = (
+    f"{RUN_JSON}.tmp",
+    f"{RARE_FEATURES}.tmp",
+    f"{RUN_COSTS}.tmp",
+    f"{MODEL}.aside",
+    f"{MODEL}.old",
+)
 # Files of runs of earlier formats, which a new run may replace.
 FORMER = ("marks.bin", "weights-marks.bin", "weights-rare.bin")
 MODEL_JSON = "model.json"

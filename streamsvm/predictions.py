@@ -134,8 +134,10 @@ def predict(
                 values = np.exp(model.log_probabilities(piece)) if proba else piece
                 of_columns = np.take_along_axis(values, columns, axis=1)
                 count += len(piece)
-                names = model.classes_[columns]
                 above = None if threshold is None else (of_columns > threshold).sum(axis=1).tolist()
+                if above is not None:  # names take more memory than scores
+                    columns = columns[:, : max(above, default=0)]
+                names = model.classes_[columns]
                 if file is not None:
                     file.writelines(_lines(names, of_columns if scores or proba else None, above))
                 elif above is None:

@@ -7,20 +7,17 @@ The command line generates its options from them; a test compares the signatures
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
-import operator
 import os
 import re
-import reprlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
-from streamsvm.text import check_local, parse_size
+from streamsvm.setting import CheckedSettings, setting
 
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
@@ -28,163 +25,6 @@ NONE = "none"  # of sample_weight
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
 MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What is known of a setting beside its name and default.
-
-    Attributes
-    ----------
-    kind : type
-        int, float, bool, str or os.PathLike.
-    help : str
-    choices : callable, optional
-        Returns the valid values, if they are few.
-    titles : callable, optional
-        Returns what each of `choices` stands for.
-    words : tuple of str
-        Words that may stand for a number.
-    least, most : int
-        Bounds of a number, inclusive.
-    positive : bool
-        Whether a number must be finite and above 0.
-    size : bool
-        Whether a number is one of bytes, which may be given as text ("2G").
-    mapping : bool
-        Whether a mapping of names to numbers may stand for a file.
-    """
-
-    kind: type
-    help: str
-    choices: Callable[[], Sequence[str]] | None = None
-    titles: Callable[[], Sequence[str]] | None = None
-    words: tuple[str, ...] = ()
-    least: int = 0
-    most: int = 2**63 - 1  # compiled code takes no more
-    positive: bool = False
-    size: bool = False
-    mapping: bool = False
-
-    @property
-    def wanted(self) -> str:
-        """Completes the sentence "it must be ..."."""
-        if self.choices is not None:
-            return f"one of {', '.join(self.choices())}"
-        if self.kind is bool:
-            return "True or False"
-        if self.kind in (str, os.PathLike):
-            return " or ".join([*self.words, "text" if self.kind is str else "a path"])
-        if self.positive:
-            number = "positive and finite"
-        elif self.kind is float:
-            number = f"a number, {self.least} or more"
-        else:
-            number = (
-                f"a whole number in [{self.least}, {'2**63)' if self.most == 2**63 - 1 else f'{self.most}]'}"
-            )
-        return " or ".join([*self.words, number])
-
-    def checked(self, value: Any) -> Any:
-        """The value as Python's own int, float, bool or str; raises `ValueError` if it is not valid."""
-        if isinstance(value, str) and value in self.words:
-            return value
-        if self.mapping and isinstance(value, Mapping):
-            return {str(name): _as_python(number, float) for name, number in value.items()}
-        if self.size and not isinstance(value, int):
-            return parse_size(value)
-        if self.kind is os.PathLike and isinstance(value, str | os.PathLike):
-            check_local(value, SettingsError)
-            return os.path.abspath(value)
-        value = _as_python(value, self.kind)
-        if not self._holds(value):
-            raise ValueError(self.wanted)
-        return value
-
-    def _holds(self, value: Any) -> bool:
-        kind: Any = type(value)
-        if kind is not self.kind:
-            return False
-        if self.choices is not None:
-            return value in self.choices()
-        if self.kind is int:
-            return bool(self.least <= value <= self.most)
-        if self.kind is float:
-            return bool(0 < value < math.inf) if self.positive else bool(value >= self.least)
-        return True
-
-
-def _as_python(value: Any, kind: type) -> Any:
-    """A number of any library as int or float; anything else as it is."""
-    if isinstance(value, bool):
-        return value
-    try:
-        if kind is int:
-            return operator.index(value)
-        if kind is float and isinstance(value, numbers.Real):
-            return float(value)
-    except (TypeError, OverflowError):
-        pass
-    return value
-
-
-def _setting(kind: type, default: Any, help: str, **facts: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"setting": Setting(kind, help, **facts)})
-
-
-def setting_of(field: dataclasses.Field[Any]) -> Setting:
-    """What is known of a field of `Settings` or `OnlineSettings`."""
-    return field.metadata["setting"]  # type: ignore[no-any-return]
-
-
-class _Checked:
-    """Base of both classes of settings: checks each on its own, and reads them from a record."""
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if value is None and field.default is None:
-                continue
-            try:
-                self._set(field.name, setting_of(field).checked(value))
-            except ValueError as error:
-                self._refuse(field.name, str(error))
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Settings from what `dataclasses.asdict` made of them, such as the entry of a file.
-
-        Raises
-        ------
-        SettingsError
-            If a name or a value is not valid.
-        """
-        known = {field.name.lower(): field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        if not isinstance(record, Mapping):
-            raise SettingsError(f"settings must be an object, not {record!r:.40}")
-        for name in record:
-            if name not in known.values():
-                near = difflib.get_close_matches(name.lower(), known, 1)
-                hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
-                raise SettingsError(f"there is no setting {name}; {hint}")
-        return cls(**record)
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
-        """Settings from the arguments of a function that has them all, such as its ``locals()``."""
-        return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
-
-    @property
-    def of_loss(self) -> dict[str, Any]:
-        """The settings that the loss explains, without those that do not apply to it."""
-        values = {name: getattr(self, name) for name in OF_LOSS}
-        return {name: value for name, value in values.items() if value is not None}
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-    def _refuse(self, name: str, wanted: str) -> None:
-        raise SettingsError(f"{name} must be {wanted}, not {reprlib.repr(getattr(self, name))}", setting=name)
 
 
 def _names_of_losses() -> tuple[str, ...]:
@@ -199,8 +39,18 @@ def _names_of_solvers() -> tuple[str, ...]:
 _DEFAULTS_OF_LOSS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
 
 
+class _OfLoss(CheckedSettings):
+    """Settings of which some are explained by the loss."""
+
+    @property
+    def of_loss(self) -> dict[str, Any]:
+        """The settings that the loss explains, without those that do not apply to it."""
+        values = {name: getattr(self, name) for name in OF_LOSS}
+        return {name: value for name, value in values.items() if value is not None}
+
+
 @dataclasses.dataclass(frozen=True)
-class Settings(_Checked):
+class Settings(_OfLoss):
     """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
@@ -211,88 +61,88 @@ class Settings(_Checked):
         If a setting is not valid; says which, and what is.
     """
 
-    passes: int = _setting(int, 3, "Maximum number of passes over the data.", least=1)
-    C: float = _setting(
+    passes: int = setting(int, 3, "Maximum number of passes over the data.", least=1)
+    C: float = setting(
         float,
         AUTO,  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.",
         words=(AUTO,),
         positive=True,
     )
-    loss: str = _setting(
+    loss: str = setting(
         str,
         "ww",
         "Formulation of the multi-class SVM.",
         choices=_names_of_losses,
         titles=lambda: [loss.title for loss in LOSSES.values()],
     )
-    margin: float = _setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
-    solver: str = _setting(
+    margin: float = setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
+    solver: str = setting(
         str,
         None,
         "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
         "or another.",
         choices=_names_of_solvers,
     )
-    smooth: float | None = _setting(
+    smooth: float | None = setting(
         float,
         None,
         "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.",
         positive=True,
     )
-    top: int | None = _setting(
+    top: int | None = setting(
         int,
         None,
         "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.",
         least=1,
     )
-    temperature: float | None = _setting(
+    temperature: float | None = setting(
         float, None, "τ of the block solvers bcpl and oeg; 1 by default.", positive=True
     )
-    solver_tol: float | None = _setting(
+    solver_tol: float | None = setting(
         float,
         None,
         "Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.",
         positive=True,
     )
-    dtype: str = _setting(
+    dtype: str = setting(
         str,
         "float32",
         "Precision of weights, duals and scores; sums and objectives are always float64.",
         choices=lambda: ("float32", "float64"),
     )
-    seed: int = _setting(int, 0, "Seed of the order of blocks and rows.")
-    memory: int = _setting(
+    seed: int = setting(int, 0, "Seed of the order of blocks and rows.")
+    memory: int = setting(
         int, 2**31, "Memory budget in bytes, or as text such as 500M or 2G.", least=1, size=True
     )
-    tol: float | None = _setting(
+    tol: float | None = setting(
         float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this."
     )
-    inner_passes: int | str = _setting(
+    inner_passes: int | str = setting(
         int,
         AUTO,
         "How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a "
         "cost model.",
         words=(AUTO,),
     )
-    average: bool = _setting(
+    average: bool = setting(
         bool,
         True,
         "Make the model the average of the iterates in the second half of the last pass, instead of the "
         "last iterate.",
     )
-    gap: str = _setting(
+    gap: str = setting(
         str,
         None,
         "When to measure the exact gap, which reads the data once more: after each pass (default with a "
         "tolerance), at the end (default without), or never (none).",
         choices=lambda: ("pass", "end", "none"),
     )
-    valid: str | None = _setting(os.PathLike, None, "Store to measure the accuracy on after each pass.")
-    calibrate: str | None = _setting(
+    valid: str | None = setting(os.PathLike, None, "Store to measure the accuracy on after each pass.")
+    calibrate: str | None = setting(
         os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to."
     )
-    class_weight: str | Mapping[str, float] | None = _setting(
+    class_weight: str | Mapping[str, float] | None = setting(
         os.PathLike,
         None,
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "
@@ -300,35 +150,37 @@ class Settings(_Checked):
         words=(BALANCED,),
         mapping=True,
     )
-    sample_weight: str | None = _setting(
+    sample_weight: str | None = setting(
         str,
         None,
         "Numeric column of obs with the weights of the rows. A store that was converted with weights has "
         "them in the column weight, and uses them unless this is none.",
     )
-    costs: str | None = _setting(
+    costs: str | None = setting(
         os.PathLike,
         None,
         "Table of what it costs to predict one class (column) for another (row): CSV or .npy.",
+        may_be_given=True,
     )
-    costs_as: str | None = _setting(
+    costs_as: str | None = setting(
         str,
         None,
         "What costs are: margins by which the own class must win (default), factors of the loss, or both.",
         choices=lambda: (MARGINS, COSTS, BOTH),
     )
-    tree: str | None = _setting(
+    tree: str | None = setting(
         os.PathLike,
         None,
         "Tree of the classes, a child and its parent a line: the path between two classes is the margin.",
+        may_be_given=True,
     )
-    label: str | None = _setting(
+    label: str | None = setting(
         str, None, "Column of obs with the labels, for AnnData that was not written by convert."
     )
-    keep_duals: bool = _setting(
+    keep_duals: bool = setting(
         bool, None, "Keep the duals so that passes can be added later; the default unless passes is 1."
     )
-    block_rows: int | None = _setting(
+    block_rows: int | None = setting(
         int, None, "Maximum number of rows in a block; by default memory decides.", least=1
     )
 
@@ -413,7 +265,7 @@ def _as_in_fit(name: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings(_Checked):
+class OnlineSettings(_OfLoss):
     """The settings of `streamsvm.online`, which explains them; None is replaced by the default it stands for.
 
     Raises
@@ -422,7 +274,7 @@ class OnlineSettings(_Checked):
         If a setting is not valid; says which, and what is.
     """
 
-    C: float = _setting(
+    C: float = setting(
         float,
         AUTO,  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first "
@@ -438,10 +290,10 @@ class OnlineSettings(_Checked):
     temperature: float | None = _as_in_fit("temperature")
     solver_tol: float | None = _as_in_fit("solver_tol")
     dtype: str = _as_in_fit("dtype")
-    hash_bits: int | None = _setting(
+    hash_bits: int | None = setting(
         int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MOST_BITS
     )
-    seed: int = _setting(int, 0, "Seed of the feature hash.")
+    seed: int = setting(int, 0, "Seed of the feature hash.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,8 @@ from streamsvm_cli.commands import app
 from typer.main import get_command
 
 import streamsvm
-from streamsvm.settings import OnlineSettings, Settings, setting_of
+from streamsvm.setting import setting_of
+from streamsvm.settings import OnlineSettings, Settings
 
 PAIRS = [("fit", Settings), ("plan", Settings), ("online", OnlineSettings)]
 FIELDS = [(name, field) for name, settings in PAIRS for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
@@ -77,7 +78,7 @@ def test_options_of_commands_agree_with_the_settings(name: str, field: dataclass
         assert "|".join(setting.choices()) in printed_help(name)
     default: Any = option.default
     if default is not None and setting.size:
-        default = streamsvm.settings.parse_size(default)
+        default = streamsvm.text.parse_size(default)
     assert default == (None if (name, field.name) == ("online", "seed") else field.default)
 
 

@@ -7,7 +7,7 @@ import re
 
 from streamsvm_converters.libsvm import lines
 
-from streamsvm.errors import Message, Option, Remedy
+from streamsvm.errors import Call, Message, Option, Remedy
 from streamsvm.text import CONTROL
 
 _SHOWN = 40  # characters of an offending token that a message repeats
@@ -19,6 +19,9 @@ _REMEDIES = {
     lines.VALUE_LARGE: Remedy("try {}", Option("dtype", "float64")),
     lines.COMMA_IN_LABEL: Remedy("{} reads several labels a row", Option("multilabel", True)),
 }
+_STORE_OF_SETS = Remedy(
+    "{} makes a store of rows with several labels", Call("convert", options=(Option("multilabel", True),))
+)
 _SKIP = Remedy("{} skips such rows", Option("on_error", "skip"))
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _WIDE_CONTROL = re.compile(f"[{CONTROL}]")
@@ -38,7 +41,9 @@ def show(token: bytes) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def explain(fault: int, line: bytes, at: int, dtype: str, on_error: str) -> Message:
+def explain(
+    fault: int, line: bytes, at: int, dtype: str, on_error: str, *, one_label: bool = False
+) -> Message:
     """Say what is wrong with the token at offset `at` of `line`, and which options help.
 
     Parameters
@@ -49,6 +54,8 @@ def explain(fault: int, line: bytes, at: int, dtype: str, on_error: str) -> Mess
     at : int
     dtype, on_error : str
         The options of the reader.
+    one_label : bool
+        Whether the reader has no option that reads several labels a row.
 
     Returns
     -------
@@ -60,7 +67,10 @@ def explain(fault: int, line: bytes, at: int, dtype: str, on_error: str) -> Mess
         return Message(f"{show(token)} is not LIBSVM text: {other}; {_LAYOUT}")
     hopeless = fault == lines.VALUE_LARGE and dtype == "float64"
     remedies = [_REMEDIES[fault]] if fault in _REMEDIES and not hopeless else []
-    remedies += [_SKIP] if on_error == "raise" else []
+    if fault == lines.COMMA_IN_LABEL:  # skipping such rows would leave a part that is not like the whole
+        remedies = [_STORE_OF_SETS] if one_label else remedies
+    elif on_error == "raise":
+        remedies.append(_SKIP)
     problem = f"{show(token)} {_problem(fault, token, line, at, dtype)}"
     return Message(problem, Remedy.join(remedies) if remedies else None)
 

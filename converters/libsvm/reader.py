@@ -355,7 +355,10 @@ class LibsvmReader:
         faulty = np.flatnonzero(parsed.fault[:n_rows])[: _FIRST_ERRORS - len(counts.first_errors)]
         for row in faulty.tolist():
             line, at = self._line_and_offset(block, row, parsed.fault_at)
-            message = explain(int(parsed.fault[row]), line, at, self._dtype.name, self._on_error)
+            message = explain(
+                int(parsed.fault[row]), line, at, self._dtype.name, self._on_error,
+                one_label=self._keeps_position,
+            )  # fmt: skip
             message = Message(
                 f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy
             )

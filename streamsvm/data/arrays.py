@@ -166,7 +166,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
     ------
     InputError
         If `X` is not a matrix of finite numbers, `y` has another length, a label is missing, a row has one
-        twice, or there are fewer than two classes.
+        twice, every row has all, or there are fewer than two classes.
     """
     matrix = as_matrix(X, dtype)
     n_rows = len(matrix.indptr) - 1
@@ -183,6 +183,11 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
         return Rows(matrix.data, indices, matrix.indptr, codes, norm2), classes, matrix
     rows = Rows(matrix.data, indices, matrix.indptr, np.empty(n_rows, LABEL_DTYPE), norm2)
     several = with_label_sets(rows, codes, sets.indptr)
+    if (np.diff(several.label_indptr) == len(classes)).all():
+        raise InputError(
+            f"y: every row has all {len(classes)} labels",
+            remedy=Remedy("give an indicator as an array, not as nested lists"),
+        )
     if (np.diff(several.label_indptr) == 1).all():
         return rows._replace(labels=several.labels), classes, matrix
     return several, classes, matrix

@@ -120,7 +120,9 @@ class Blocks:
     def empty(self) -> Rows:
         """No rows, in the types of those that `read` gives."""
         indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)
-        return Rows(np.zeros(0, self.dtype), indices, np.zeros(1, np.int64), labels, np.zeros(0), np.zeros(0))
+        start = np.zeros(1, np.int64)
+        rows = Rows(np.zeros(0, self.dtype), indices, start, labels, np.zeros(0), np.zeros(0))
+        return rows._replace(label_indptr=start) if self.store.multilabel else rows
 
     def read_to_train(self, block: int) -> Rows:
         """As `read`, but a row without a known class is an error."""

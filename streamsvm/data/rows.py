@@ -53,8 +53,11 @@ class Rows(NamedTuple):
         return len(self.labels)
 
     def class_counts(self, n_classes: int) -> np.ndarray:
-        """The number of rows that have each label."""
+        """The number of rows that have each label and a weight above 0, which their costs are."""
         codes = self.label_codes if len(self.label_indptr) else self.labels
+        if len(self.cost):
+            of_label = np.diff(self.label_indptr) if len(self.label_indptr) else 1
+            codes = codes[np.repeat(self.cost > 0, of_label)]
         return np.bincount(codes, minlength=n_classes)
 
     def with_cost(self, C: float) -> Rows:

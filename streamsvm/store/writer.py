@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,8 +22,8 @@ from streamsvm.data.csr_checks import (
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
+from streamsvm.store.array_writer import ArrayWriter, WriteTasks
 from streamsvm.store.container import Container, array_metadata
-from streamsvm.store.layout import ArraySpec
 from streamsvm.store.open import open_container
 from streamsvm.text import check_classes
 
@@ -157,7 +154,7 @@ class StoreWriter:
         self._weight_range = (np.inf, -np.inf)
         self._groups, self._last_group = 0, -1
         self._counts = np.zeros(len(self.classes), np.int64)
-        self._tasks = _WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
+        self._tasks = WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
@@ -167,7 +164,7 @@ class StoreWriter:
             self._close_after_error()
             raise
 
-    def _create(self, container: Container) -> dict[str, _ArrayWriter]:
+    def _create(self, container: Container) -> dict[str, ArrayWriter]:
         """Create all groups and arrays, empty, with the attributes that anndata needs."""
         record = self._record
         n, d, codec = self.n_rows, self.n_features, record["codec"]
@@ -195,7 +192,7 @@ class StoreWriter:
             used = "small" if name == layout.FEATURES else codec
             attrs = {} if name.startswith(("X/", "obsm/")) else _ARRAY
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
-            arrays[name] = _ArrayWriter(container, name, spec, chunk, self._tasks)
+            arrays[name] = ArrayWriter(container, name, spec, chunk, self._tasks)
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
@@ -377,80 +374,3 @@ class StoreWriter:
             self.close()
         else:
             self._close_after_error()
-
-
-class _WriteTasks:
-    """A thread pool with a bounded number of pending tasks; without threads, tasks run at once."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-write") if threads else None
-        self._limit = 2 * threads
-        self._pending: deque[Future[None]] = deque()
-
-    def submit(self, write: Callable[..., None], *args: Any) -> None:
-        """Run ``write(*args)``, now or in a thread; raises what an earlier task raised."""
-        if self._pool is None:
-            write(*args)
-            return
-        self._pending.append(self._pool.submit(write, *args))
-        while len(self._pending) > self._limit:
-            self._pending.popleft().result()
-
-    def finish(self) -> None:
-        """Wait for all tasks."""
-        while self._pending:
-            self._pending.popleft().result()
-
-    def close(self) -> None:
-        """Wait for the tasks that are running, and drop the others."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-
-class _ArrayWriter:
-    """Fills one array: cuts the values into whole chunks, and hashes them."""
-
-    def __init__(
-        self, container: Container, name: str, spec: ArraySpec, chunk: int, tasks: _WriteTasks
-    ) -> None:
-        assert spec.dtype is not None
-        self._container = container
-        self._tasks = tasks
-        self._name = name
-        self._length = spec.length
-        self._dtype = spec.dtype.newbyteorder("<")
-        self._buffer = np.empty(chunk, self._dtype)
-        self._buffered = 0
-        self._written = 0
-        self._sha = hashlib.sha256()
-
-    def append(self, values: np.ndarray) -> None:
-        values = np.ascontiguousarray(values, self._dtype)
-        self._sha.update(values.data)
-        chunk = len(self._buffer)
-        while len(values):
-            if not self._buffered and len(values) >= chunk:
-                self._write(values[:chunk])
-                values = values[chunk:]
-                continue
-            part = values[: chunk - self._buffered]
-            self._buffer[self._buffered : self._buffered + len(part)] = part
-            self._buffered += len(part)
-            values = values[len(part) :]
-            if self._buffered == chunk:
-                self._flush()
-
-    def _flush(self) -> None:
-        self._write(self._buffer[: self._buffered])
-        self._buffer = np.empty_like(self._buffer)  # a thread may still write the old buffer
-        self._buffered = 0
-
-    def _write(self, values: np.ndarray) -> None:
-        self._tasks.submit(self._container.write, self._name, self._written, values)
-        self._written += len(values)
-
-    def finish(self) -> str:
-        self._flush()
-        if self._written != self._length:
-            raise StoreError(f"{self._name}: {self._written} elements written, {self._length} announced")
-        return self._sha.hexdigest()

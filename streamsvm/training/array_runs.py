@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
 from streamsvm.data.groups import group_starts
 from streamsvm.data.memory_plan import available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
 from streamsvm.run.files import MemoryRun
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import AUTO, Settings
+from streamsvm.settings import AUTO, NONE, Settings
 from streamsvm.training.auto_c import c_for
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
@@ -28,6 +30,23 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform, apply, features_after, records_of
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
+
+
+def fit_matrix(
+    X: Any, y: Any, groups: Any, settings: Settings, *, callbacks: Callbacks, given: Mapping[str, Any]
+) -> Model:
+    """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too."""
+    rows, classes, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
+    if settings.sample_weight not in (None, NONE):
+        weights = given.get("sample_weight", settings.sample_weight)
+        rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
+    if groups is not None:
+        if not get_loss(settings.loss).sequences:
+            raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
+        rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
+    return fit_rows(
+        rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=given
+    )
 
 
 def fit_rows(
@@ -74,7 +93,8 @@ def fit_rows(
     n_features = features_after(transforms, n_features) or 0
     chosen = settings.C == AUTO
     if chosen:
-        total, count = float(rows.norm2.sum()), int(np.count_nonzero(rows.norm2))
+        norm2 = rows.norm2[rows.cost > 0] if len(rows.cost) else rows.norm2
+        total, count = float(norm2.sum()), int(np.count_nonzero(norm2))
         settings = dataclasses.replace(settings, C=c_for(total, count))
     cost = settings.C * (rows.cost if len(rows.cost) else np.ones(rows.n_rows))
     of_classes = weights.of_rows(settings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.settings import AUTO, Settings
+from streamsvm.settings import AUTO, NONE, Settings
 from streamsvm.transforms import apply
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def choose_c(store: Store, settings: Settings, transforms: Sequence[Transform] =
     """Settings in which C is a number, and whether it was chosen here.
 
     A store made by `streamsvm.convert` has the norms of all its rows; of other AnnData, and of rows that are
-    transformed, up to 64 slices of 1,024 rows are read, evenly spaced.
+    transformed, up to 64 slices of 1,024 rows are read, evenly spaced. Rows of weight 0 do not count.
     """
     if settings.C != AUTO:
         return settings, False
     total, count = 0.0, 0
-    for norm2 in _norms(store, transforms):
+    for norm2 in _norms(store, transforms, weighted=store.weighted and settings.sample_weight != NONE):
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
     return dataclasses.replace(settings, C=c_for(total, count)), True
@@ -48,13 +48,21 @@ def c_for(total: float, count: int) -> float:
     return float(min(max(C, _SMALLEST), _LARGEST))
 
 
-def _norms(store: Store, transforms: Sequence[Transform]) -> Iterator[np.ndarray]:
-    """Squared norms of the transformed rows, some at a time."""
+def _norms(store: Store, transforms: Sequence[Transform], *, weighted: bool) -> Iterator[np.ndarray]:
+    """Squared norms of the transformed rows, some at a time; if `weighted`, without those of weight 0."""
+    for begin, end, norm2 in _all_norms(store, transforms):
+        yield norm2[store.weights(begin, end) > 0] if weighted else norm2
+
+
+def _all_norms(store: Store, transforms: Sequence[Transform]) -> Iterator[tuple[int, int, np.ndarray]]:
+    """First row, the one after the last, and their squared norms."""
     if store.native and not transforms:
         for begin in range(0, store.n_rows, _PIECE):
-            yield store.norms(begin, min(begin + _PIECE, store.n_rows))
+            end = min(begin + _PIECE, store.n_rows)
+            yield begin, end, store.norms(begin, end)
         return
     n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
     for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
         end = min(begin + _SLICE, store.n_rows)
-        yield apply(transforms, store.rows(begin, end)).norm2 if transforms else store.norms(begin, end)
+        rows = apply(transforms, store.rows(begin, end)) if transforms else None
+        yield begin, end, store.norms(begin, end) if rows is None else rows.norm2

@@ -57,7 +57,10 @@ class ErrorWeights:
             np.fill_diagonal(table, 1.0)
             if settings.costs_as != COSTS:
                 shifts = np.zeros((k, columns), dtype)
-                shifts[:, :k] = (table - 1.0) / settings.margin
+                with np.errstate(over="ignore"):
+                    shifts[:, :k] = (table - 1.0) / settings.margin
+                if not np.isfinite(shifts).all():
+                    raise InputError(f"costs: {table.max():g} is too large a margin for {dtype}")
             if settings.costs_as != MARGINS:
                 costs = np.ones((k, columns))
                 costs[:, :k] = table
@@ -87,6 +90,11 @@ class ErrorWeights:
             "tree": None if self.tree is None else self.tree.to_record(),
         }
 
+    def facts(self, settings: Settings) -> dict[str, Any]:
+        """What the record of a model says of them beside its files: nothing if all errors weigh the same."""
+        of_classes = {} if self.of_classes is None else {"class_weights": self.of_classes.tolist()}
+        return of_classes if self.costs is None else {**of_classes, "costs_as": settings.costs_as}
+
     def save(self, path: Path) -> None:
         """Write the table, if there is one, to the file of a run."""
         if self.costs is not None:
@@ -105,12 +113,18 @@ class ErrorWeights:
                 raise RunError(f"{path} cannot be read: {durable.reason(error)}") from None
             if hashlib.sha256(content).hexdigest() != digest:
                 raise RunError(f"{path} is not the table of costs that this run was begun with")
-            costs = np.load(io.BytesIO(content), allow_pickle=False)
-        return cls(
-            None if weights is None else np.array(weights, np.float64),
-            costs,
-            None if tree is None else ClassTree.from_record(tree, classes, where="the run's tree"),
-        )
+        try:  # a run of others may have anything
+            if digest is not None:
+                costs = read_costs(np.load(io.BytesIO(content), allow_pickle=False), classes)
+            of_classes = None if weights is None else np.array(weights, np.float64)
+            if of_classes is not None and not (
+                of_classes.shape == (len(classes),) and ((of_classes >= 0) & (of_classes < np.inf)).all()
+            ):
+                raise ValueError("weights of classes that are not")
+            tree = None if tree is None else ClassTree.from_record(tree, classes, where="the run's tree")
+        except (ValueError, TypeError, InputError) as error:
+            raise RunError(f"{path.parent}: what errors weigh is not valid: {error}; fit again") from None
+        return cls(of_classes, costs, tree)
 
 
 def _as_npy(table: np.ndarray) -> bytes:
@@ -237,6 +251,14 @@ def check_error_weights(settings: Settings, *, multilabel: bool, where: str) -> 
         if getattr(settings, name) is not None:
             raise SettingsError(
                 f"{name} is for data of one label a row, and {where} has several",
-                remedy=Remedy("give its rows weights"),
+                remedy=Remedy(
+                    f"choose one of {_with_own_dual()}, or give its rows weights"
+                    if name == "class_weight"
+                    else "give its rows weights"
+                ),
                 setting=name,
             )
+
+
+def _with_own_dual() -> str:
+    return ", ".join(name for name, loss in LOSSES.items() if loss.own_dual)

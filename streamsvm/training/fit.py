@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.calibration import calibrate_folder
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, Interrupted, Remedy, RunError
+from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
@@ -169,6 +169,10 @@ class Fit(Trainer):
         return self.n_rows // 2 if wanted else None
 
     def end_pass(self, this_pass: int) -> None:
+        if self.learner.tally[UNWEIGHTED] == self.n_rows:
+            raise InputError(
+                "all rows have the weight 0; give some of them, and their classes, weights above 0"
+            )
         self.learner.storage.release()
         settings, position = self.settings, self.position
         is_last = this_pass == settings.passes
@@ -317,6 +321,7 @@ class Fit(Trainer):
             **{name: getattr(self.settings, name) for name in names},
             **self.settings.of_loss,
             **self._record,
+            **self._weights.facts(self.settings),
             "average": self._is_average(),
             "passes": self.position.passes_done,
         }

@@ -76,9 +76,10 @@ class FitResult:
     checkpoint_bytes : int
         Bytes of weights that they wrote.
     empty_rows : int
-        Rows of norm zero, from which nothing can be learned; they are left out of the objective.
+        Rows of norm zero, from which nothing can be learned, and rows without a label if the loss needs one;
+        they are left out of the objective.
     unweighted_rows : int
-        Rows of weight zero, which are left out of the objective and of the accuracies.
+        Rows of weight zero, which are left out of the objective and of the training accuracies.
     model : str
         Folder of the model.
     settings : dict

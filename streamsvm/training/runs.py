@@ -23,7 +23,7 @@ from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.files import RunFiles
 from streamsvm.run.hybrid_weights import HybridWeights, find_rare
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import NONE, Interval, Settings
+from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store, open_store, open_validation_store
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
@@ -44,6 +44,7 @@ from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform, records_of, transforms_from
 
+_PIECE = 2**18  # rows that are counted at a time
 _HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
@@ -67,7 +68,7 @@ def fit_store(
     run = RunDir(out)
     with _open_to_train(path, settings) as store:
         _check_width(store, transforms)
-        weights = read_error_weights(settings, store.classes, store.class_counts, given)
+        weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings, transforms)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -91,13 +92,19 @@ def fit_store(
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             weights.save(run.costs)
             run.write_settings(record)
-            return _StoreRun(run, store, record, starts, every, callbacks, policy).trainer().run()
+            return _StoreRun(run, store, record, weights, starts, every, callbacks, policy).trainer().run()
 
 
-def plan_store(path: str | Path, settings: Settings, policy: MemoryPolicy | None = None) -> dict[str, Any]:
+def plan_store(
+    path: str | Path,
+    settings: Settings,
+    policy: MemoryPolicy | None = None,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
     policy = policy or memory_plan.POLICY
     with _open_to_train(path, settings) as store:
+        read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}
@@ -184,7 +191,8 @@ def _resume_store(
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = path
         starts = cut_blocks(opened, plan)
-        trainer = _StoreRun(run, opened, record, starts, every, callbacks, policy).trainer()
+        weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
+        trainer = _StoreRun(run, opened, record, weights, starts, every, callbacks, policy).trainer()
         run.write_settings(record)  # only now: a refusal changes nothing
         return trainer.run()
 
@@ -199,6 +207,18 @@ def _open_to_train(path: str | Path, settings: Settings) -> Store:
         store.close()
         raise
     return store
+
+
+def _class_counts(store: Store, settings: Settings) -> np.ndarray:
+    """The rows of each class, without those of weight 0."""
+    if settings.class_weight != BALANCED or settings.sample_weight == NONE or not store.weighted:
+        return store.class_counts
+    counts = np.zeros(store.n_classes, np.int64)
+    for begin in range(0, store.n_rows, _PIECE):
+        end = min(begin + _PIECE, store.n_rows)
+        used = store.weights(begin, end) > 0
+        counts += np.bincount(store.labels(begin, end)[used], minlength=store.n_classes)
+    return counts
 
 
 def _check_width(store: Store, transforms: Sequence[Transform]) -> None:
@@ -247,11 +267,16 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
 
 def _check_calibration_store(hold_out: Store, store: Store) -> None:
     """Raise an error if a store is not fit to calibrate a model of `store` with."""
-    if hold_out.fingerprint == store.fingerprint:
+    if hold_out.fingerprint == store.fingerprint or hold_out.path.resolve() == store.path.resolve():
         raise SettingsError(
             "calibrate names the store that is trained on, whose labels the scores fit too well; give rows "
             "that take no part in training",
             setting="calibrate",
+        )
+    if hold_out.multilabel or store.multilabel:
+        several = hold_out if hold_out.multilabel else store
+        raise SettingsError(
+            f"calibrate is for data of one label a row, and {several.path} has several", setting="calibrate"
         )
     known = np.isin(hold_out.classes, store.classes)
     if not hold_out.class_counts[known].any():
@@ -292,6 +317,7 @@ class _StoreRun:
         run: RunDir,
         store: Store,
         record: dict[str, Any],
+        weights: ErrorWeights,
         starts: np.ndarray,
         every: Interval,
         callbacks: Callbacks,
@@ -306,7 +332,7 @@ class _StoreRun:
         self.policy = policy
         self.dtype = np.dtype(self.settings.dtype)
         self.transforms = transforms_from(record.get("transforms", []))
-        self.weights = ErrorWeights.load(record["error_weights"], run.costs, store.classes)
+        self.weights = weights
         self.blocks = Blocks(
             store,
             starts,

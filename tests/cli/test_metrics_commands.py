@@ -134,3 +134,41 @@ def test_a_model_is_measured_by_the_costs_of_its_training(folder: Path, tmp_path
     found = json.loads(succeeds("evaluate", "run", folder / "one.zarr", "--json", cwd=tmp_path))
     assert found[key] == pytest.approx(distances[LABELS, predicted].mean())
     assert sorted(name for name in ("mean_cost", "mean_distance") if found[name] is not None) == [key]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """The rows with several labels as text; lines of rows without a label begin with a blank."""
+    lines = []
+    for i, own in enumerate(own_labels()):
+        pairs = (f"{j + 1}:{X.data[p]}" for p in range(X.indptr[i], X.indptr[i + 1]) for j in [X.indices[p]])
+        lines.append(" ".join([",".join(f"c{c}" for c in np.flatnonzero(own)), *pairs]))
+    path = tmp_path / "test.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_text_with_several_labels_is_scored_as_a_store_is(folder: Path, text: Path) -> None:
+    of_store = json.loads(succeeds("evaluate", "run", "train.zarr", "--json", cwd=folder))
+    assert json.loads(succeeds("evaluate", "run", text, "--multilabel", "--json", cwd=folder)) == of_store
+    of_store = succeeds("predict", "run", "train.zarr", "--threshold", 0, "--scores", cwd=folder)
+    assert succeeds("predict", "run", text, "--threshold", 0, "--scores", cwd=folder) == of_store
+    text.write_text(text.read_text().replace("c4", "new"))
+    done = streamsvm("evaluate", "run", text, "--multilabel", cwd=folder)
+    n_new = int(own_labels()[:, 4].sum())
+    assert done.stderr.decode() == f"streamsvm: left out {n_new} labels unknown to the model\n"
+
+
+def test_several_labels_are_refused_where_one_is_meant(folder: Path, text: Path) -> None:
+    text.write_text(text.read_text().split("\n", 1)[1].replace("\n ", "\n,"))  # the first row has no label
+    line = next(i for i, line in enumerate(text.read_text().split("\n"), 1) if "," in line.split(" ")[0])
+    refused = f"streamsvm: {text}, line {line}, column 1: "
+    message = fails(1, "evaluate", "run", text, cwd=folder)
+    assert message.startswith(refused)
+    assert message.endswith("is a label with a comma; --multilabel reads several labels a row\n")
+    message = fails(1, "online", text, "--out", text.with_name("online"), cwd=folder)
+    assert message.startswith(refused)
+    advice = "; `streamsvm convert --multilabel` makes a store of rows with several labels\n"
+    assert message.endswith(advice)
+    message = fails(2, "evaluate", "run", "test.h5", "--multilabel", cwd=folder)
+    assert message == "streamsvm: --multilabel is for text; a store says itself\n"

@@ -1,0 +1,118 @@
+"""Training on rows with several labels: from stores of both kinds, resumed, in memory, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import as_rows, make_problem, make_store
+from run_files import metrics_of, model_bytes, stop_after, without_times
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
+from small_problem import BLOCK, D, K, N
+
+from streamsvm import calibrate, evaluate, fit, load_model, resume
+from streamsvm.data.label_sets import with_label_sets
+from streamsvm.errors import Interrupted, ModelError, SettingsError
+from streamsvm.store import StoreWriter
+
+X, LABELS = make_problem(N, D, K, empty=2)
+
+
+def indicator() -> np.ndarray:
+    """Each row's own class and now and then others; some rows have no label."""
+    rng = np.random.default_rng(0)
+    own = (np.arange(K) == LABELS[:, None]) | (rng.random((N, K)) < 0.3)
+    own[3::9] = False
+    return own
+
+
+def label_store(path: Path) -> Path:
+    own = indicator()
+    indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
+    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
+    with StoreWriter(
+        path, kind, shape=X.shape, nnz=X.nnz, classes=[str(c) for c in range(K)], dtype="float64",
+        index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0}, n_labels=int(own.sum()),
+    ) as writer:  # fmt: skip
+        writer.append(with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr), np.arange(N))
+        writer.finish()
+    return path
+
+
+@pytest.mark.parametrize(("loss", "suffix"), [("ovr2", ".zarr"), ("ww", ".h5")])
+def test_a_run_resumes_to_the_same_bytes(tmp_path: Path, loss: str, suffix: str) -> None:
+    store = label_store(tmp_path / f"s{suffix}")
+    options: dict[str, Any] = {
+        "loss": loss, "passes": 2, "block_rows": BLOCK, "dtype": "float64", "gap": "pass", "valid": store
+    }  # fmt: skip
+    fit(store, out=tmp_path / "whole", **options)
+    for n in (1, 4, 9):
+        with pytest.raises(Interrupted):
+            fit(store, out=tmp_path / "run", stop=stop_after(n), checkpoint_every="1", force=True, **options)
+        resume(tmp_path / "run")
+        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+        assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("loss", ["ovr2", "ww"])
+def test_stores_and_rows_in_memory_give_the_same_coefficients(tmp_path: Path, loss: str) -> None:
+    options: dict[str, Any] = {"loss": loss, "C": 0.3, "dtype": "float64"}
+    expected = fit(X.astype(float), indicator(), **options)
+    by_blocks = []
+    for suffix in (".zarr", ".h5"):
+        store = label_store(tmp_path / f"s{suffix}")
+        result = fit(store, out=tmp_path / f"one {suffix}", **options)
+        np.testing.assert_array_equal(load_model(tmp_path / f"one {suffix}").coef_, expected.coef_)
+        assert result.primal == expected.result.primal
+        # One-vs-rest learns from a row without a label, too.
+        no_label = (indicator().sum(axis=1) == 0) & (loss == "ww")
+        assert result.empty_rows == (no_label | (np.diff(X.indptr) == 0)).sum()
+        fit(store, out=tmp_path / f"blocks {suffix}", block_rows=BLOCK, **options)
+        by_blocks.append(load_model(tmp_path / f"blocks {suffix}").coef_)
+    np.testing.assert_array_equal(*by_blocks)
+    assert (by_blocks[0] != expected.coef_).any()
+
+
+def test_accuracies_are_the_precision_of_the_best_class(tmp_path: Path) -> None:
+    store = label_store(tmp_path / "s.zarr")
+    result = fit(store, out=tmp_path / "run", loss="ovr2", dtype="float64", valid=store, average=False)
+    best = load_model(tmp_path / "run").predict(X).astype(int)
+    expected = indicator()[np.arange(N), best].mean()
+    assert result.accuracy == result.valid_accuracy == pytest.approx(expected)
+    assert evaluate(tmp_path / "run", store).precision[1] == pytest.approx(expected)
+
+
+def test_one_vs_rest_is_that_of_scikit_learn() -> None:
+    data, own = X.astype(float), indicator()
+    model = fit(
+        data, own, loss="ovr2", C=0.5, dtype="float64", passes=5000, inner_passes=30, average=False, tol=1e-9
+    )
+    assert model.result.status == "converged"
+    machine = LinearSVC(C=0.5, fit_intercept=False, tol=1e-8, max_iter=10**6, dual=True)
+    other = OneVsRestClassifier(machine).fit(data, own.astype(int))
+    expected = np.vstack([each.coef_ for each in other.estimators_]).T
+    np.testing.assert_allclose(model.coef_, expected, atol=1e-3)
+
+
+def test_probabilities_are_of_one_label_a_row(tmp_path: Path) -> None:
+    several, one = label_store(tmp_path / "several.zarr"), make_store(tmp_path / "one.zarr", X, LABELS)
+    options: dict[str, Any] = {"dtype": "float64", "loss": "ww", "passes": 1}
+    for store, hold_out in ((several, one), (one, several)):
+        with pytest.raises(SettingsError, match=r"one label a row, and .*several\.zarr has several"):
+            fit(store, out=tmp_path / "run", calibrate=hold_out, **options)
+        assert not (tmp_path / "run").exists()
+    fit(several, out=tmp_path / "run", **options)
+    with pytest.raises(SettingsError, match=r"several\.zarr has several"):
+        resume(tmp_path / "run", calibrate=one)
+    with pytest.raises(ModelError, match="probabilities are of one label a row, and it has several"):
+        calibrate(tmp_path / "run", several)
+    with pytest.raises(ModelError, match="probabilities are of one label a row"):
+        calibrate(tmp_path / "run", X, indicator())
+
+
+def test_weights_of_classes_are_for_one_vs_rest(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="choose one of ovr, ovr2, or give its rows weights"):
+        fit(label_store(tmp_path / "s.zarr"), out=tmp_path / "run", class_weight="balanced")
