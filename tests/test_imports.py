@@ -81,7 +81,10 @@ LAYERS = (
     ("class_costs",),
     ("kernels",),
     ("losses",),
-    ("settings",),
+    (
+        "setting",
+        "settings",
+    ),
     ("data",),
     ("store",),
     ("transforms",),
