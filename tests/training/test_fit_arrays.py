@@ -80,7 +80,7 @@ def test_names_of_columns_become_the_features_of_the_model(problem) -> None:
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.zeros(N, int), "1 class"),
+        (np.zeros(N, int), "y has one class; training needs two classes or more"),
         (np.arange(N - 1), "119"),
         (np.full(N, np.nan), r"y\[0\] is missing"),
         ([None] * N, r"y\[0\] is missing"),

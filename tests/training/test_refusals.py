@@ -183,11 +183,13 @@ def test_other_format_versions_are_refused(stopped: Path, expected: dict[str, by
     newest = commits_of(stopped)[0]
     settings = (stopped / "run.json").read_bytes()
     reseal(stopped / "run.json", version=99)
-    with pytest.raises(RunError, match="run format 99, this program writes and resumes 5"):
+    with pytest.raises(
+        RunError, match=f"run format 99, this program writes and resumes {format.RUN_VERSION}"
+    ):
         resume(stopped)
     (stopped / "run.json").write_bytes(settings)
     reseal(newest / "manifest.json", version=99)
-    assert "has format 99, not 5" in resume(stopped).warnings[0]
+    assert f"has format 99, not {format.RUN_VERSION}" in resume(stopped).warnings[0]
     assert model_bytes(stopped) == expected
 
 
