@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.data.csr_checks import first_labels
+from streamsvm.data.label_sets import recode
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, Option, PlanError, Remedy, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from streamsvm_converters.libsvm.position import Source
     from streamsvm_converters.libsvm.reader import LibsvmReader
 
-    from streamsvm.data.rows import Rows
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
 _CHUNK_FACTOR = 128
@@ -284,7 +283,7 @@ def convert(
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
             for rows, numbers in batches:
-                writer.append(rows if codes is None else _with_codes(rows, codes), numbers)
+                writer.append(rows if codes is None else recode(rows, codes), numbers)
             fingerprint = writer.finish()
         publish(made, out)
 
@@ -318,17 +317,6 @@ def _read_all(reader: LibsvmReader, weights: str | Path | None, shuffled: Extern
         for rows, numbers in reader:
             shuffled.append(rows._replace(cost=file.at(numbers)), numbers)
         return [*reader.sources, file.finish(reader.counts.rows + reader.counts.skipped)]
-
-
-def _with_codes(rows: Rows, codes: np.ndarray) -> Rows:
-    """Return the rows with other label codes: `codes` has the new one of each."""
-    if not len(rows.label_indptr):
-        return rows._replace(labels=codes[rows.labels])
-    from streamsvm_converters.libsvm.labels import distinct_sets
-
-    label_codes, label_indptr = distinct_sets(codes[rows.label_codes], rows.label_indptr)
-    labels = first_labels(label_codes, label_indptr)
-    return rows._replace(labels=labels, label_codes=label_codes, label_indptr=label_indptr)
 
 
 def _base_and_width(

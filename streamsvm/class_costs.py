@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -79,45 +78,56 @@ def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
 
 
 def _read_csv(path: Path, classes: Sequence[str]) -> np.ndarray:
-    rows, lines = [], []
+    k = len(classes)
+    table: list[np.ndarray] = []
+    lines: list[int] = []
+    names: list[str] = []
+    header: list[str] | None = None  # its names of classes, if the first row has names
+    width = 0  # of the first row
     try:
         with durable.open_file(path, follow=True) as binary:
-            text = binary.read().decode("utf-8-sig")
-        reader = csv.reader(io.StringIO(text, newline=""))
-        for fields in reader:
-            if any(field.strip() for field in fields):
-                rows.append([field.strip() for field in fields])
-                lines.append(reader.line_num)
+            reader = csv.reader(io.TextIOWrapper(binary, "utf-8-sig", newline=""))
+            for fields in reader:
+                fields = [field.strip() for field in fields]
+                if not any(fields):
+                    continue
+                line, where = reader.line_num, f"{path}, line {reader.line_num}"
+                if not width:
+                    width = len(fields)
+                    if not _is_number(fields[0]):
+                        header = fields[1:]
+                        columns = _positions(header, classes, where)
+                        continue
+                if len(fields) != width:
+                    raise InputError(f"{where}: {len(fields)} fields, where the first row has {width}")
+                if header is not None:
+                    names.append(fields.pop(0))
+                if len(table) < k:  # more are counted
+                    table.append(_numbers(fields, where, 1 + (header is not None)))
+                lines.append(line)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: {_reason(error)}") from None
-    if not rows:
+    if not width:
         raise InputError(f"{path}: the table is empty")
-    names = not _is_number(rows[0][0])
-    if names:
-        header, rows, lines = rows[0][1:], rows[1:], lines[1:]
-        columns = _positions(header, classes, f"{path}, line {lines[0] - 1 if lines else 1}")
-        order = _positions([row[0] for row in rows], classes, f"{path}: the first column")
-    for row, line in zip(rows, lines, strict=True):
-        if len(row) != len(rows[0]):
-            raise InputError(
-                f"{path}, line {line}: {len(row)} fields, where the first row has {len(rows[0])}"
-            )
-    _check_shape((len(rows), len(rows[0]) - names), len(classes), str(path))
-    table = np.empty((len(rows), len(rows)))
-    for y, (row, line) in enumerate(zip(rows, lines, strict=True)):
-        for j, field in enumerate(row[names:]):
-            if not _is_number(field):
-                at = f"{path}, line {line}, column {j + names + 1}"
-                raise InputError(f"{at}: {printable(field)!r:.40} is not a number")
-            table[y, j] = float(field)
-    if not names:
-        _check_values(table, lambda y, j: f"{path}, line {lines[y]}, column {j + 1}", classes)
-        return table
-    costs = np.ascontiguousarray(table[np.ix_(order, columns)])
+    if header is None:
+        _check_shape((len(lines), width), k, str(path))
+        costs = np.array(table)
+        _check_values(costs, lambda y, j: f"{path}, line {lines[y]}, column {j + 1}", classes)
+        return costs
+    order = _positions(names, classes, f"{path}: the first column")
+    costs = np.array(table)[np.ix_(order, columns)]
     _check_values(
         costs, lambda y, j: f"{path}, line {lines[int(order[y])]}, column {int(columns[j]) + 2}", classes
     )
     return costs
+
+
+def _numbers(fields: list[str], where: str, first_column: int) -> np.ndarray:
+    """The numbers of a line, whose first is in the column `first_column`."""
+    for column, field in enumerate(fields, first_column):
+        if not _is_number(field):
+            raise InputError(f"{where}, column {column}: {printable(field)!r:.40} is not a number")
+    return np.array(fields, np.float64)
 
 
 def _is_number(field: str) -> bool:
@@ -265,38 +275,20 @@ class ClassTree:
     def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Edges between the classes of codes `a` and `b`, which broadcast; int64.
 
-        In preorder, the lowest common ancestor of two classes is as deep as the highest one of successive
-        classes between them. The minimum over a range is that of two ranges whose lengths are a power of 2.
+        The deeper end of each path goes up by one edge at a time, until the ends meet.
         """
-        rank, ancestors = self._ancestors
-        p, q = np.broadcast_arrays(rank[a], rank[b])
-        low, high = np.minimum(p, q), np.maximum(p, q)
-        level = np.frexp(np.maximum(high - low, 1))[1] - 1  # of the largest power of 2 in the length
-        last = np.maximum(high - (1 << level), 0)
-        common = np.minimum(ancestors[level, np.minimum(low, ancestors.shape[1] - 1)], ancestors[level, last])
-        depth = self.depth[self.node_of_class].astype(np.int64)
-        return np.where(p == q, 0, depth[a] + depth[b] - 2 * common.astype(np.int64))
-
-    @functools.cached_property
-    def _ancestors(self) -> tuple[np.ndarray, np.ndarray]:
-        """The position of each class in preorder, and depths of common ancestors, shape (log2 k, k).
-
-        Entry (l, i) is the least depth of the ancestors that the classes i and i + 1, ..., i + 2^l - 1 and
-        i + 2^l in preorder have in common.
-        """
-        k = len(self.order)
-        rank = np.empty(k, np.int64)
-        rank[self.order] = np.arange(k)
-        nodes = self.node_of_class[self.order]
-        levels = np.full((max(1, (k - 1).bit_length()), k), np.iinfo(np.int32).max, np.int32)
-        if k > 1:
-            # The children of the common ancestor of two nodes include the highest node after the first.
-            levels[0, :-1] = np.minimum.reduceat(self.depth[: nodes[-1] + 1], nodes[:-1] + 1) - 1
-        for level in range(1, len(levels)):
-            half = 1 << (level - 1)
-            levels[level] = levels[level - 1]
-            np.minimum(levels[level - 1, :-half], levels[level - 1, half:], out=levels[level, :-half])
-        return rank, levels
+        p, q = (self.node_of_class[codes].astype(np.int64) for codes in np.broadcast_arrays(a, b))
+        shape, p, q = p.shape, p.ravel(), q.ravel()
+        edges = np.zeros(len(p), np.int64)
+        apart = np.flatnonzero(p != q)
+        while len(apart):
+            first, second = p[apart], q[apart]
+            first_goes = self.depth[first] >= self.depth[second]
+            p[apart] = np.where(first_goes, self.parent[first], first)
+            q[apart] = np.where(first_goes, second, self.parent[second])
+            edges[apart] += 1
+            apart = apart[p[apart] != q[apart]]
+        return edges.reshape(shape)
 
     def to_record(self) -> dict[str, Any]:
         """The tree as JSON: ``nodes``, and ``parents`` as numbers of nodes."""

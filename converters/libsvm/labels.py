@@ -53,26 +53,6 @@ def duplicate_warnings(labels: Iterable[str]) -> list[str]:
     return []
 
 
-def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lists of label codes with each code once, increasing, and without those below 0.
-
-    Parameters
-    ----------
-    codes : ndarray of int32, shape (n_labels,)
-    indptr : ndarray of int64, shape (n_rows + 1,)
-
-    Returns
-    -------
-    codes, indptr : ndarray
-    """
-    n_rows, width = len(indptr) - 1, int(codes.max(initial=0)) + 1
-    row_of = np.repeat(np.arange(n_rows), np.diff(indptr))
-    keys = np.unique((row_of * width + codes)[codes >= 0])
-    sets = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(keys // width, minlength=n_rows), out=sets[1:])
-    return (keys % width).astype(np.int32), sets
-
-
 class LabelTable:
     """A hash table of label texts, whose codes count them in order of first appearance.
 

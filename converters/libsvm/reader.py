@@ -15,13 +15,14 @@ import numpy as np
 from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong
 from streamsvm_converters.libsvm.groups import GroupPlaces, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
-from streamsvm_converters.libsvm.labels import LabelTable, as_number, distinct_sets
+from streamsvm_converters.libsvm.labels import LabelTable, as_number
 from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
 from streamsvm_converters.libsvm.parse_errors import explain, show
 from streamsvm_converters.libsvm.position import Place, Position, Source
 from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.data.csr_checks import first_labels
+from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
 from streamsvm.format import index_dtype

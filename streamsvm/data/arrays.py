@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import feature_names
 from streamsvm.data.groups import codes_of_groups
-from streamsvm.data.label_sets import LabelSets, label_sets, with_label_sets
+from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
@@ -170,7 +170,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
     """
     matrix = as_matrix(X, dtype)
     n_rows = len(matrix.indptr) - 1
-    sets = label_sets(y, n_rows)
+    sets = label_lists(y, n_rows)
     codes, classes = _encode(y, n_rows) if sets is None else _encode_sets(sets)
     norm2 = row_norms(matrix.data, matrix.indptr)
     if not np.isfinite(norm2).all():
@@ -205,7 +205,7 @@ def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
     return _codes_and_classes(labels)
 
 
-def _encode_sets(sets: LabelSets) -> tuple[np.ndarray, list[str]]:
+def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, list[str]]:
     """Codes of all labels, and the classes."""
     if sets.columns is not None:
         _check_classes(sets.columns)

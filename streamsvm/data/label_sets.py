@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.data.csr_checks import first_labels
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
@@ -15,7 +16,7 @@ from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 _SETS = (list, tuple, set, frozenset, np.ndarray)
 
 
-class LabelSets(NamedTuple):
+class LabelLists(NamedTuple):
     """The labels of rows that may have several each; those of row i are ``labels[indptr[i]:indptr[i + 1]]``.
 
     Attributes
@@ -32,7 +33,7 @@ class LabelSets(NamedTuple):
     columns: list[str] | None
 
 
-def label_sets(y: Any, n_rows: int) -> LabelSets | None:
+def label_lists(y: Any, n_rows: int) -> LabelLists | None:
     """The labels of `n_rows` rows that may have several each; None if `y` has one label for each row.
 
     Parameters
@@ -63,10 +64,10 @@ def label_sets(y: Any, n_rows: int) -> LabelSets | None:
         raise InputError(f"y[{row}] is {each[row]!r:.40}, where other rows have lists of labels")
     indptr = np.zeros(n_rows + 1, np.int64)
     np.cumsum([len(labels) for labels in each], out=indptr[1:])
-    return LabelSets(list(itertools.chain.from_iterable(each)), indptr, None)
+    return LabelLists(list(itertools.chain.from_iterable(each)), indptr, None)
 
 
-def _of_indicator(y: Any, n_rows: int) -> LabelSets:
+def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     import scipy.sparse
 
     columns = [str(name) for name in y.columns] if hasattr(y, "columns") else None
@@ -90,7 +91,7 @@ def _of_indicator(y: Any, n_rows: int) -> LabelSets:
     kept = np.concatenate([[0], np.cumsum(data != 0)])
     if columns is None:
         columns = [str(column) for column in range(matrix.shape[1])]
-    return LabelSets(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
+    return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
 
 
 def _check_length(found: int, n_rows: int) -> None:
@@ -100,7 +101,7 @@ def _check_length(found: int, n_rows: int) -> None:
 
 def known_codes(y: Any, n_rows: int, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
     """Codes of the labels in `classes`, as `with_label_sets` takes them; None for one label a row."""
-    sets = label_sets(y, n_rows)
+    sets = label_lists(y, n_rows)
     if sets is None:
         return None
     code = {label: c for c, label in enumerate(classes)}
@@ -111,26 +112,45 @@ def known_codes(y: Any, n_rows: int, classes: Sequence[str]) -> tuple[np.ndarray
     return np.array(of_column, LABEL_DTYPE)[sets.labels], sets.indptr
 
 
+def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return lists of label codes with each code once, increasing, and without those below 0.
+
+    Parameters
+    ----------
+    codes : ndarray of int, shape (n_labels,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+
+    Returns
+    -------
+    codes : ndarray of int32
+    indptr : ndarray of int64, shape (n_rows + 1,)
+    """
+    n_rows, width = len(indptr) - 1, int(codes.max(initial=0)) + 1
+    row_of = np.repeat(np.arange(n_rows), np.diff(indptr))
+    keys = np.unique((row_of * width + codes)[codes >= 0])
+    starts = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(np.bincount(keys // width, minlength=n_rows), out=starts[1:])
+    return (keys % width).astype(LABEL_DTYPE), starts
+
+
+def row_with_a_label_twice(codes: np.ndarray, indptr: np.ndarray, distinct: np.ndarray) -> int | None:
+    """The first row with a code from 0 on twice; `distinct` is the `indptr` of its `distinct_sets`."""
+    known = np.concatenate([[0], np.cumsum(codes >= 0)])[indptr]
+    fewer = np.diff(distinct) < np.diff(known)
+    return int(np.argmax(fewer)) if fewer.any() else None
+
+
 def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
     """Rows with the labels ``codes[indptr[i]:indptr[i + 1]]``, in any order; those of -1 are left out.
 
     Raises `InputError` if a row has a label twice.
     """
-    known = codes >= 0
-    of_row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))[known]
-    codes = codes[known].astype(LABEL_DTYPE, copy=False)
-    order = np.lexsort((codes, of_row))
-    codes = codes[order]
-    twice = (codes[1:] == codes[:-1]) & (of_row[1:] == of_row[:-1])
-    if twice.any():
-        raise InputError(
-            f"y: row {of_row[int(np.argmax(twice))]} has a label twice; an indicator is given as an array"
-        )
-    indptr = np.concatenate([[0], np.cumsum(known)])[indptr].astype(np.int64)
-    labels = np.full(len(indptr) - 1, UNSEEN_LABEL, LABEL_DTYPE)
-    has_any = np.diff(indptr) > 0
-    labels[has_any] = codes[indptr[:-1][has_any]]
-    return rows._replace(labels=labels, label_codes=codes, label_indptr=indptr)
+    label_codes, label_indptr = distinct_sets(codes, indptr)
+    row = row_with_a_label_twice(codes, indptr, label_indptr)
+    if row is not None:
+        raise InputError(f"y: row {row} has a label twice; an indicator is given as an array")
+    labels = first_labels(label_codes, label_indptr)
+    return rows._replace(labels=labels, label_codes=label_codes, label_indptr=label_indptr)
 
 
 def recode(rows: Rows, code_of: np.ndarray) -> Rows:

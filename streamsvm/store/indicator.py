@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.csr_checks import is_monotonic
+from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 
@@ -92,17 +93,15 @@ class _Sparse(Indicator):
         row_of = np.repeat(np.arange(stop - start), np.diff(offsets))
         values = self._data.read(lo, hi)
         self._check(values, start + row_of)
-        order = np.lexsort((codes, row_of))  # anndata may write rows that are not sorted
-        row_of, codes, values = row_of[order], codes[order], values[order]
-        twice = (row_of[1:] == row_of[:-1]) & (codes[1:] == codes[:-1])
-        if twice.any():
-            at = int(np.argmax(twice))
+        codes = np.where(values != 0, codes, format.UNSEEN_LABEL)
+        distinct, starts = distinct_sets(codes, offsets - lo)
+        row = row_with_a_label_twice(codes, offsets - lo, starts)
+        if row is not None:
             raise StoreError(
-                f"{self.path}: {self.name}, row {start + row_of[at]}: label {codes[at]} occurs twice; "
+                f"{self.path}: {self.name}, row {start + row}: a label occurs twice; "
                 "in Python: the matrix's sum_duplicates(), with ones as its data"
             )
-        own = values != 0
-        return _as_sets(row_of[own], codes[own], stop - start)
+        return distinct, starts
 
 
 class _Dense(Indicator):
@@ -134,13 +133,9 @@ class _Dense(Indicator):
             row, code = np.nonzero(values)
             rows.append(row + (begin - start))
             codes.append(code)
-        return _as_sets(np.concatenate(rows), np.concatenate(codes), stop - start)
-
-
-def _as_sets(row_of: np.ndarray, codes: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    indptr = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(row_of, minlength=n_rows), out=indptr[1:])
-    return codes.astype(format.LABEL_DTYPE), indptr
+        indptr = np.zeros(stop - start + 1, np.int64)
+        np.cumsum(np.bincount(np.concatenate(rows), minlength=stop - start), out=indptr[1:])
+        return np.concatenate(codes).astype(format.LABEL_DTYPE), indptr
 
 
 def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:

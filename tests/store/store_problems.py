@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import h5py
 import numpy as np
 import scipy.sparse as sp
 
@@ -102,3 +103,15 @@ def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> 
     np.testing.assert_array_equal(rows.labels, labels)
     squares = matrix.astype(np.float64).power(2).sum(axis=1)
     np.testing.assert_allclose(rows.norm2, np.asarray(squares).ravel(), rtol=1e-13)
+
+
+def flip_bit(path: Path, name: str, chunk: int, at: int) -> None:
+    """Damage the byte `at` of a chunk of an array of one axis, whose store has the codec ``none``."""
+    if path.suffix == ".zarr":
+        target = path / name / "c" / str(chunk)
+    else:
+        with h5py.File(path, "r") as file:
+            target, at = path, file[name].id.get_chunk_info(chunk).byte_offset + at
+    content = bytearray(target.read_bytes())
+    content[at] ^= 1
+    target.write_bytes(content)

@@ -184,7 +184,7 @@ def test_a_label_that_is_stored_twice_is_refused(tmp_path):
         file["obsm/tags/indices"][first + 1] = file["obsm/tags/indices"][first]
     with (
         open_store(path, label="tags") as store,
-        pytest.raises(StoreError, match=rf"obsm/tags, row {row}: label . occurs twice"),
+        pytest.raises(StoreError, match=rf"obsm/tags, row {row}: a label occurs twice"),
     ):
         store.rows(0, 120)
 

@@ -10,7 +10,14 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from store_problems import Problem, assert_rows_equal, make_full_problem, make_problem, without_checksums
+from store_problems import (
+    Problem,
+    assert_rows_equal,
+    flip_bit,
+    make_full_problem,
+    make_problem,
+    without_checksums,
+)
 from test_store_damage import ARRAYS, edit_record
 from test_store_roundtrip import contents, read_with_anndata
 
@@ -189,14 +196,7 @@ def test_info_describes_the_columns(full: Problem, full_store: Path, stored: Pat
 def test_a_flipped_byte_of_each_array_is_found(full: Problem, name, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     full.write(path, codec="none")
-    if suffix == "zarr":
-        target, at = path / name / "c" / "0", 20
-    else:
-        with h5py.File(path, "r") as file:
-            target, at = path, file[name].id.get_chunk_info(0).byte_offset + 20
-    content = bytearray(target.read_bytes())
-    content[at] ^= 1
-    target.write_bytes(content)
+    flip_bit(path, name, chunk=0, at=20)
     if name == "obsm/labels/indptr":  # its ends are read at once
         with pytest.raises(StoreError, match=rf"array {name}, chunk 0: .*damaged: convert again"):
             open_store(path)

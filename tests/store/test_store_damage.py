@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from store_problems import Problem, make_problem, without_checksums
+from store_problems import Problem, flip_bit, make_problem, without_checksums
 
 from streamsvm import format
 from streamsvm.errors import StoreError
@@ -69,14 +69,7 @@ def test_a_damaged_chunk_is_named(suffix, name, tmp_path):
     """A flipped byte in chunk 1 of an array is found by reading rows, and by `verify`, with its name."""
     path = tmp_path / f"a.{suffix}"
     make_problem(n=3000, d=50, density=0.1).write(path, chunk_nnz=500, codec="none")
-    if suffix == "zarr":
-        target, at = path / name / "c" / "1", 200
-    else:
-        with h5py.File(path, "r") as file:
-            target, at = path, file[name].id.get_chunk_info(1).byte_offset + 200
-    content = bytearray(target.read_bytes())
-    content[at] ^= 1
-    target.write_bytes(content)
+    flip_bit(path, name, chunk=1, at=200)
     with open_store(path) as store:
         read = store.names if name == "obs/_index" else store.rows
         with pytest.raises(StoreError, match=rf"array {name}, chunk 1: .* \(damaged: convert again\)$"):
