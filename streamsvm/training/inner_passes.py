@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import DualBuffer, drop_zeros
-from streamsvm.kernels.random import permutation
+from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.simd import VECTOR_BYTES
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
@@ -64,7 +64,7 @@ class InnerPasses:
         active = np.flatnonzero(counts)
         n_passes = self._wanted if isinstance(self._wanted, int) else _number(rows, weights, buffer)
         for inner in range(1, n_passes + 1):
-            revisit(active[permutation(len(active), self._seed, *place, inner)], starts)
+            revisit(active[local_permutation(len(active), self._seed, *place, inner)], starts)
         drop_zeros(buffer)
 
 
