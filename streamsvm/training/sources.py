@@ -40,6 +40,8 @@ class Block:
         Classes that appear first in this block: codes from the number of classes known before it.
     place : StreamPlace, optional
         Where a stream stands behind the block.
+    was_read : bool
+        Whether the rows were read for this pass, and not for an earlier one.
     """
 
     pass_number: int
@@ -48,6 +50,7 @@ class Block:
     order: np.ndarray
     new_classes: Sequence[str] = ()
     place: StreamPlace | None = None
+    was_read: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +119,8 @@ class BlocksSource:
             within = self._permutation(n, self._seed, pass_number, number, 0)
             if self._by_group:
                 within = in_group_order(rows.qid, within)
-            yield Block(pass_number, number, rows, within)
+            was_read = pass_number == 1 or len(self.cut) > 1
+            yield Block(pass_number, number, rows, within, was_read=was_read)
 
     def empty(self) -> Rows:
         return self.cut.empty()
