@@ -73,7 +73,7 @@ class InnerPasses:
 
 
 def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool) -> int:
-    """As many passes as cost what the full visits do, by counts and not by time; half of it if rows were read.
+    """As many passes as cost what the full visits do, or half of it if rows were read: counted, not timed.
 
     The rows that were read for this pass are those of the first one, in which classes become candidates that
     soon are none, or of one block among others, which undo a part of what is gained in it.
