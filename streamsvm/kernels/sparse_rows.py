@@ -120,6 +120,17 @@ def update_sparse_rows(sparse_rows, i, scratch, n_vectors, rate):
 
 
 @kernel
+def scale_sparse_rows(sparse_rows, factor):
+    """Multiply the weights of the sparse rows by `factor`; all that have entries become dirty."""
+    entries, extents = sparse_rows.entries, sparse_rows.extents
+    for f in range(len(extents)):
+        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
+            entries[e, 1] *= entries.dtype.type(factor)
+        if extents[f, 1] > 0:
+            sparse_rows.dirty[f] = 1
+
+
+@kernel
 def restart_sparse_average(sparse_rows):
     """Let the average of the sparse rows begin anew; all that have entries become dirty."""
     entries, extents = sparse_rows.entries, sparse_rows.extents

@@ -53,6 +53,9 @@ class Loss:
         Whether a row may have several labels.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
+    linear_duals : bool
+        Whether the dual objective is Σ b's terms - ½‖W‖² with terms that are linear in b, over a set that
+        grows with C: all duals may then be multiplied by what C is multiplied by.
     sequences : bool
         Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
         them: these are one more row of the weights for each class.
@@ -71,6 +74,7 @@ class Loss:
     pair_costs: bool = False
     label_sets: bool = False
     parameters: tuple[str, ...] = ()
+    linear_duals: bool = False
     sequences: bool = False
 
     @property

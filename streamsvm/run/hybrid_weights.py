@@ -24,7 +24,7 @@ from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
-from streamsvm.kernels.sparse_rows import SparseRows, restart_sparse_average
+from streamsvm.kernels.sparse_rows import SparseRows, restart_sparse_average, scale_sparse_rows
 from streamsvm.run.weights import DenseWeights
 
 _NOTHING = np.zeros(0, np.int64)
@@ -154,6 +154,10 @@ class HybridWeights(DenseWeights):
             mapped = mmap.mmap(file.fileno(), size)
         mapped.madvise(mmap.MADV_RANDOM)
         self._entries = np.frombuffer(mapped, dtype).reshape(n_entries, self.entry_width)
+
+    def scale(self, factor: float) -> None:
+        super().scale(factor)
+        scale_sparse_rows(self.sparse_rows, factor)
 
     def begin_average(self) -> None:
         super().begin_average()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -96,12 +96,22 @@ class BlocksSource:
     ----------
     blocks : Blocks or ArrayBlocks
     seed : int
+    share_of_cost : callable
+        By which the costs of `blocks` are multiplied in a pass.
     by_group : bool
         Whether the rows of a group are visited one after the other, in their order.
     """
 
-    def __init__(self, blocks: Blocks | ArrayBlocks, seed: int, *, by_group: bool = False) -> None:
+    def __init__(
+        self,
+        blocks: Blocks | ArrayBlocks,
+        seed: int,
+        share_of_cost: Callable[[int], float],
+        *,
+        by_group: bool = False,
+    ) -> None:
         self.cut = blocks
+        self._share_of_cost = share_of_cost
         self._seed = seed
         self._by_group = by_group
         self._permutation = local_permutation if blocks.shuffled else permutation
@@ -113,8 +123,11 @@ class BlocksSource:
     def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
         """The blocks of a pass in its order, without the first `begin` of them."""
         order = permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
+        share = self._share_of_cost(pass_number)
         for number in order[begin:].tolist():
             rows = self.cut.read_to_train(number)
+            if share != 1:
+                rows = rows._replace(cost=rows.cost * share)
             n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
             within = self._permutation(n, self._seed, pass_number, number, 0)
             if self._by_group:
