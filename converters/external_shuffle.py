@@ -8,6 +8,7 @@ therefore that of the keys alone, whatever the memory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -18,12 +19,14 @@ from streamsvm.data.csr_checks import row_pieces
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import draws
+from streamsvm.kernels.simd import prefetch
 
 _PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
 _BITS = (
     6  # bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large
 )
 _MASK = 2**64 - 1
+_AHEAD = 8  # rows
 _NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the values it stores
 
 NumberedRows = tuple[Rows, np.ndarray]
@@ -79,6 +82,7 @@ class ExternalShuffle:
         wanted = _BITS if expected is None else (expected // limit).bit_length()
         self._bits = 0 if seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
+        self._space = _Space()
         self._index_size = 4  # 8 once an index needs it
         self._rows = np.zeros(1 << self._bits, dtype=np.int64)
         self._nnz = np.zeros(1 << self._bits, dtype=np.int64)
@@ -94,7 +98,7 @@ class ExternalShuffle:
         shift = np.uint64(64 - self._used_bits - self._bits)
         buckets = (self._keys(rows, numbers) >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
-        rows, numbers = _take(rows, order, 0, rows.indices.dtype), numbers[order]
+        rows, numbers = _take(rows, order, 0, rows.indices.dtype, self._space), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             self._write(bucket, row_span(rows, int(start), int(stop)), numbers[start:stop])
@@ -107,6 +111,8 @@ class ExternalShuffle:
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
         """Yield all rows in order, without norms, and delete their files.
 
+        The arrays of a batch are used again for the one after the next.
+
         Parameters
         ----------
         base : int
@@ -114,6 +120,7 @@ class ExternalShuffle:
         index_dtype : dtype
             Type of the indices afterwards.
         """
+        spaces = itertools.cycle([_Space(), _Space()])
         for bucket in np.flatnonzero(self._rows).tolist():
             path = self._path(bucket)
             sizes = (int(counts[bucket]) for counts in (self._rows, self._nnz, self._labels))
@@ -141,7 +148,7 @@ class ExternalShuffle:
                 lengths = np.diff(rows.indptr)[order]
                 for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _PIECE):
                     taken = order[start:stop]
-                    yield _take(rows, taken, base, index_dtype), numbers[taken]
+                    yield _take(rows, taken, base, index_dtype, next(spaces)), numbers[taken]
             path.unlink()
 
     def __enter__(self) -> ExternalShuffle:
@@ -254,12 +261,26 @@ def _fill(file: BinaryIO, array: np.ndarray) -> None:
         raise OSError(f"{file.name} has been truncated")
 
 
-def _take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype) -> Rows:
-    """Return rows `order` as new arrays without norms, each index less `base`."""
-    nnz = int(np.diff(rows.indptr)[order].sum())
-    data, indices = np.empty(nnz, rows.data.dtype), np.empty(nnz, index_dtype)
-    indptr = np.empty(len(order) + 1, np.int64)
-    _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices, indptr)
+class _Space:
+    """Arrays for the values of rows that are taken; those of the next rows take their place."""
+
+    def __init__(self) -> None:
+        self._data, self._indices = np.empty(0), np.empty(0)
+
+    def arrays(self, nnz: int, dtype: np.dtype, index_dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Return an array for values and one for indices, of length `nnz`."""
+        if len(self._data) < nnz or (self._data.dtype, self._indices.dtype) != (dtype, index_dtype):
+            room = nnz + nnz // 4
+            self._data, self._indices = np.empty(room, dtype), np.empty(room, index_dtype)
+        return self._data[:nnz], self._indices[:nnz]
+
+
+def _take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, space: _Space) -> Rows:
+    """Return rows `order` without norms, each index less `base`; values and indices are in `space`."""
+    indptr = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
+    data, indices = space.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
+    _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
     taken = Rows(data, indices, indptr, rows.labels[order], _NO_NORMS)
     if len(rows.cost):
         taken = taken._replace(cost=rows.cost[order])
@@ -276,14 +297,18 @@ def _take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype) -> Ro
 
 
 @kernel
-def _gather(data, indices, indptr, order, base, out_data, out_indices, out_indptr):
+def _gather(data, indices, indptr, order, base, out_data, out_indices):
     """Write rows `order` of a CSR matrix to the `out` arrays, each index less `base`."""
     size = 0
-    out_indptr[0] = 0
     for place in range(len(order)):
-        row = order[place]
-        for slot in range(indptr[row], indptr[row + 1]):
-            out_data[size] = data[slot]
-            out_indices[size] = indices[slot] - base
-            size += 1
-        out_indptr[place + 1] = size
+        if place + _AHEAD < len(order):  # rows are far apart: begin with one while others are copied
+            ahead = indptr[order[place + _AHEAD]]
+            prefetch(data, ahead)
+            prefetch(indices, ahead)
+        begin = indptr[order[place]]
+        length = indptr[order[place] + 1] - begin
+        for slot in range(length):
+            out_data[size + slot] = data[begin + slot]
+        for slot in range(length):
+            out_indices[size + slot] = indices[begin + slot] - base
+        size += length
