@@ -65,7 +65,10 @@ def convert(
     if like is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --like too")
     console = Console(quiet=quiet, json=json)
+    from streamsvm_cli.commands import give_memory_back
     from streamsvm_converters import convert as to_store
+
+    give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another
 
     base = index_base if index_base == "auto" else int(index_base)
     with terminate_as_interrupt():

@@ -3,7 +3,7 @@
 The sort key of a row is a hash of (seed, row number), or of (seed, group) if the rows of a group stay
 together; these then come in the order of their numbers. Rows go to buckets by the top bits of their key; a
 bucket small enough is loaded, sorted and yielded, a larger one is first split by its next bits. The order is
-therefore that of the keys alone, whatever the memory.
+therefore that of the keys alone, whatever the memory. Rows that all fit into one bucket stay in memory.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class ExternalShuffle:
         self._bits = 0 if seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._space = _Space()
+        self._held = _HeldRows(limit, dtype) if self._bits == 0 else None
         self._index_size = 4  # 8 once an index needs it
         self._rows = np.zeros(1 << self._bits, dtype=np.int64)
         self._nnz = np.zeros(1 << self._bits, dtype=np.int64)
@@ -93,7 +94,15 @@ class ExternalShuffle:
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
         if self._bits == 0:
-            self._write(0, rows, numbers)
+            self._count(0, rows)
+            if self._held is not None and (
+                self._bytes_of(0) > self._limit or not self._held.add(rows, numbers)
+            ):
+                for earlier in self._held.batches:
+                    self._write(0, *earlier)
+                self._held = None
+            if self._held is None:
+                self._write(0, rows, numbers)
             return
         shift = np.uint64(64 - self._used_bits - self._bits)
         buckets = (self._keys(rows, numbers) >> shift) & np.uint64((1 << self._bits) - 1)
@@ -101,7 +110,9 @@ class ExternalShuffle:
         rows, numbers = _take(rows, order, 0, rows.indices.dtype, self._space), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
-            self._write(bucket, row_span(rows, int(start), int(stop)), numbers[start:stop])
+            part = row_span(rows, int(start), int(stop))
+            self._count(bucket, part)
+            self._write(bucket, part, numbers[start:stop])
 
     @property
     def n_labels(self) -> int:
@@ -123,8 +134,7 @@ class ExternalShuffle:
         spaces = itertools.cycle([_Space(), _Space()])
         for bucket in np.flatnonzero(self._rows).tolist():
             path = self._path(bucket)
-            sizes = (int(counts[bucket]) for counts in (self._rows, self._nnz, self._labels))
-            size = self._bytes(*sizes)
+            size = self._bytes_of(bucket)
             least, largest = self._groups[:, bucket]
             alone = least == largest or self._rows[bucket] == 1
             if self._seed is not None and size > self._limit and not alone:
@@ -149,7 +159,7 @@ class ExternalShuffle:
                 for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _PIECE):
                     taken = order[start:stop]
                     yield _take(rows, taken, base, index_dtype, next(spaces)), numbers[taken]
-            path.unlink()
+            path.unlink(missing_ok=True)  # there is none if the rows were held
 
     def __enter__(self) -> ExternalShuffle:
         return self
@@ -170,6 +180,9 @@ class ExternalShuffle:
         per_row = 28 + 8 * len(self._columns)
         return nnz * (self._index_size + self._dtype.itemsize) + n_rows * per_row + n_labels * 4
 
+    def _bytes_of(self, bucket: int) -> int:
+        return self._bytes(*(int(counts[bucket]) for counts in (self._rows, self._nnz, self._labels)))
+
     def _per_row(self, rows: Rows) -> list[np.ndarray]:
         """Return the further arrays of rows that are stored, with an entry for each row."""
         lists = [np.diff(rows.label_indptr)] if self._multilabel else []
@@ -184,16 +197,22 @@ class ExternalShuffle:
         own = (head, numbers, rows.labels, np.diff(rows.indptr), *self._per_row(rows))
         for part in (*own, rows.label_codes, rows.indices, rows.data):
             file.write(np.ascontiguousarray(part).data)
-        self._index_size = max(self._index_size, index_size)
-        self._rows[bucket] += n_rows
-        self._nnz[bucket] += nnz
+
+    def _count(self, bucket: int, rows: Rows) -> None:
+        """Count rows that are added to a bucket."""
+        self._index_size = max(self._index_size, rows.indices.itemsize)
+        self._rows[bucket] += rows.n_rows
+        self._nnz[bucket] += len(rows.data)
         self._labels[bucket] += len(rows.label_codes)
-        if self._grouped and n_rows:
+        if self._grouped and rows.n_rows:
             least, largest = self._groups[:, bucket]
             self._groups[:, bucket] = min(least, rows.qid.min()), max(largest, rows.qid.max())
 
     def _pieces(self, bucket: int) -> Iterator[NumberedRows]:
         """Yield the rows of a bucket in the order of `append`, as many at a time as stay within the limit."""
+        if self._held is not None:
+            yield self._held.joined()
+            return
         with self._path(bucket).open("rb") as file:
             held: list[_Segment] = []
             size = 0
@@ -244,6 +263,46 @@ class ExternalShuffle:
         np.cumsum(indptr, out=indptr)
         np.cumsum(label_indptr, out=label_indptr)
         return Rows(data, indices, indptr, labels, _NO_NORMS, cost, codes, label_indptr, qid), numbers
+
+
+class _HeldRows:
+    """Rows in memory, their values and indices (int32) in two arrays that have room for `limit` bytes."""
+
+    def __init__(self, limit: int, dtype: np.dtype) -> None:
+        room = limit // (dtype.itemsize + 4)
+        self._data, self._indices = np.empty(room, dtype), np.empty(room, np.int32)
+        self._nnz = 0
+        self.batches: list[NumberedRows] = []
+
+    def add(self, rows: Rows, numbers: np.ndarray) -> bool:
+        """Copy rows; return False, and hold no more than before, if there is no room for them."""
+        own = slice(self._nnz, self._nnz + len(rows.data))
+        if own.stop > len(self._data) or rows.indices.dtype != np.int32:
+            return False
+        self._data[own], self._indices[own] = rows.data, rows.indices
+        self._nnz = own.stop
+        self.batches.append((rows._replace(data=self._data[own], indices=self._indices[own]), numbers))
+        return True
+
+    def joined(self) -> NumberedRows:
+        """Return the rows of all batches, one after another."""
+        parts, numbers = zip(*self.batches, strict=True)
+        per_row = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("labels", "cost", "qid", "label_codes")
+        }
+        rows = Rows(
+            self._data[: self._nnz], self._indices[: self._nnz],
+            _joined_indptr([part.indptr for part in parts]), per_row["labels"], _NO_NORMS, per_row["cost"],
+            per_row["label_codes"], _joined_indptr([part.label_indptr for part in parts]), per_row["qid"],
+        )  # fmt: skip
+        return rows, np.concatenate(numbers)
+
+
+def _joined_indptr(parts: list[np.ndarray]) -> np.ndarray:
+    """Join the row pointers of batches; rows without lists of labels have none."""
+    lengths = np.concatenate([np.diff(part) for part in parts])
+    return np.concatenate([parts[0][:1], np.cumsum(lengths)])
 
 
 class _Segment(NamedTuple):
