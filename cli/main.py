@@ -19,10 +19,11 @@ def _run() -> None:
 
     from streamsvm_cli import commands
     from streamsvm_cli.console import complain
+    from streamsvm_cli.memory import give_memory_back
 
     from streamsvm.errors import Interrupted, SettingsError, StreamsvmError
 
-    commands.give_memory_back()
+    give_memory_back()
     commands.warn_on_one_line()
     if sys.__stderr__ is not None:  # a traceback if a memory-mapped file is cut short, or its disk is full
         faulthandler.enable(sys.__stderr__)

@@ -215,7 +215,7 @@ def test_converters_use_only_what_writes_a_store() -> None:
         "errors",
         "durable",
     )
-    names += ("kernels.jit", "kernels.random", "text")
+    names += ("kernels.jit", "kernels.random", "kernels.simd", "text")
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):
         names = {name for name in imports_of(path) if within(name, {"streamsvm"})}
