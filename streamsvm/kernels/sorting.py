@@ -1,4 +1,4 @@
-"""Sorting in compiled code: NumPy's own sort takes two seconds to compile, as long as the visit of a row."""
+"""Sorting in compiled code: NumPy's own takes a second to compile, as long as the visit of a row."""
 
 from __future__ import annotations
 
