@@ -45,6 +45,11 @@ class Blocks:
         Whether the cost is multiplied by the weights of the rows, if the store has any.
     transforms : sequence of Transform
         Applied to the rows that are read.
+
+    Attributes
+    ----------
+    shuffled : bool
+        Whether the rows are known to be in random order.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Blocks:
         self.store = store
         self._cost = cost
         self.starts = starts
+        self.shuffled = store.shuffled
         self.dtype = dtype
         self.columns = columns
         self._only: Rows | None = None  # the rows, if all are one block: read once

@@ -12,6 +12,8 @@ from streamsvm.kernels.jit import allocating, inlined
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made odd
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
+_SLICE = 32
+_MANY = 2**16  # rows: fewer are in a cache, and converge a little faster in fully random order
 
 
 @inlined
@@ -32,16 +34,45 @@ def draws(seed, numbers):
     return keys
 
 
+@inlined
+def _shuffle(order, begin, end, key):
+    """Shuffle ``order[begin:end]`` (Fisher-Yates)."""
+    for i in range(end - 1, begin, -1):
+        draw = mix(key + np.uint64(i) * GAMMA)
+        j = begin + np.int64(draw % np.uint64(i - begin + 1))
+        order[i], order[j] = order[j], order[i]
+
+
 @allocating
-def permutation(n, seed, stage, block, inner):
-    """A random permutation of 0..n-1 (int64), a function of its arguments alone (Fisher-Yates)."""
+def _permute(n, seed, stage, block, inner, length):
     key = mix(np.uint64(seed) + GAMMA)
     key = mix(key ^ mix(np.uint64(stage) + GAMMA))
     key = mix(key ^ mix(np.uint64(block) + GAMMA))
     key = mix(key ^ mix(np.uint64(inner) + GAMMA))
-    order = np.arange(n)
-    for i in range(n - 1, 0, -1):
-        draw = mix(key + np.uint64(i) * GAMMA)
-        j = np.int64(draw % np.uint64(i + 1))
-        order[i], order[j] = order[j], order[i]
+    slices = np.arange(-(-n // length))
+    _shuffle(slices, 0, len(slices), key)
+    if length == 1:
+        return slices
+    order, at = np.empty(n, np.int64), 0
+    for first in slices * length:
+        for i in range(first, min(first + length, n)):
+            order[at] = i
+            at += 1
+    key = mix(key)
+    for begin in range(0, n, length * length):
+        _shuffle(order, begin, min(begin + length * length, n), key)
     return order
+
+
+def permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
+    """A random permutation of 0..n-1 (int64), a function of its arguments alone."""
+    return _permute(n, seed, stage, block, inner, 1)
+
+
+def local_permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
+    """As `permutation`, but of rows that are too many for a cache, if what is near in memory may come soon.
+
+    Slices of 32 successive numbers come in random order, and the numbers of 32 slices at a time are
+    shuffled. So 1,024 successive visits touch 32 places in memory, other ones in each pass.
+    """
+    return _permute(n, seed, stage, block, inner, _SLICE if n >= _MANY else 1)

@@ -103,6 +103,24 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
 
 
 @inlined
+def threshold(v, m, upper, slope, guess):
+    """γ >= 0 with Σ clip(v_j - γ, 0, upper) = slope γ, for a positive slope.
+
+    As `threshold_newton`. Most rows have one candidate or none, for which there is nothing to search.
+    """
+    if m == 0:
+        return 0.0
+    if m == 1:
+        gamma = v[0] / (1.0 + slope)
+        if v[0] <= 0.0:
+            gamma = 0.0
+        elif v[0] - gamma > upper:
+            gamma = upper / slope
+        return gamma
+    return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, guess)
+
+
+@inlined
 def threshold_of_each(u, curvatures, uppers, m, guess):
     """γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ, by Newton's method inside a bracket.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from pathlib import Path
@@ -21,6 +22,7 @@ LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them
 # would take a tenth of the training where classes are few.
 _WRITTEN_WHOLE = 2**26
+_HUGE_PAGE = 2**21
 
 
 def map_array(
@@ -40,6 +42,9 @@ def map_array(
             return np.zeros(shape, dtype)
         # Aligned to a page, as 64-byte vectors need; private, so that it counts as this process's memory.
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE") and size >= _HUGE_PAGE:  # fewer faults, and misses of the TLB
+            with contextlib.suppress(OSError):  # a kernel without them
+                memory.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(memory, dtype).reshape(shape)
     with durable.open_file(path, "wb" if fresh else "r+b") as file:
         file.truncate(size)
@@ -48,7 +53,7 @@ def map_array(
     with durable.open_file(path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), size)
     # Rows are accessed in random order: reading ahead would fetch megabytes for each of a few hundred
-    # bytes, and under a tight memory limit evict the rows in use.
+    # bytes, and under a tight memory limit evict the rows in use. So would huge pages.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
 

@@ -12,7 +12,7 @@ from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError
 from streamsvm.format import index_dtype
-from streamsvm.kernels.random import permutation
+from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings import AUTO
 from streamsvm.training.auto_c import c_for
 from streamsvm.transforms import Transform, apply, features_after
@@ -40,6 +40,8 @@ class Block:
         Classes that appear first in this block: codes from the number of classes known before it.
     place : StreamPlace, optional
         Where a stream stands behind the block.
+    was_read : bool
+        Whether the rows were read for this pass, and not for an earlier one.
     """
 
     pass_number: int
@@ -48,6 +50,7 @@ class Block:
     order: np.ndarray
     new_classes: Sequence[str] = ()
     place: StreamPlace | None = None
+    was_read: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +104,7 @@ class BlocksSource:
         self.cut = blocks
         self._seed = seed
         self._by_group = by_group
+        self._permutation = local_permutation if blocks.shuffled else permutation
 
     @property
     def n_rows(self) -> int | None:
@@ -112,10 +116,11 @@ class BlocksSource:
         for number in order[begin:].tolist():
             rows = self.cut.read_to_train(number)
             n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
-            within = permutation(n, self._seed, pass_number, number, 0)
+            within = self._permutation(n, self._seed, pass_number, number, 0)
             if self._by_group:
                 within = in_group_order(rows.qid, within)
-            yield Block(pass_number, number, rows, within)
+            was_read = pass_number == 1 or len(self.cut) > 1
+            yield Block(pass_number, number, rows, within, was_read=was_read)
 
     def empty(self) -> Rows:
         return self.cut.empty()
@@ -238,6 +243,8 @@ class StreamSource:
 
 class ArrayBlocks:
     """Rows in memory as the one block of a source (see `streamsvm.data.blocks.Blocks`)."""
+
+    shuffled = False  # nobody knows
 
     def __init__(self, rows: Rows) -> None:
         if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from streamsvm.kernels.jit import kernel
-from streamsvm.kernels.random import draws, mix, permutation
+from streamsvm.kernels.random import draws, local_permutation, mix, permutation
 
 small = st.integers(0, 2**63 - 1)
 
@@ -30,6 +30,27 @@ def test_permutation_depends_on_every_argument_and_is_uniform() -> None:
     for element in range(6):
         counts = np.bincount(np.argwhere(places == element)[:, 1], minlength=6)
         assert chisquare(counts).pvalue > 1e-6
+
+
+def test_a_local_permutation_is_one_that_touches_few_places_at_a_time() -> None:
+    n = 70_001
+    order = local_permutation(n, 3, 1, 2, 0)
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    np.testing.assert_array_equal(order, local_permutation(n, 3, 1, 2, 0))
+    partners = []
+    for this_pass in range(1, 3):
+        order = local_permutation(n, 3, this_pass, 2, 0)
+        windows = [order[begin : begin + 1024] // 32 for begin in range(0, n, 1024)]
+        assert max(len(np.unique(slices)) for slices in windows) <= 33  # the last slice is a short one
+        assert all((np.diff(slices) != 0).mean() > 0.9 for slices in windows[:-1])  # shuffled among them
+        found = order // 32 == 0
+        partners.append(set(order[np.argmax(found) // 1024 * 1024 :][:1024] // 32))
+    assert len(partners[0] & partners[1]) < 8  # other slices in each pass
+    assert abs(np.corrcoef(np.arange(n), order)[0, 1]) < 0.05
+
+
+def test_few_rows_are_permuted_wholly() -> None:
+    np.testing.assert_array_equal(local_permutation(65_535, 1, 2, 3, 4), permutation(65_535, 1, 2, 3, 4))
 
 
 def test_mix_gives_the_published_outputs_of_splitmix64() -> None:
