@@ -12,10 +12,17 @@ def run() -> None:
     except KeyboardInterrupt:  # while modules were being loaded
         print("streamsvm: interrupted", file=sys.stderr)
         sys.exit(130)
+    finally:
+        import gc
+
+        gc.freeze()  # or else the interpreter searches all modules for garbage once more, as it ends
 
 
 def _run() -> None:
     import faulthandler
+    import gc
+
+    gc.set_threshold(50_000)  # importing makes as many objects as a hundred collections, and no garbage
 
     from streamsvm_cli import commands
     from streamsvm_cli.console import complain
