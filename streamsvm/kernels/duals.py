@@ -132,6 +132,22 @@ def clip_duals(v, m, threshold, upper):
 
 
 @kernel
+def place_duals(rows, counts, ids_at, values_at, max_duals, duals):
+    """Write to `duals` where those of ``rows`` are, of which each has ``counts`` from the given places on.
+
+    Returns how many these are, or -1 if a row, or the count of one, is impossible.
+    """
+    total = 0
+    for r in range(len(rows)):
+        i, count = rows[r], counts[r]
+        if not (0 <= i < len(duals.counts) and 0 <= count <= max_duals):
+            return -1
+        duals.ids_at[i], duals.values_at[i], duals.counts[i] = ids_at + total, values_at + total, count
+        total += count
+    return total
+
+
+@kernel
 def repeats_class(old, seen):
     """Whether a row has two duals of one class, for which kernels have no room.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
-from streamsvm.kernels.duals import DualBuffer, OldDuals, repeats_class
+from streamsvm.kernels.duals import DualBuffer, OldDuals, place_duals, repeats_class
 from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
@@ -91,15 +91,16 @@ class DualLog:
             np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32),
             self._content, np.full(n_rows if self._bytes_of_bits else 0, -1, np.int64),
         )  # fmt: skip
+        place_duals(self._counts[:0], self._counts[:0], 0, 0, 0, duals)  # loads it, before training begins
         for part in self._parts.get(block, ()):
             check_part(self.path, part, self._content)
-            if not self._place(part, n_rows, duals):
+            if not self._place(part, duals):
                 raise self._foreign(block)
         if self._distinct_ids and repeats_class(duals, np.zeros(self._n_ids, np.int64)):
             raise self._foreign(block)
         return duals
 
-    def _place(self, part: Part, n_rows: int, duals: OldDuals) -> bool:
+    def _place(self, part: Part, duals: OldDuals) -> bool:
         """Write to `duals` where those of a part are; return False if it cannot be a part of this run."""
         _, n, n_entries = part.numbers
         if n < 0 or n_entries < 0:
@@ -111,17 +112,11 @@ class DualLog:
             return False
         rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
         ids = self._ids[ids_at // id_size :][:n_entries]
-        if (
-            (n and not 0 <= rows.min() <= rows.max() < n_rows)
-            or (n and not 0 <= counts.min() <= counts.max() <= self._max_duals)
-            or counts.sum(dtype=np.int64) != n_entries
-            or (n_entries and ids.max() >= self._n_ids)
-        ):
+        if n_entries and ids.max() >= self._n_ids:
             return False
-        before = np.cumsum(counts, dtype=np.int64) - counts
-        duals.ids_at[rows] = ids_at // id_size + before
-        duals.values_at[rows] = values_at // value_size + before
-        duals.counts[rows] = counts
+        placed = place_duals(rows, counts, ids_at // id_size, values_at // value_size, self._max_duals, duals)
+        if placed != n_entries:
+            return False
         if self._bytes_of_bits:
             duals.bits_at[rows] = bits_at + self._bytes_of_bits * np.arange(n)
         return True
