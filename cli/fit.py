@@ -116,7 +116,10 @@ class Reporter(Table):
         super().__call__(event)
         if event["event"] == "plan":
             print_plan(self.console, event)
-            self.console.say(f"C {event['C']:.6g}" + ", chosen from the data" * event["C_auto"])
+            line = f"C {event['C']:.6g}" + ", chosen from the data" * event["C_auto"]
+            if event["first_C"] < event["C"]:
+                line += f"; the first pass has {event['first_C']:.6g}, doubled in each pass until it is C"
+            self.console.say(line)
         elif event["event"] == "rows" and event["rows"] >= 100:
             self.console.say(
                 f"  {event['rows']:>12,} rows, progressive accuracy {fraction(event['progressive_accuracy'])}"

@@ -132,6 +132,14 @@ def test_quiet_prints_nothing(folder: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+def test_fit_says_that_c_grows(folder: Path, tmp_path: Path) -> None:
+    words = ("fit", folder / "train.zarr", "--C", 8, "--passes", 2, "--out")
+    assert "\nC 8; the first pass has 2, doubled in each pass" in succeeds(
+        *words, "grows", "--first-C", 2, cwd=tmp_path
+    )
+    assert "\nC 8\n" in succeeds(*words, "not", cwd=tmp_path)
+
+
 def test_dry_run_prints_the_plan_and_makes_nothing(folder: Path, tmp_path: Path) -> None:
     out = succeeds("fit", folder / "train.zarr", "--dry-run", "--memory", "64M", cwd=tmp_path)
     assert "67.1 MB" in out
