@@ -53,6 +53,9 @@ class Loss:
         Whether a row may have several labels.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
+    common_dual : bool
+        Whether there are kernels with one dual for most wrong classes of a row, for very many classes (see
+        `streamsvm.losses.common_dual`).
     sequences : bool
         Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
         them: these are one more row of the weights for each class.
@@ -71,6 +74,7 @@ class Loss:
     pair_costs: bool = False
     label_sets: bool = False
     parameters: tuple[str, ...] = ()
+    common_dual: bool = False
     sequences: bool = False
 
     @property
@@ -108,6 +112,11 @@ class Loss:
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
         return importlib.import_module(f"streamsvm.losses.{self.module}").KERNELS[self.name]
+
+    @functools.cached_property
+    def common_kernels(self) -> Kernels:
+        """The kernels with a common dual."""
+        return importlib.import_module("streamsvm.losses.common_dual").KERNELS[self.name]
 
     @property
     def visit(self) -> Any:
