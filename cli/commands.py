@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import sys
 import warnings
 from typing import Annotated, Any
 
@@ -48,20 +45,6 @@ def options_of(words: list[str]) -> set[str] | None:
     """Names of the options of the command in `words`; None if there is no such command."""
     command = get_command(app).commands.get(words[0]) if words else None  # type: ignore[attr-defined]
     return None if command is None else {parameter.name for parameter in command.params}
-
-
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's mallopt
-
-
-def give_memory_back() -> None:
-    """Return the memory of arrays of a megabyte and more to the system as soon as they are freed.
-
-    By default, glibc keeps arrays of up to 32 MB in heaps, which fragment: a fit with --memory 100M took
-    209 MB and more, and takes 140 MB with this setting.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 2**20)
 
 
 def warn_on_one_line() -> None:

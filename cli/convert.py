@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 from streamsvm_cli.console import Console, print_text_counts, terminate_as_interrupt
+from streamsvm_cli.memory import give_memory_back
 from streamsvm_cli.options import Force, Inputs, Json, Memory, OnError, Quiet, UnseenLabel
 from streamsvm_cli.wording import count, size_of_data, wrong_usage
 
@@ -66,6 +67,8 @@ def convert(
         raise wrong_usage("--unseen-label keep needs known classes; give --like too")
     console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
+
+    give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another
 
     base = index_base if index_base == "auto" else int(index_base)
     with terminate_as_interrupt():

@@ -12,17 +12,25 @@ def run() -> None:
     except KeyboardInterrupt:  # while modules were being loaded
         print("streamsvm: interrupted", file=sys.stderr)
         sys.exit(130)
+    finally:
+        import gc
+
+        gc.freeze()  # or else the interpreter searches all modules for garbage once more, as it ends
 
 
 def _run() -> None:
     import faulthandler
+    import gc
+
+    gc.set_threshold(50_000)  # importing makes as many objects as a hundred collections, and no garbage
 
     from streamsvm_cli import commands
     from streamsvm_cli.console import complain
+    from streamsvm_cli.memory import give_memory_back
 
     from streamsvm.errors import Interrupted, SettingsError, StreamsvmError
 
-    commands.give_memory_back()
+    give_memory_back()
     commands.warn_on_one_line()
     if sys.__stderr__ is not None:  # a traceback if a memory-mapped file is cut short, or its disk is full
         faulthandler.enable(sys.__stderr__)

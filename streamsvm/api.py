@@ -31,6 +31,7 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
+    first_C: float | Literal["auto"] = "auto",
     loss: str = "ww",
     margin: float | None = None,
     solver: str | None = None,
@@ -88,6 +89,9 @@ def fit(
     C : float or "auto"
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
         rows.
+    first_C : float or "auto"
+        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which
+        is much faster to a tolerance if C is large. auto: with a tolerance what auto is for C, else C.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
@@ -249,6 +253,7 @@ def plan(
     *,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
+    first_C: float | Literal["auto"] = "auto",
     loss: str = "ww",
     margin: float | None = None,
     solver: str | None = None,

@@ -69,6 +69,14 @@ class Settings(_OfLoss):
         words=(AUTO,),
         positive=True,
     )
+    first_C: float | str = setting(
+        float,
+        AUTO,
+        "C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is "
+        "much faster to a tolerance if C is large. auto: with a tolerance what auto is for C, else C.",
+        words=(AUTO,),
+        positive=True,
+    )
     loss: str = setting(
         str,
         "ww",
@@ -214,6 +222,7 @@ class Settings(_OfLoss):
             if name in takes and getattr(self, name) is None:
                 self._set(name, default)
         self._check_pairs()
+        self._check_first_c()
         if loss.sequences and self.calibrate is not None:
             raise SettingsError(
                 f"calibrate must be left out with the loss {self.loss}, whose models have no probabilities",
@@ -230,6 +239,23 @@ class Settings(_OfLoss):
                 f"{self.gap}",
                 setting="gap",
             )
+
+    def _check_first_c(self) -> None:
+        if isinstance(self.first_C, str) or self.first_C == self.C:
+            return
+        if not (get_loss(self.loss).linear_duals and self.keep_duals):
+            wants = (
+                f"the loss {self.loss} and the solver {self.solver}" if self.keep_duals else "keep_duals off"
+            )
+            self._refuse("first_C", f"left out with {wants}")
+        if not isinstance(self.C, str) and self.first_C > self.C:
+            self._refuse("first_C", f"at most C, which is {self.C:g}")
+
+    def share_of_C(self, number: int) -> float:
+        """The C of the pass `number`, from 1 on, divided by C: 1 in late passes."""
+        if isinstance(self.first_C, str):  # auto, before there is data
+            return 1.0
+        return min(1.0, self.first_C / self.C * 2.0 ** min(number - 1, 1000))
 
     def _check_pairs(self) -> None:
         """Raise `SettingsError` unless the loss has the margins and costs that are wanted."""

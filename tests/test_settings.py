@@ -83,7 +83,7 @@ def test_every_reader_takes_sizes_as_text(tmp_path: Path, store: Path) -> None:
         ("c", "there is no setting c; did you mean C?"),
         ("n_passes", "did you mean passes?"),
         ("inner_pass", "did you mean inner_passes?"),
-        ("zzz", "there is no setting zzz; there are passes, C, loss,"),
+        ("zzz", "there is no setting zzz; there are passes, C, first_C,"),
     ],
 )
 def test_a_record_with_an_unknown_setting_names_the_nearest_one(name: str, message: str) -> None:

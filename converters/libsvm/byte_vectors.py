@@ -1,4 +1,4 @@
-"""Unaligned loads of 8 or 32 bytes of text at once, for compiled code only.
+"""Unaligned loads of 1, 8 or 32 bytes of text at once, for compiled code only.
 
 Positions are not checked: the caller makes sure that `MARGIN` bytes of the array follow.
 """
@@ -15,7 +15,7 @@ intrinsic: Any = (
     numba.extending.intrinsic
 )  # Any: type checkers would check the calls against Python's signature
 
-SPAN = 32  # bytes that `non_digits` looks at
+SPAN = 32  # bytes that `non_digits` and `blanks` look at
 MARGIN = SPAN + 8  # bytes of the array that must follow each position
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -30,6 +30,16 @@ def _loaded(context, builder, signature, args, kind):
 
 
 @intrinsic
+def load_byte(typing, text, at):
+    """Return ``text[at]`` as an int64."""
+
+    def generate(context, builder, signature, args):
+        return builder.zext(_loaded(context, builder, signature, args, ir.IntType(8)), _I64)
+
+    return types.int64(text, at), generate
+
+
+@intrinsic
 def load_word(typing, text, at):
     """Return ``text[at:at + 8]`` as a little-endian uint64."""
 
@@ -39,25 +49,45 @@ def load_word(typing, text, at):
     return types.uint64(text, at), generate
 
 
-@intrinsic
-def non_digits(typing, text, at):
-    """Return a uint32 whose bit i is set if ``text[at + i]`` is not a digit."""
+def _mask(compare):
+    """Generate a uint64 whose bit i is set if ``compare(builder, bytes)`` holds for ``text[at + i]``."""
 
     def generate(context, builder, signature, args):
         block = _loaded(context, builder, signature, args, _BYTES)
-        zero, nine = (ir.Constant(_BYTES, [byte] * SPAN) for byte in (48, 9))
-        other = builder.icmp_unsigned(">", builder.sub(block, zero), nine)
-        return builder.bitcast(other, _I32)
+        return builder.zext(builder.bitcast(compare(builder, block), _I32), _I64)
 
-    return types.uint32(text, at), generate
+    return generate
+
+
+def _all(byte):
+    return ir.Constant(_BYTES, [byte] * SPAN)
+
+
+@intrinsic
+def non_digits(typing, text, at):
+    """Return a uint64 whose bit i is set if ``text[at + i]`` is not a digit, for the first `SPAN` bytes."""
+
+    def compare(builder, block):
+        return builder.icmp_unsigned(">", builder.sub(block, _all(48)), _all(9))
+
+    return types.uint64(text, at), _mask(compare)
+
+
+@intrinsic
+def blanks(typing, text, at):
+    """Return a uint64 whose bit i is set if ``text[at + i]`` is a space or a byte below it."""
+
+    def compare(builder, block):
+        return builder.icmp_unsigned("<=", block, _all(32))
+
+    return types.uint64(text, at), _mask(compare)
 
 
 @intrinsic
 def first_bit(typing, mask):
-    """Return the position of the lowest set bit of a uint32, or 32 if it is zero."""
+    """Return the position of the lowest set bit of a uint64, or 64 if it is zero."""
 
     def generate(context, builder, signature, args):
-        count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-        return builder.zext(count, _I64)
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
 
-    return types.int64(types.uint32), generate
+    return types.int64(types.uint64), generate

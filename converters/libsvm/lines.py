@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from streamsvm_converters.libsvm.byte_vectors import MARGIN
+from streamsvm_converters.libsvm.byte_vectors import MARGIN, load_byte
 from streamsvm_converters.libsvm.numbers import (
     BAD_NUMBER,
     COLON,
     MINUS,
     NEWLINE,
     NINE,
-    NUMBER,
     PLUS,
     SPACE,
     UNDECIDED,
@@ -233,13 +232,14 @@ def parse(text, at, end, lowest, too_large, fix, lists, out):
     rows, undecided : numbers of rows and of undecided numbers written to `out`
     """
     line, row, size, undecided = 0, 0, 0, 0
+    usual_end = len(text) - MARGIN
     while at < end and row < len(out.fault):
         line_at = at
         while is_blank(text, at):
             at += 1
         if text[at] != NEWLINE and text[at] != HASH:
             row_begin, row_undecided, qids = size, undecided, 0
-            previous, needs_repair = np.int64(-1), False
+            previous, needs_repair = np.int64(lowest - 1), False
             fault, token = OK, at
             if lists and at > line_at:
                 out.label_at[row], out.label_end[row] = line_at, line_at
@@ -249,30 +249,39 @@ def parse(text, at, end, lowest, too_large, fix, lists, out):
             while fault == OK:
                 while is_blank(text, at):
                     at += 1
+                while at <= usual_end:  # the loop below reads what this one does not
+                    usual, index, value, stop = read_pair(text, at)
+                    if not usual or index <= previous:
+                        break
+                    previous = index
+                    out.indices[size], out.values[size] = index, value
+                    size += 1
+                    at = stop
+                    if load_byte(text, at) != SPACE:
+                        break
+                    at += 1
+                while is_blank(text, at):
+                    at += 1
                 token = at
                 if text[at] == NEWLINE or text[at] == HASH:
                     break
-                usual, index, value = False, np.int64(0), 0.0
-                if at + MARGIN <= len(text):
-                    usual, index, value, at = read_pair(text, at)
-                kind, number_at = NUMBER, at
-                if not usual:
-                    while ZERO <= text[at] <= NINE:
-                        digit = np.int64(text[at]) - ZERO
-                        if index > (MAX_INDEX - digit) // 10:
-                            break  # then the byte here is no colon: a fault
-                        index = index * 10 + digit
-                        at += 1
-                    if at == token or text[at] != COLON:
-                        at = read_qid(text, token)
-                        if at == token:
-                            fault = MALFORMED
-                        qids += 1
-                        continue
-                    number_at = at + 1
-                    kind, value, at = read_number(text, number_at)
-                    if not is_end(text, at):
-                        kind = BAD_NUMBER
+                index, number_at = np.int64(0), at
+                while ZERO <= text[at] <= NINE:
+                    digit = np.int64(text[at]) - ZERO
+                    if index > (MAX_INDEX - digit) // 10:
+                        break  # then the byte here is no colon: a fault
+                    index = index * 10 + digit
+                    at += 1
+                if at == token or text[at] != COLON:
+                    at = read_qid(text, token)
+                    if at == token:
+                        fault = MALFORMED
+                    qids += 1
+                    continue
+                number_at = at + 1
+                kind, value, at = read_number(text, number_at)
+                if not is_end(text, at):
+                    kind = BAD_NUMBER
                 if kind == BAD_NUMBER:
                     fault = MALFORMED
                 elif index < lowest:

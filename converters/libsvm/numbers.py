@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from streamsvm_converters.libsvm.byte_vectors import SPAN, first_bit, load_word, non_digits
+from streamsvm_converters.libsvm.byte_vectors import SPAN, blanks, first_bit, load_byte, load_word, non_digits
 
 from streamsvm.kernels import jit
 
@@ -171,7 +171,6 @@ BYTE_PAIRS = np.uint64(0x000000FF000000FF)
 # Multiplying by them combines digits 1, 3, 5, 7 and digits 2, 4, 6, 8 of a number (Lemire 2018).
 ODD_PLACES, EVEN_PLACES = np.uint64(0x000F424000000064), np.uint64(0x0000271000000001)
 U8, U16 = np.uint64(8), np.uint64(16)
-ONE = np.uint32(1)
 
 
 @inlined
@@ -187,45 +186,57 @@ def read_pair(text, at):
     """Read index:value, followed by a space or newline, if the pair has the usual form.
 
     In the usual form index and whole part have 1 to 8 digits each, there are at most 16 digits after the
-    point and no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable. One
-    comparison finds all separators, so that no branch depends on the lengths of the numbers.
+    point and no exponent, and the pair is shorter than `SPAN` bytes. `MARGIN` bytes must be readable.
+
+    The end is found by one comparison of all bytes, and nothing else that is computed here is needed to
+    begin with the next pair: the processor works on several pairs at a time.
 
     Returns
     -------
     usual : whether the pair has the usual form; if not, it has not been read
     index, value
-    end : the offset of the end of the pair, or `at`
+    end : the offset of the end of the pair
     """
-    others = non_digits(text, at)
+    last = blanks(text, at)
+    end = first_bit(last)
+    others = non_digits(text, at) & ~last & (last - U1)  # of the pair: colon, sign and point
+    if others == U0:
+        return False, np.int64(0), 0.0, at
     colon = first_bit(others)
-    others &= others - ONE
-    begin = colon + 1
-    negative = text[at + begin] == MINUS
-    if negative:
-        begin += 1
-        others &= others - ONE
-    end = first_bit(others)
-    whole, places = end - begin, 0
-    if text[at + end] == POINT:
-        end = first_bit(others & (others - ONE))
-        places = end - begin - whole - 1
-        if places < 1 or places > 16:
+    others &= others - U1
+    negative = load_byte(text, at + colon + 1) == MINUS
+    others &= others - np.uint64(negative)
+    begin = colon + 1 + negative
+    stop, places = end, 0
+    if others != U0:
+        stop = first_bit(others)
+        places = end - stop - 1
+        if (
+            load_byte(text, at + stop) != POINT or others & (others - U1) != U0
+            or np.uint64(places - 1) >= U16
+        ):  # fmt: skip
             return False, np.int64(0), 0.0, at
+    whole = stop - begin
     if (
-        colon < 1 or colon > 8 or text[at + colon] != COLON or whole < 1 or whole > 8
-        or end >= SPAN or (text[at + end] != SPACE and text[at + end] != NEWLINE)
+        np.uint64(colon - 1) >= U8 or np.uint64(whole - 1) >= U8 or end >= SPAN
+        or load_byte(text, at + colon) != COLON
+        or (load_byte(text, at + end) != SPACE and load_byte(text, at + end) != NEWLINE)
     ):  # fmt: skip
         return False, np.int64(0), 0.0, at
-    digits = read_digits(text, at + begin, whole)
+    if whole == 1:
+        digits = np.uint64(load_byte(text, at + begin) - ZERO)
+    else:
+        digits = read_digits(text, at + begin, whole)
     if places > 8:
         if whole > 3:  # more than 19 digits
             return False, np.int64(0), 0.0, at
-        digits = digits * POWERS[8] + read_digits(text, at + begin + whole + 1, 8)
-        digits = digits * POWERS[places - 8] + read_digits(text, at + begin + whole + 9, places - 8)
+        digits = digits * POWERS[8] + read_digits(text, at + stop + 1, 8)
+        digits = digits * POWERS[np.uint64(places - 8)] + read_digits(text, at + stop + 9, places - 8)
     elif places > 0:
-        digits = digits * POWERS[places] + read_digits(text, at + begin + whole + 1, places)
+        digits = digits * POWERS[np.uint64(places)] + read_digits(text, at + stop + 1, places)
     if digits <= BIT_53:
-        value = np.float64(np.int64(digits)) / EXACT_POWERS[places]  # one rounding of exact operands
+        # One rounding of exact operands.
+        value = np.float64(np.int64(digits)) / EXACT_POWERS[np.uint64(places)]
     else:
         bits, certain = nearest_float(digits, -places)
         if not certain:

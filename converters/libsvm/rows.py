@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 from streamsvm_converters.libsvm.lines import MAX_INDEX, NORM_LARGE, OK, SUM_LARGE
-from streamsvm_converters.libsvm.numbers import compiled
+from streamsvm_converters.libsvm.numbers import compiled, inlined
 
 from streamsvm.kernels import jit
 
@@ -59,6 +59,17 @@ def repair(parsed, n_rows, too_large):
     return repaired
 
 
+@inlined
+def copy_values(parsed, begin, end, base, data, indices):
+    """Write the values of a row and their indices less `base`; return how many of them are zero."""
+    zeros = 0
+    for slot in range(end - begin):  # without a branch, so that it is compiled to vectors
+        indices[slot] = parsed.indices[begin + slot] - base
+        data[slot] = parsed.values[begin + slot]
+        zeros += data[slot] == 0.0
+    return zeros
+
+
 @compiled
 def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
     """Write the rows without a fault as CSR arrays in their dtypes, indices less `base`.
@@ -86,18 +97,25 @@ def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
         if begin < end:
             first, last = parsed.indices[begin], parsed.indices[end - 1]
         row_size, row_zeros, row_unseen, total = size, 0, 0, 0.0
-        for slot in range(begin, end):
-            if parsed.indices[slot] > last_index:
-                row_unseen += 1
-                continue
-            data[row_size] = parsed.values[slot]
-            value = np.float64(data[row_size])
-            if value == 0.0:
-                row_zeros += 1
-                continue
-            indices[row_size] = parsed.indices[slot] - base
+        if last <= last_index:
+            row_zeros = copy_values(parsed, begin, end, base, data[size:], indices[size:])
+        if last > last_index or row_zeros > 0:  # drop values one by one
+            row_zeros = 0
+            for slot in range(begin, end):
+                if parsed.indices[slot] > last_index:
+                    row_unseen += 1
+                    continue
+                data[row_size] = parsed.values[slot]
+                if data[row_size] == 0.0:
+                    row_zeros += 1
+                    continue
+                indices[row_size] = parsed.indices[slot] - base
+                row_size += 1
+        else:
+            row_size += end - begin
+        for slot in range(size, row_size):
+            value = np.float64(data[slot])
             total += value * value
-            row_size += 1
         if not np.isfinite(total):
             parsed.fault[row], parsed.fault_at[row] = NORM_LARGE, parsed.label_at[row]
             continue

@@ -116,11 +116,14 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     """
     norms = np.zeros(len(indptr) - 1, np.float64)
     filled = np.flatnonzero(indptr[1:] > indptr[:-1])  # reduceat would give an empty row the next row's value
-    for start, stop in row_pieces(indptr[filled], len(data)):
+    space = np.empty(0)
+    for start, stop in row_pieces(indptr[filled], len(data), PIECE):
         part = filled[start:stop]
         lo, hi = int(indptr[part[0]]), int(indptr[part[-1] + 1])
+        if hi - lo > len(space):
+            space = np.empty(max(hi - lo, PIECE))
         with np.errstate(over="ignore"):  # callers refuse infinite norms and name the row
-            squares = np.square(data[lo:hi], dtype=np.float64)
+            squares = np.square(data[lo:hi], dtype=np.float64, out=space[: hi - lo])
             norms[part] = np.add.reduceat(squares, indptr[part] - lo)
     return norms
 

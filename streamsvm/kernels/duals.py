@@ -28,6 +28,7 @@ class OldDuals(NamedTuple):
     counts: np.ndarray  # (n_rows,) int32
     bits: np.ndarray = _NO_BITS  # (any,) uint8
     bits_at: np.ndarray = np.zeros(0, np.int64)  # (n_rows,), -1 for rows without bits; or (0,)
+    scale: float = 1.0  # by which the values, but not what bits stand for, have been multiplied since
 
     @classmethod
     def create(
@@ -79,11 +80,14 @@ def has_room(dual_buffer, n_classes):
 
 
 @inlined
-def load_duals(ids, ids_at, values, values_at, m, scratch, n_vectors):
-    """Make candidates of the classes of `m` duals; return the duals' sum and the number of vectors."""
+def load_duals(ids, ids_at, values, values_at, m, scale, scratch, n_vectors):
+    """Make candidates of the classes of `m` duals, which are `scale` times the values.
+
+    Returns the duals' sum and the number of vectors.
+    """
     total = 0.0
     for r in range(m):
-        value = np.float64(values[values_at + r])
+        value = scale * np.float64(values[values_at + r])
         total += value
         n_vectors = add_candidate(np.int64(ids[ids_at + r]), value, scratch, r, n_vectors)
     return total, n_vectors

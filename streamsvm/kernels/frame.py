@@ -234,7 +234,7 @@ def make_kernels(
             own = None if sets is None else own_classes(sets, i)
             n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
             old_sum, n_vectors = load_duals(
-                old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, scratch, n_vectors
+                old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, old.scale, scratch, n_vectors
             )
             if bits:
                 at_bound = np.float64(scratch.scores.dtype.type(C))
@@ -275,7 +275,7 @@ def make_kernels(
             own = None if sets is None else own_classes(sets, i)
             n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
             old_sum, n_vectors = load_duals(
-                dual_buffer.ids, at, dual_buffer.values, at, m, scratch, n_vectors
+                dual_buffer.ids, at, dual_buffer.values, at, m, 1.0, scratch, n_vectors
             )
             score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n_vectors)
             if sparse_rows is not None:

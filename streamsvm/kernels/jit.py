@@ -7,6 +7,7 @@ compiled code is not cached, and a warning says so: otherwise stale code could b
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
 import os
@@ -33,6 +34,7 @@ OPTIONS: dict[str, Any] = {
     # Sums may be reordered and vectorised. Not nnan, ninf or arcp: damaged numbers must stay visible, and a
     # quotient must stay correctly rounded.
     "fastmath": {"reassoc", "contract", "nsz"},
+    "no_cfunc_wrapper": True,  # a second copy to be called from C, which nobody does
 }
 
 
@@ -48,23 +50,29 @@ def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
     **more
         Options of Numba that replace the project's.
     """
-    if name is not None:
-        function.__name__ = function.__qualname__ = name
-    elif function.__closure__:
-        raise TypeError(f"{function.__qualname__} has free variables, so it needs a name to be cached by")
+    _rename(function, name)
     dispatcher = numba.njit(**(OPTIONS | more))(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT leaves it as it is
         _keep(dispatcher, function)
     return dispatcher
 
 
-def inlined(function: Callable, **more: Any) -> Any:
-    """Compile a function that is inlined into its callers.
+def inlined(function: Callable, name: str | None = None, **more: Any) -> Any:
+    """Compile a function that is inlined into its callers, and that no Python code may call.
 
     Each array argument of a call is unpacked into seven scalars; the call overhead exceeds the work of small
-    kernels.
+    kernels. It becomes machine code as a part of its callers alone, and is cached with them.
     """
-    return kernel(function, forceinline=True, **more)
+    _rename(function, name)
+    return numba.njit(**(OPTIONS | {"forceinline": True} | _for_callers_alone() | more))(function)
+
+
+def _rename(function: Callable, name: str | None) -> None:
+    """Name a function whose free variables distinguish it from others of its source."""
+    if name is not None:
+        function.__name__ = function.__qualname__ = name
+    elif function.__closure__:
+        raise TypeError(f"{function.__qualname__} has free variables, so it needs a name to be cached by")
 
 
 def allocating(function: Callable, **more: Any) -> Any:
@@ -80,9 +88,58 @@ def is_compiled(dispatcher: Any) -> bool:
     return files is not None and bool(files._load_index())
 
 
+# -- functions that are inlined --------------------------------------------------------------------
+
+
+@functools.cache
+def _for_callers_alone() -> dict[str, Any]:
+    """Options of a function that is linked into its callers, and neither optimised nor compiled by itself.
+
+    By default Numba does both, and a function that is inlined through four others is optimised five times:
+    that is half of the time of compiling. Empty if this version of Numba has other names.
+    """
+    from numba.core import codegen, compiler
+
+    library: Any = getattr(codegen, "JITCodeLibrary", object)
+    needed = ("_optimize_final_module", "_finalize_final_module", "get_pointer_to_function")
+    if not all(hasattr(library, name) for name in needed) or not hasattr(compiler, "Compiler"):
+        return {}
+    refuse = ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value  # raises TypeError
+
+    class Library(library):
+        """LLVM's intermediate code of one function."""
+
+        def _optimize_final_module(self) -> None:
+            pass  # its callers will
+
+        def _finalize_final_module(self) -> None:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+        def get_pointer_to_function(self, name: str) -> int:
+            """What Python would call."""
+            return refuse or 0
+
+        @property
+        def codegen(self) -> Any:
+            return self
+
+        def set_env(self, name: str, environment: Any) -> None:
+            """Leave out the Python objects that the function refers to: it has no memory for them."""
+            if environment.consts:
+                raise NotImplementedError(f"{name}: an inlined function refers to Python objects")
+
+    class Compiler(compiler.Compiler):
+        def define_pipelines(self) -> Any:
+            self.state.library = Library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+            return super().define_pipelines()
+
+    return {"no_cpython_wrapper": True, "pipeline_class": Compiler}
+
+
 # -- the cache -------------------------------------------------------------------------------------
 
-_KERNELS = re.compile(r"^@(kernel|inlined|allocating|compiled|intrinsic)\b|\(NamedTuple\)", re.MULTILINE)
+_KERNELS = re.compile(rb"^@(kernel|inlined|allocating|compiled|intrinsic)\b|\(NamedTuple\)", re.MULTILINE)
 _COMPILED = ("kernels", "losses")  # folders of which all files count: kernels take their constants
 _DIGEST = 32  # bytes of SHA-256
 
@@ -97,7 +154,7 @@ def source_digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in [Path(__file__), *sorted(folder.rglob("*.py"))]:
         text = path.read_bytes()
-        compiled = path.parent.name in _COMPILED or _KERNELS.search(text.decode("utf-8"))
+        compiled = path.parent.name in _COMPILED or _KERNELS.search(text)
         if path == Path(__file__) or compiled:
             digest.update(text)
     return digest.hexdigest()
@@ -157,14 +214,15 @@ def _names(function: Callable) -> tuple[str, ...]:
 def _cache_class() -> Any:
     """Our class of caches, derived from Numba's."""
     from numba.core import caching
+    from numba.core.runtime import rtsys
 
     numba_files: Any = caching.IndexDataCacheFile
     places = caching.CompileResultCacheImpl._locator_classes
     in_home: Any = next(each for each in places if each.__name__.endswith("UserWideCacheLocator"))
     for name in ("_load_index", "_load_data", "_save_data", "_dump", "_data_path", "_open_for_write"):
         getattr(numba_files, name)  # raises if it is not the class that is extended here
-    if not hasattr(caching.FunctionCache, "_index_key"):
-        raise AttributeError("this version of Numba names its keys otherwise")
+    for name in ("_index_key", "_load_overload"):
+        getattr(caching.FunctionCache, name)
 
     class Home(in_home):
         """In the home folder, if there is one: otherwise Numba would make a folder ~ in the current one."""
@@ -196,6 +254,14 @@ def _cache_class() -> Any:
 
     class Impl(caching.CompileResultCacheImpl):
         _locator_classes = [*(Home if each is in_home else each for each in places), Temporary]  # noqa: RUF012
+
+        def reduce(self, result: Any) -> Any:
+            """What is saved: without the environments of callees that have nothing in them.
+
+            Loading one imports the module of the callee, such as Numba's of sorting.
+            """
+            *others, environments = super().reduce(result)
+            return (*others, tuple(each for each in environments if each.consts))
 
     class Files(numba_files):
         """Entries that contain a checksum and their key: damaged or foreign ones are compiled again.
@@ -262,8 +328,11 @@ def _cache_class() -> Any:
             return sig, codegen.magic_tuple(), self._names
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
+            # Numba would first import, and register, all that it can compile. Only what was compiled already
+            # is loaded here, which needs no more than the functions that machine code calls.
+            rtsys.initialize(target_context)
             try:
-                return super().load_overload(sig, target_context)
+                return self._load_overload(sig, target_context)
             except Exception:  # undamaged, but not what this version of Numba takes, or unreadable
                 return None
 

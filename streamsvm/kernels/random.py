@@ -54,8 +54,8 @@ def _permute(n, seed, stage, block, inner, length):
     if length == 1:
         return slices
     order, at = np.empty(n, np.int64), 0
-    for first in slices * length:
-        for i in range(first, min(first + length, n)):
+    for number in slices:
+        for i in range(number * length, min((number + 1) * length, n)):
             order[at] = i
             at += 1
     key = mix(key)

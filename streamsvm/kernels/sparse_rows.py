@@ -285,6 +285,19 @@ def _add_to_full_row(sparse_rows, f, x, delta, m, n_found, rate):
 
 
 @kernel
+def scale_sparse_rows(sparse_rows, factor, columns):
+    """Multiply the weights of the sparse rows by `factor`; all that have entries become dirty."""
+    extents, pool = sparse_rows.extents, sparse_rows.pool
+    for f in range(len(extents)):
+        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+        at = begin if size == columns else begin + capacity
+        for e in range(at, at + size):
+            pool[e] *= pool.dtype.type(factor)
+        if size > 0:
+            sparse_rows.dirty[f] = 1
+
+
+@kernel
 def restart_sparse_average(sparse_rows, columns):
     """Let the average of the sparse rows begin anew; all that have entries become dirty."""
     extents = sparse_rows.extents

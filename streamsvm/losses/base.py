@@ -56,6 +56,9 @@ class Loss:
     common_dual : bool
         Whether there are kernels with one dual for most wrong classes of a row, for very many classes (see
         `streamsvm.losses.common_dual`).
+    linear_duals : bool
+        Whether the dual objective is Σ b's terms - ½‖W‖² with terms that are linear in b, over a set that
+        grows with C: all duals may then be multiplied by what C is multiplied by.
     sequences : bool
         Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
         them: these are one more row of the weights for each class.
@@ -75,6 +78,7 @@ class Loss:
     label_sets: bool = False
     parameters: tuple[str, ...] = ()
     common_dual: bool = False
+    linear_duals: bool = False
     sequences: bool = False
 
     @property

@@ -109,11 +109,12 @@ def _score(scores, sparse_rows, i, array):
 
 
 @inlined
-def _load(ids, values, ids_at, values_at, n, k, scratch, n_vectors):
+def _load(old, i, k, scratch, n_vectors):
     """Make candidates of the listed classes; return their number, that of vectors, their sum, and b_0."""
     m, total, common = 0, 0.0, 0.0
-    for r in range(n):
-        c, value = np.int64(ids[ids_at + r]), np.float64(values[values_at + r])
+    for r in range(np.int64(old.counts[i])):
+        c = np.int64(old.ids[old.ids_at[i] + r])
+        value = old.scale * np.float64(old.values[old.values_at[i] + r])
         if c == k:
             common = value
         else:
@@ -329,10 +330,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
                 continue
             C = rows.cost[i]
             n_vectors = mark_class(y, scratch, 0)
-            n_old, n_vectors, old_sum, common = _load(
-                old.ids, old.values, old.ids_at[i], old.values_at[i], np.int64(old.counts[i]), k, scratch,
-                n_vectors,
-            )  # fmt: skip
+            n_old, n_vectors, old_sum, common = _load(old, i, k, scratch, n_vectors)
             old_sum += (k - 1 - n_old) * common
             _score(scratch.scores, sparse_rows, i, WEIGHT)
             loss, best = losses(y, problem, scratch.scores)

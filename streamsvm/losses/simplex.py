@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.random import GAMMA, mix
+from streamsvm.kernels.sorting import sorted_falling
 from streamsvm.losses.base import ON_SIMPLEX
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
@@ -59,7 +60,7 @@ def threshold_sorted(d, m, most, slope, u_top):
     u_top : float
         The largest u_j, positive.
     """
-    falling = np.sort(d[:m])[::-1]
+    falling = sorted_falling(d, m)
     total, n_free = 0.0, 0  # of the entries with b_j > 0
     theta = -u_top
     while n_free < m and falling[n_free] > theta:

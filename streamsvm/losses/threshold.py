@@ -35,6 +35,7 @@ from streamsvm.kernels.simd import (
     subtract,
     sum_lanes,
 )
+from streamsvm.kernels.sorting import sorted_falling
 
 UNBOUNDED = 1e300  # for U and Z: finite, so that products with 0 are 0
 
@@ -102,6 +103,24 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
 
 
 @inlined
+def threshold(v, m, upper, slope, guess):
+    """γ >= 0 with Σ clip(v_j - γ, 0, upper) = slope γ, for a positive slope.
+
+    As `threshold_newton`. Most rows have one candidate or none, for which there is nothing to search.
+    """
+    if m == 0:
+        return 0.0
+    if m == 1:
+        gamma = v[0] / (1.0 + slope)
+        if v[0] <= 0.0:
+            gamma = 0.0
+        elif v[0] - gamma > upper:
+            gamma = upper / slope
+        return gamma
+    return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, guess)
+
+
+@inlined
 def threshold_of_each(u, curvatures, uppers, m, guess):
     """γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ, by Newton's method inside a bracket.
 
@@ -165,8 +184,12 @@ def threshold_sorted(v, m, upper, slope):
     below the interval's lower end; the other conditions of Subroutine 5 hold by the order of the sweep.
     Testing only this one cannot miss the solution through rounding.
     """
-    top = np.sort(v[:m][v[:m] > 0])[::-1]
-    n_positive = len(top)
+    top, n_positive = np.empty(m), 0
+    for r in range(m):
+        if v[r] > 0:
+            top[n_positive] = v[r]
+            n_positive += 1
+    top = sorted_falling(top, n_positive)
     n_upper = 0  # at the bound: top[:n_upper]
     n_free = 0  # inside (0, upper): the n_free entries that follow
     total = 0.0  # their sum

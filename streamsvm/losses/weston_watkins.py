@@ -26,7 +26,7 @@ from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.shark import greedy_coordinates
-from streamsvm.losses.threshold import UNBOUNDED, threshold_newton, threshold_of_each, threshold_sorted
+from streamsvm.losses.threshold import threshold, threshold_of_each, threshold_sorted
 
 _NEWTON, _SORTED, _SHARK = range(3)
 
@@ -102,10 +102,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         loss, is_wrong = add_terms(y, inverse, shrink, problem, pairs, coupled, scratch, 0, n_old)
         gamma, limit = 0.0, -np.inf
         if problem.solver == _NEWTON:
-            gamma = threshold_newton(
-                v, n_old, upper, UNBOUNDED, slope / coupling, 0.0, 0.0, upper * n_old * shrink * coupling,
-                coupled * shrink,
-            )  # fmt: skip
+            gamma = threshold(v, n_old, upper, slope / coupling, coupled * shrink)
             fall = min(slope * gamma - coupled, 0.0)
             limit = scratch.scores[y] + (fall / inverse - 1.0) / margin
         m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
@@ -113,9 +110,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         if problem.solver == _SORTED:
             gamma = threshold_sorted(v, m, upper, slope)
         elif problem.solver == _NEWTON and m > n_old:
-            gamma = threshold_newton(
-                v, m, upper, UNBOUNDED, slope / coupling, 0.0, 0.0, upper * m * shrink * coupling, gamma
-            )
+            gamma = threshold(v, m, upper, slope / coupling, gamma)
         if problem.solver == _SHARK:
             greedy_coordinates(y, 1.0 / inverse, C, problem, m, scratch)
         else:
@@ -138,10 +133,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         if problem.solver == _SORTED:
             gamma = threshold_sorted(scratch.v, m, upper, slope)
         else:
-            gamma = threshold_newton(
-                scratch.v, m, upper, UNBOUNDED, slope / coupling, 0.0, 0.0, upper * m / slope * coupling,
-                coupling * old_sum / slope,
-            )  # fmt: skip
+            gamma = threshold(scratch.v, m, upper, slope / coupling, coupling * old_sum / slope)
         clip_duals(scratch.v, m, gamma, upper)
 
     def add_losses(y, problem, pairs, own, n_vectors, scratch):

@@ -96,6 +96,8 @@ class Position:
         Features and columns of the weights.
     metrics_length : int
         Committed bytes of ``metrics.jsonl``.
+    dual_scale : float
+        By what the duals of the last pass have been multiplied, together with the weights, in the next one.
     average_pass : int
         The last pass for which an average was begun; 0 before there is one.
     seconds : float
@@ -115,6 +117,7 @@ class Position:
     weights_number: Count = 0
     weights_shape: tuple[Count, Count] = (0, 0)
     metrics_length: Count = 0
+    dual_scale: float = 1.0
     average_pass: Count = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0

@@ -24,6 +24,7 @@ from streamsvm.kernels.sparse_rows import (
     drop_negligible,
     entry_places,
     restart_sparse_average,
+    scale_sparse_rows,
 )
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import check_mapped, map_array
@@ -142,6 +143,9 @@ class SparseWeights:
 
     def begin_average(self) -> None:
         restart_sparse_average(self.sparse_rows, self._columns)
+
+    def scale(self, factor: float) -> None:
+        scale_sparse_rows(self.sparse_rows, factor, self._columns)
 
     def end_pass(self) -> None:
         drop_negligible(self.sparse_rows, self._columns)

@@ -239,6 +239,15 @@ def mark_known(dirty):
 
 
 @kernel
+def multiply_known(array, dirty, factor):
+    """Multiply the rows that ever changed, or all if that is not recorded, by `factor`."""
+    for f in range(len(array)):
+        if len(dirty) == 0 or dirty[f, 0] | dirty[f, 1] != 0:
+            for c in range(array.shape[1]):
+                array[f, c] *= array.dtype.type(factor)
+
+
+@kernel
 def mark_nonzero(array, group_bits, dirty):
     """Mark the groups of columns in which `array` is not zero."""
     for f in range(len(array)):

@@ -15,7 +15,7 @@ from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, Remedy, RunError
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.weight_log import mark_known
+from streamsvm.run.weight_log import mark_known, multiply_known
 from streamsvm.text import format_size
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
@@ -98,6 +98,9 @@ class WeightStorage(Protocol):
     def begin_average(self) -> None:
         """Let the average of the iterates begin with the present one."""
 
+    def scale(self, factor: float) -> None:
+        """Multiply the weights by a factor, before an average begins."""
+
     def end_pass(self) -> None:
         """Drop what is negligible, if that saves anything."""
 
@@ -173,6 +176,10 @@ class DenseWeights:
         delta = map_array(self._paths[1], self._full_shape, self.weights.current.dtype)
         self.weights = self.weights._replace(average_delta=delta)
         mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
+
+    def scale(self, factor: float) -> None:
+        multiply_known(self.weights.current, self.weights.dirty, factor)
+        mark_known(self.weights.dirty)
 
     def check_room(self, rows: Rows) -> None:
         """As `WeightStorage` says: a full disk would end the process where a page is first written."""

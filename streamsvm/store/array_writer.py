@@ -57,33 +57,32 @@ class ArrayWriter:
         self._dtype = spec.dtype.newbyteorder("<")
         self._buffer = np.empty(chunk, self._dtype)
         self._buffered = 0
+        self._spare: list[np.ndarray] = []  # written, to be filled again: fresh memory costs page faults
         self._written = 0
         self._sha = hashlib.sha256()
 
     def append(self, values: np.ndarray) -> None:
+        """Add values, which are copied."""
         values = np.ascontiguousarray(values, self._dtype)
         self._sha.update(values.data)
-        chunk = len(self._buffer)
         while len(values):
-            if not self._buffered and len(values) >= chunk:
-                self._write(values[:chunk])
-                values = values[chunk:]
-                continue
-            part = values[: chunk - self._buffered]
+            part = values[: len(self._buffer) - self._buffered]
             self._buffer[self._buffered : self._buffered + len(part)] = part
             self._buffered += len(part)
             values = values[len(part) :]
-            if self._buffered == chunk:
+            if self._buffered == len(self._buffer):
                 self._flush()
 
     def _flush(self) -> None:
-        self._write(self._buffer[: self._buffered])
-        self._buffer = np.empty_like(self._buffer)  # a thread may still write the old buffer
+        buffer = self._buffer
+        self._tasks.submit(self._write, self._written, buffer, self._buffered)
+        self._written += self._buffered
+        self._buffer = self._spare.pop() if self._spare else np.empty_like(buffer)
         self._buffered = 0
 
-    def _write(self, values: np.ndarray) -> None:
-        self._tasks.submit(self._container.write, self._name, self._written, values)
-        self._written += len(values)
+    def _write(self, start: int, buffer: np.ndarray, size: int) -> None:
+        self._container.write(self._name, start, buffer[:size])
+        self._spare.append(buffer)
 
     def finish(self) -> str:
         self._flush()

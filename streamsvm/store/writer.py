@@ -64,8 +64,7 @@ class StoreWriter:
         Non-zeros per chunk.
     threads : int
         With more than one, background threads compress and write the chunks: that many for Zarr, one for
-        HDF5. The files do not depend on it. The arrays passed to `append` must then not be modified until
-        `finish` returns.
+        HDF5. The files do not depend on it.
     meta : mapping, optional
         JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
         the conversion; `Store.meta` returns them.
@@ -196,7 +195,7 @@ class StoreWriter:
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
-        """Add rows at the end.
+        """Add rows at the end; their arrays are copied.
 
         Parameters
         ----------

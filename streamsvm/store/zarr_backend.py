@@ -1,30 +1,43 @@
-"""The store's container as a Zarr folder: format 3 written, formats 2 and 3 read."""
+"""The store's container as a Zarr folder: format 3 written, formats 2 and 3 read.
+
+Zarr itself, which takes a quarter of a second to import, reads the arrays that other programs wrote.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numcodecs
 import numpy as np
-import zarr
 import zstandard
-from zarr.codecs import BloscCodec, Crc32cCodec
-from zarr.storage import LocalStore
 
 from streamsvm import durable, format
 from streamsvm.errors import StoreError
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.zarr_chunks import ChunkFiles, ChunkReader, ChunkWriter, find_decoder
+from streamsvm.store.zarr_chunks import (
+    MAX_TEXT_COMPRESSION,
+    ChunkFiles,
+    ChunkReader,
+    ChunkWriter,
+    decode_text,
+    encode_text,
+    find_decoder,
+)
+from streamsvm.store.zarr_metadata import METADATA, array_document, encoded, group_document, known_layout
+
+if TYPE_CHECKING:
+    import zarr
 
 CHECKSUMS = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
-NO_CHUNKS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
+NO_CHUNKS = {METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
 
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
 SAFE_V2_CODECS = {
@@ -41,16 +54,15 @@ CLAIMS: dict[str, Callable[[bytes], int]] = {
     "zstd": zstandard.frame_content_size,
 }
 CLAIM_BYTES = 32  # of a chunk, enough to find that claim
-MAX_TEXT_COMPRESSION = 2**10
 
 # Codecs that anndata and streamsvm apply to text; decoding them needs no configuration.
 TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
 
-# docs/store.md has the measurements behind the choice.
-CODECS: dict[str, list[BloscCodec]] = {
-    "fast": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")],
-    "small": [BloscCodec(cname="zstd", clevel=5, shuffle="shuffle")],
-    "none": [],
+# Configurations of Blosc, or none. docs/store.md has the measurements behind the choice.
+CODECS: dict[str, dict[str, Any]] = {
+    "fast": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"},
+    "small": {"cname": "zstd", "clevel": 5, "shuffle": "shuffle"},
+    "none": {},
 }
 
 
@@ -64,21 +76,20 @@ class ZarrArray(StoredArray):
         zarr reads the array. It may be set to None, to compare.
     """
 
-    def __init__(
-        self, container: ZarrContainer, name: str, array: zarr.Array, metadata: dict[str, Any], axes: int
-    ) -> None:
-        if len(array.shape) != axes:
-            raise wrong_shape(container.path, name, array.shape, axes)
+    def __init__(self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int) -> None:
         self.container: ZarrContainer = container
         self.name = name
-        self.length = array.shape[0]
-        self.chunk = max(1, array.chunks[0])
-        dtype = np.dtype(array.dtype)
-        self.dtype = None if dtype.kind in "OTUS" else dtype
-        self.columns = array.shape[1] if axes == 2 else None
-        self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
-        self._array = array
         self._metadata = metadata
+        known = known_layout(metadata)
+        shape, chunks, dtype = known or (self._array.shape, self._array.chunks, np.dtype(self._array.dtype))
+        if len(shape) != axes:
+            raise wrong_shape(container.path, name, shape, axes)
+        self._is_known = known is not None
+        self.length = shape[0]
+        self.chunk = max(1, chunks[0])
+        self.dtype = None if dtype.kind in "OTUS" else dtype
+        self.columns = shape[1] if axes == 2 else None
+        self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
         decoder = find_decoder(metadata) if axes == 1 else None
         folder = container.path / name / "c"
         self.direct = ChunkFiles(folder, dtype, self.chunk, decoder) if decoder is not None else None
@@ -86,10 +97,18 @@ class ZarrArray(StoredArray):
         codecs = codecs or [codec["id"] for codec in [metadata.get("compressor")] if codec]
         self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
 
+    @functools.cached_property
+    def _array(self) -> zarr.Array:
+        return self.container.open_with_zarr(self.name)
+
     def _read(self, start: int, stop: int) -> np.ndarray:
         if self.direct is not None:
             drop_cache = self.exceeds_page_cache
             return self.container.reader.read(self.direct, start, stop, drop_cache=drop_cache)
+        if self._is_known and self.dtype is None:
+            first, end = start // self.chunk, -(-stop // self.chunk)
+            texts = np.concatenate([self._read_text(chunk) for chunk in range(first, end)])
+            return texts[start - first * self.chunk : stop - first * self.chunk]
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             for file in self._chunk_files(chunk):
                 self._check_claim(file)
@@ -99,6 +118,14 @@ class ZarrArray(StoredArray):
             for chunk in range(start // self.chunk, -(-stop // self.chunk)):
                 self._check_text(chunk)
         return np.asarray(self._array[start:stop]).astype(object)
+
+    def _read_text(self, chunk: int) -> np.ndarray:
+        """The strings of a chunk; without a file they are empty, as Zarr defines it."""
+        file = self.container.path / self.name / "c" / str(chunk)
+        if not file.is_file():
+            return np.full(self.chunk, "", object)
+        with durable.open_file(file, follow=True) as opened:
+            return decode_text(opened.read(), self.chunk)
 
     def _chunk_files(self, chunk: int) -> Iterator[Path]:
         """Yield the file of a chunk, or the files that have the columns of its rows."""
@@ -212,15 +239,15 @@ class ZarrContainer(Container):
         self.path = path
         self.writes = write
         self.reader = ChunkReader()
-        self._store = LocalStore(path, read_only=not write)
         self._writers: dict[str, ChunkWriter] = {}
         self._version: Literal[2, 3] = 3
         self._root_file: int | None = None  # the root's metadata, held open so that its inode is not reused
         self._watched: dict[Path, tuple[int, ...] | None] = {}
         if write:
             with self.wrapped(""):
-                zarr.create_group(self._store, zarr_format=3, overwrite=False)
-        elif not (path / "zarr.json").is_file():
+                path.mkdir(parents=True)
+                _write(path, group_document({}))
+        elif not (path / METADATA).is_file():
             if not (path / ".zgroup").is_file():
                 raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
             self._version = 2
@@ -238,7 +265,7 @@ class ZarrContainer(Container):
 
     def attrs(self, group: str) -> dict[str, Any]:
         if self._version == 3:
-            attributes = self._json(group, "zarr.json").get("attributes", {})
+            attributes = self._json(group, METADATA).get("attributes", {})
             return attributes if isinstance(attributes, dict) else {}
         return self._json(group, ".zattrs") if (self.path / group / ".zattrs").exists() else {}
 
@@ -251,68 +278,55 @@ class ZarrContainer(Container):
             if self._version == 2:
                 kinds = {".zarray": "array", ".zgroup": "group"}
                 return next((kinds[name] for name in kinds if (folder / name).is_file()), None)
-            if not (folder / "zarr.json").is_file():
+            if not (folder / METADATA).is_file():
                 return None
-            kind = self._json(path, "zarr.json").get("node_type")
+            kind = self._json(path, METADATA).get("node_type")
             return kind if kind in ("array", "group") else None
 
     def array(self, path: str, axes: int = 1) -> ZarrArray:
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
-        metadata = self._json(path, "zarr.json" if self._version == 3 else ".zarray")
+        metadata = self._json(path, METADATA if self._version == 3 else ".zarray")
         with self.wrapped(path):
             if self._version == 2:
                 self.attrs(path)  # zarr reads them, too: they must be a file of a plausible size
                 codecs = [*(metadata.get("filters") or []), metadata.get("compressor")]
                 if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
                     raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
-            with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
-                array = zarr.open_array(self._store, path=path, mode="r", zarr_format=self._version)
+            array = ZarrArray(self, path, metadata, axes)
             self._watch(path)
-            return ZarrArray(self, path, array, metadata, axes)
+            return array
+
+    def open_with_zarr(self, path: str) -> zarr.Array:
+        import zarr
+
+        with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
+            return zarr.open_array(self.path, path=path, mode="r", zarr_format=self._version)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
-            if path:
-                zarr.create_group(self._store, path=path, zarr_format=3, attributes=attrs)
-            else:
-                zarr.open_group(self._store, mode="r+", zarr_format=3).attrs.update(attrs)
+            (self.path / path).mkdir(exist_ok=True)
+            _write(self.path / path, group_document(attrs))
 
     def create_array(
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
     ) -> None:
         with self.wrapped(path):
-            zarr.create_array(
-                self._store,
-                name=path,
-                shape=(spec.length,),
-                dtype=spec.dtype,
-                chunks=(chunk,),
-                compressors=[*CODECS[codec], Crc32cCodec()],
-                fill_value=spec.fill,
-                attributes=attrs,
-                zarr_format=3,
-            )
-            folder = self.path / path / "c"
+            folder = self.path / path
+            folder.mkdir()
+            _write(folder, array_document(spec.dtype, spec.length, chunk, spec.fill, CODECS[codec], attrs))
+            folder /= "c"
             folder.mkdir()
             self._writers[path] = ChunkWriter(folder, spec, chunk, CODECS[codec])
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
-            array = zarr.create_array(
-                self._store,
-                name=path,
-                shape=(len(texts),),
-                dtype=str,
-                chunks=(max(1, len(texts)),),
-                compressors=[*CODECS["small"], Crc32cCodec()],
-                fill_value="",
-                attributes=attrs,
-                zarr_format=3,
-                config={"write_empty_chunks": True},
-            )
+            folder, chunk = self.path / path, max(1, len(texts))
+            folder.mkdir()
+            _write(folder, array_document(None, len(texts), chunk, "", CODECS["small"], attrs))
             if texts:
-                array[:] = np.array(texts, dtype=object)
+                (folder / "c").mkdir()
+                (folder / "c/0").write_bytes(encode_text(texts, CODECS["small"]))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         if len(values):
@@ -330,7 +344,7 @@ class ZarrContainer(Container):
 
     @property
     def _root(self) -> Path:
-        return self.path / ("zarr.json" if self._version == 3 else ".zgroup")
+        return self.path / (METADATA if self._version == 3 else ".zgroup")
 
     def _watch(self, path: str) -> None:
         """Notice when chunks of the array `path` are replaced, by the change of their folder."""
@@ -360,9 +374,7 @@ class ZarrContainer(Container):
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
-            zarr.open_group(self._store, mode="r+", zarr_format=3).attrs[name] = value
-            durable.sync_tree(self.path / "zarr.json")
-            durable.sync_dir(self.path)
+            durable.write_atomic(self._root, encoded(group_document({**self.attrs(""), name: value})))
 
     def sync(self) -> None:
         with self.wrapped(""):
@@ -374,4 +386,8 @@ class ZarrContainer(Container):
         if self._root_file is not None:
             os.close(self._root_file)
             self._root_file = None
-        self._store.close()
+
+
+def _write(folder: Path, document: dict[str, Any]) -> None:
+    """Write the metadata of the group or array in `folder`."""
+    (folder / METADATA).write_bytes(encoded(document))

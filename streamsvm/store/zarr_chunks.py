@@ -10,9 +10,8 @@ shrink, after the check.
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,12 @@ from typing import Any
 import google_crc32c
 import numcodecs.blosc
 import numpy as np
-from zarr.codecs import BloscCodec
 
 from streamsvm.durable import open_descriptor
 from streamsvm.page_cache import dont_need, will_need
+from streamsvm.store.container import SLACK
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.zarr_metadata import known_layout
 
 # One thread waits for the disk while another decodes; more gain little, and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
@@ -32,6 +32,8 @@ READ_AHEAD = 8  # chunks that the system is asked to load before they are read, 
 
 CHECKSUM = 4  # bytes of crc32c at the end of a chunk
 BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
+MAX_TEXT_COMPRESSION = 2**10
+SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 Decoder = Callable[[np.ndarray, np.ndarray], None]  # (bytes of a chunk as stored, elements to fill)
 
@@ -154,18 +156,10 @@ def find_decoder(metadata: dict[str, Any]) -> Decoder | None:
 
     `metadata` is the content of the array's ``zarr.json``.
     """
-    codecs = [codec["name"] for codec in metadata.get("codecs", [])]
-    if (
-        sys.byteorder != "little"
-        or metadata.get("data_type") not in ("float32", "float64", "int32", "int64")
-        or metadata["codecs"][0].get("configuration") != {"endian": "little"}
-        or metadata["chunk_grid"]["name"] != "regular"
-        or metadata["chunk_key_encoding"] != {"name": "default", "configuration": {"separator": "/"}}
-        or metadata.get("storage_transformers")
-    ):
+    known = known_layout(metadata)
+    if known is None or known[2].hasobject:
         return None
-    decoders = {("bytes", "crc32c"): _decode_plain, ("bytes", "blosc", "crc32c"): _decode_blosc}
-    return decoders.get((*codecs,))
+    return _decode_blosc if len(metadata["codecs"]) == 3 else _decode_plain
 
 
 def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
@@ -177,11 +171,33 @@ def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
 
 def _decode_blosc(payload: np.ndarray, out: np.ndarray) -> None:
     content = _checked_content(payload)
-    # Blosc's header: four bytes of versions and flags, then three sizes: decoded, of a block, encoded.
-    sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
-    if not sizes or (sizes[0], sizes[2]) != (out.nbytes, len(content)):
+    if _blosc_size(content) != out.nbytes:
         raise ValueError("the compressed chunk has other sizes than it should")
     numcodecs.blosc.decompress(content, out)
+
+
+def decode_text(payload: bytes, n: int) -> np.ndarray:
+    """The `n` strings of a chunk of text; raises ValueError if it is damaged, or claims to have many more."""
+    content = _checked_content(np.frombuffer(payload, np.uint8))
+    claimed = _blosc_size(content)
+    if claimed > MAX_TEXT_COMPRESSION * len(content) + SLACK:
+        raise ValueError(f"{len(content)} bytes claim to be {claimed}")
+    text = numcodecs.blosc.decompress(content)
+    found = int.from_bytes(text[:4], "little")
+    if 4 * (found + 1) > len(text):
+        raise ValueError(f"{len(text)} bytes claim to be {found} strings")
+    if found != n:
+        raise ValueError(f"the chunk has {found} strings instead of {n}")
+    return numcodecs.VLenUTF8().decode(text)
+
+
+def _blosc_size(content: np.ndarray) -> int:
+    """The bytes that a Blosc chunk decodes to; raises ValueError if its own length is other than it says."""
+    # Blosc's header: four bytes of versions and flags, then three sizes: decoded, of a block, encoded.
+    sizes = content[4:BLOSC_HEADER].view("<u4").tolist() if len(content) >= BLOSC_HEADER else []
+    if not sizes or sizes[2] != len(content):
+        raise ValueError("the compressed chunk has other sizes than it should")
+    return int(sizes[0])
 
 
 def _checked_content(payload: np.ndarray) -> np.ndarray:
@@ -195,6 +211,16 @@ def _checked_content(payload: np.ndarray) -> np.ndarray:
 # -- writing ---------------------------------------------------------------------------------------
 
 
+def _blosc(codec: dict[str, Any]) -> numcodecs.blosc.Blosc:
+    return numcodecs.blosc.Blosc(codec["cname"], codec["clevel"], SHUFFLES[codec["shuffle"]])
+
+
+def encode_text(texts: Sequence[str], codec: dict[str, Any]) -> bytes:
+    """The chunk of an array of text."""
+    content = _blosc(codec).encode(numcodecs.VLenUTF8().encode(np.array(texts, object)))
+    return content + google_crc32c.value(content).to_bytes(CHECKSUM, "little")
+
+
 class ChunkWriter:
     """Writes the chunk files of one array of numbers; zarr takes three times as long for the same files.
 
@@ -206,14 +232,11 @@ class ChunkWriter:
         The crc32c of each chunk written so far.
     """
 
-    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codecs: list[BloscCodec]) -> None:
+    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any]) -> None:
         assert spec.dtype is not None
         self._folder, self._spec, self._chunk = folder, spec, chunk
         self.checksums = np.zeros(-(-spec.length // chunk), "<u4")
-        self._blosc = None
-        for codec in codecs:
-            shuffle = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}[codec.shuffle.value]
-            self._blosc = numcodecs.blosc.Blosc(codec.cname.value, codec.clevel, shuffle, codec.blocksize)
+        self._blosc = _blosc(codec) if codec else None
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write the chunk that begins at element `start`; only the last chunk may be short."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +20,7 @@ from streamsvm.run.files import MemoryRun
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, NONE, Settings
-from streamsvm.training.auto_c import c_for
+from streamsvm.training.auto_c import c_for, with_c
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
@@ -93,10 +92,8 @@ def fit_rows(
     rows = apply(transforms, rows)
     n_features = features_after(transforms, n_features) or 0
     chosen = settings.C == AUTO
-    if chosen:
-        norm2 = rows.norm2[rows.cost > 0] if len(rows.cost) else rows.norm2
-        total, count = float(norm2.sum()), int(np.count_nonzero(norm2))
-        settings = dataclasses.replace(settings, C=c_for(total, count))
+    norm2 = rows.norm2[rows.cost > 0] if len(rows.cost) else rows.norm2
+    settings = with_c(settings, c_for(float(norm2.sum()), int(np.count_nonzero(norm2))))
     cost = settings.C * (rows.cost if len(rows.cost) else np.ones(rows.n_rows))
     of_classes = weights.of_rows(settings)
     if of_classes is not None:
@@ -122,7 +119,7 @@ def fit_rows(
     buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype, bytes_of_bits)
     files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
     trainer = Fit(
-        BlocksSource(blocks, settings.seed, by_group=loss.sequences),
+        BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
         settings,
         files,
         Learner(settings, storage, buffer, k, weights.pairs(settings, shape[1]), common_dual=common_dual),

@@ -132,6 +132,18 @@ class Fit(Trainer):
     def begin(self) -> int:
         return self.position.blocks_done
 
+    def begin_pass(self, this_pass: int) -> None:
+        """If C grows, let weights and duals grow by the factor that is best for the dual objective."""
+        if self.position.blocks_done:
+            return
+        scale, learner = 1.0, self.learner
+        grows = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
+        if this_pass > 1 and grows > 1 and (norm2 := learner.norm2()) > 0:
+            dual_sum = self.position.history[-1]["dual"] + 0.5 * norm2
+            scale = float(self.dtype.type(max(min(grows, dual_sum / norm2), 1.0)))
+            learner.storage.scale(scale)
+        self.position = dataclasses.replace(self.position, dual_scale=scale)
+
     def position_after(self, block: Block) -> Position:
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
@@ -226,10 +238,12 @@ class Fit(Trainer):
         """What is known of a pass: estimates, the exact gap, and accuracies as far as they are wanted."""
         settings, tally = self.settings, self.learner.tally
         norm2 = self.learner.norm2()
-        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]), norm2)
+        share = settings.share_of_C(this_pass)
+        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]) / share, norm2)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
         record |= {
             "rows": self.n_rows,
+            "C": settings.C * share,
             "dual": estimate["dual"],
             "primal_estimate": estimate["primal"],
             "relative_gap_estimate": estimate["relative_gap"],

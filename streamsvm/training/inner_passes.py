@@ -14,9 +14,9 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
 # row's scores. The constants were measured.
 _READ = 16  # to read a non-zero from the store
-_UPDATE = 2  # to add to a vector of the weights: it is read and written
-_ROW = 40  # to solve a row's block problem
-_SHARE = 0.5  # of a pass: what inner passes may cost
+_UPDATE = 1  # to add to a vector of the weights that was just scored
+_VISIT = 60  # to fetch a row, to solve its block problem, and to find its candidates
+_REVISIT = 40  # to solve it again for those alone
 _MOST = 8  # more gain nothing before the rest of the data has been seen again
 
 
@@ -45,6 +45,8 @@ class InnerPasses:
         weights: np.ndarray,
         buffer: DualBuffer,
         place: tuple[int, int],
+        *,
+        was_read: bool,
     ) -> None:
         """Make the passes, and drop the duals that became zero.
 
@@ -58,22 +60,30 @@ class InnerPasses:
         buffer : DualBuffer
         place : tuple of int
             The pass and the block, which determine the order of the rows.
+        was_read : bool
+            Whether the rows were read for the full visits, and not kept in memory from an earlier pass.
         """
         counts = buffer.counts[: buffer.used[1]]
         starts = np.cumsum(counts, dtype=np.int64) - counts
         active = np.flatnonzero(counts)
-        n_passes = self._wanted if isinstance(self._wanted, int) else _number(rows, weights, buffer)
+        n_passes = self._wanted if isinstance(self._wanted, int) else _number(rows, weights, buffer, was_read)
         for inner in range(1, n_passes + 1):
             revisit(active[local_permutation(len(active), self._seed, *place, inner)], starts)
         drop_zeros(buffer)
 
 
-def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer) -> int:
-    """As many passes as cost a fixed share of the visit that filled the buffer: by counts, not by time."""
+def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool) -> int:
+    """As many passes as cost what the full visits do, or half of it if rows were read: counted, not timed.
+
+    The rows that were read for this pass are those of the first one, in which classes become candidates that
+    soon are none, or of one block among others, which undo a part of what is gained in it.
+    """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
     counts = buffer.counts[: buffer.used[1]]
     nnz = np.diff(rows.indptr)[buffer.rows[: buffer.used[1]]]
     vectors = np.minimum(counts + 1, n_vectors)  # at most
-    full = (nnz * (_READ + n_vectors + _UPDATE * vectors) + _ROW).sum()
-    inner = ((nnz * (1 + _UPDATE) * vectors + _ROW) * (counts > 0)).sum()
-    return min(int(_SHARE * full / max(inner, 1)), _MOST)
+    updates = _UPDATE * nnz * vectors * (counts > 0)
+    full = (nnz * (n_vectors + _READ * was_read) + updates + _VISIT).sum()
+    inner = ((nnz * vectors + _REVISIT) * (counts > 0) + updates).sum()
+    share = 0.5 if was_read else 1.0
+    return min(int(share * full / max(inner, 1)), _MOST)

@@ -181,7 +181,7 @@ class Learner:
                 if self._inner_passes is not None:
                     self._inner_passes(
                         functools.partial(self._revisit, rows), rows, self.storage.weights.current,
-                        self.dual_buffer, (block.pass_number, block.number),
+                        self.dual_buffer, (block.pass_number, block.number), was_read=block.was_read,
                     )  # fmt: skip
                 if keep is not None:
                     keep.append_duals(block.number, self.dual_buffer)

@@ -369,7 +369,7 @@ class _StoreRun:
             bytes_of_bits,
         )
         trainer = Fit(
-            BlocksSource(self.blocks, settings.seed, by_group=loss.sequences),
+            BlocksSource(self.blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
             settings,
             files,
             Learner(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -40,6 +40,8 @@ class Block:
         Classes that appear first in this block: codes from the number of classes known before it.
     place : StreamPlace, optional
         Where a stream stands behind the block.
+    was_read : bool
+        Whether the rows were read for this pass, and not for an earlier one.
     """
 
     pass_number: int
@@ -48,6 +50,7 @@ class Block:
     order: np.ndarray
     new_classes: Sequence[str] = ()
     place: StreamPlace | None = None
+    was_read: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,12 +96,22 @@ class BlocksSource:
     ----------
     blocks : Blocks or ArrayBlocks
     seed : int
+    share_of_cost : callable
+        By which the costs of `blocks` are multiplied in a pass.
     by_group : bool
         Whether the rows of a group are visited one after the other, in their order.
     """
 
-    def __init__(self, blocks: Blocks | ArrayBlocks, seed: int, *, by_group: bool = False) -> None:
+    def __init__(
+        self,
+        blocks: Blocks | ArrayBlocks,
+        seed: int,
+        share_of_cost: Callable[[int], float],
+        *,
+        by_group: bool = False,
+    ) -> None:
         self.cut = blocks
+        self._share_of_cost = share_of_cost
         self._seed = seed
         self._by_group = by_group
         self._permutation = local_permutation if blocks.shuffled else permutation
@@ -110,13 +123,17 @@ class BlocksSource:
     def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
         """The blocks of a pass in its order, without the first `begin` of them."""
         order = permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
+        share = self._share_of_cost(pass_number)
         for number in order[begin:].tolist():
             rows = self.cut.read_to_train(number)
+            if share != 1:
+                rows = rows._replace(cost=rows.cost * share)
             n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
             within = self._permutation(n, self._seed, pass_number, number, 0)
             if self._by_group:
                 within = in_group_order(rows.qid, within)
-            yield Block(pass_number, number, rows, within)
+            was_read = pass_number == 1 or len(self.cut) > 1
+            yield Block(pass_number, number, rows, within, was_read=was_read)
 
     def empty(self) -> Rows:
         return self.cut.empty()

@@ -142,6 +142,9 @@ class Trainer(abc.ABC):
     def make_room(self, block: Block) -> None:  # noqa: B027
         """Have room for the features and classes of a block."""
 
+    def begin_pass(self, this_pass: int) -> None:  # noqa: B027
+        """Prepare a pass, or what is left of it."""
+
     # -- the loop ----------------------------------------------------------------------------------
 
     def train(self) -> None:
@@ -163,6 +166,7 @@ class Trainer(abc.ABC):
     def _train_pass(self, this_pass: int) -> None:
         settings, learner = self.settings, self.learner
         learner.averaging = self.position.average_pass == this_pass
+        self.begin_pass(this_pass)
         old = self.files.old_duals(self.position, this_pass - 1)
         new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
         self._begin, self._before = time.perf_counter(), self.position.pass_seconds
@@ -233,7 +237,7 @@ class Trainer(abc.ABC):
         rows = learner.storage.bind(prepared)
         learner.storage.check_room(rows)
         self._begin_average_if_due(this_pass)
-        duals = old.segment(block.number, rows.n_rows)
+        duals = old.segment(block.number, rows.n_rows)._replace(scale=self.position.dual_scale)
         for at in learner.learn(block, rows, duals, new, self.next_pause(this_pass)):
             self.files.check_finite(learner.tally.tolist())
             self.at_pause(block, at)

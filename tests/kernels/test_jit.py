@@ -106,6 +106,38 @@ def test_an_edit_of_a_free_variable_is_compiled_again(small: Path, tmp_path: Pat
         assert done.stdout.split() == [expected, "26", "0", "0"], done.stderr
 
 
+def test_an_inlined_function_is_for_compiled_code_alone() -> None:
+    def triple(x):
+        return 3 * x
+
+    triple = jit.inlined(triple)
+
+    def use(x):
+        return triple(x) + 1
+
+    assert jit.kernel(use, name="use")(2) == 7
+    with pytest.raises(TypeError):
+        triple(2)
+
+
+def test_inlined_functions_work_with_a_numba_of_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core import codegen
+
+    monkeypatch.setattr(codegen, "JITCodeLibrary", object)
+    assert jit._for_callers_alone.__wrapped__() == {}
+    monkeypatch.setattr(jit, "_for_callers_alone", dict)
+
+    def triple(x):
+        return 3 * x
+
+    triple = jit.inlined(triple)
+
+    def use_otherwise(x):
+        return triple(x) + 2
+
+    assert jit.kernel(use_otherwise, name="use_otherwise")(2) == 8
+
+
 def test_a_kernel_with_free_variables_needs_a_name() -> None:
     step = abs
 

@@ -18,16 +18,19 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import Duals, OldDuals
 from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.simplex import threshold_pivot
 from streamsvm.losses.simplex import threshold_sorted as simplex_sorted
-from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+from streamsvm.losses.threshold import UNBOUNDED
+from streamsvm.losses.threshold import threshold_newton as inlined_newton
 from streamsvm.losses.threshold import threshold_sorted as box_sorted
 from streamsvm.training.learner import new_buffer
 
 TOLERANCE = 1e-10
+threshold_newton = kernel(inlined_newton.py_func)
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")
 
 

@@ -61,6 +61,8 @@ def test_sparse_weights_give_the_model_of_the_matrix(
         "passes": 3, "dtype": "float64", "average": average, "inner_passes": inner_passes,
         "block_rows": 70, "C": 0.5, **of_loss(loss),
     }  # fmt: skip
+    if LOSSES[loss].linear_duals:
+        options["first_C"] = 0.2
     expected = fit(store, out=tmp_path / "matrix", **options)
     sizes: dict[str, int] = {}  # while they are there
 
@@ -111,6 +113,8 @@ def test_resumes_to_the_same_bytes(
 ) -> None:
     """From a log of weights whose sparse rows grew, moved, lost entries, and were written in part."""
     options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)}
+    if loss == "ww":
+        options |= {"C": 0.5, "first_C": 0.2}
     fit_with(policy, store, out=tmp_path / "whole", **options)
     left = iter([False] * stop_at)
     with pytest.raises(Interrupted):

@@ -18,7 +18,6 @@ import zarr
 from anndata.io import sparse_dataset
 from sklearn.datasets import load_svmlight_file
 from store_problems import Problem, assert_rows_equal, make_problem
-from zarr.codecs import BloscCodec
 
 from streamsvm.errors import StoreError
 from streamsvm.store import StoreWriter, hdf5_backend, layout, open_store, store_kind, zarr_backend
@@ -248,7 +247,7 @@ def test_a_class_with_a_control_character_is_not_written(suffix, tmp_path):
 
 
 OLD_CODECS = [
-    ("zarr", zarr_backend, [BloscCodec(cname="lz4", clevel=5, shuffle="bitshuffle")]),
+    ("zarr", zarr_backend, {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle"}),
     ("h5", hdf5_backend, {"compression": "lzf", "shuffle": True}),
 ]
 

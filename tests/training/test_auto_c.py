@@ -33,6 +33,28 @@ def test_a_number_is_a_number(tmp_path) -> None:
     assert not load_model(tmp_path / "run").record["C_auto"]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"tol": 1e-9, "C": 1000.0}, "auto"),
+        ({"tol": 1e-9, "C": 1e-4}, "C"),
+        ({"tol": 1e-9, "C": 1000.0, "loss": "ww2"}, "C"),
+        ({"tol": 1e-9, "C": 1000.0, "first_C": 999.0}, 999.0),
+        ({"C": 1000.0}, "C"),
+        ({"first_C": 1e9}, "C"),
+    ],
+)
+def test_c_grows_from_what_auto_is_to_what_was_given(tmp_path, options, expected) -> None:
+    X, labels = make_problem(60, 14, 4)
+    store = make_store(tmp_path / "a.zarr", X, labels)
+    auto = fit(store, out=tmp_path / "auto", passes=1).C
+    for result in (fit(store, out=tmp_path / "run", passes=3, **options), fit(X, labels, **options).result):
+        wanted = {"auto": auto, "C": result.C}.get(expected, expected)
+        assert result.settings["first_C"] == pytest.approx(wanted)
+        used = [record["C"] for record in result.history]
+        assert used == pytest.approx([min(result.C, wanted * 2**n) for n in range(3)])
+
+
 def test_the_scale_of_the_data_does_not_matter(tmp_path) -> None:
     """With C auto, data 1,000 times as large make weights a thousandth as large, and equal predictions."""
     X, labels = make_problem(90, 14, 4, noise=1.5)

@@ -43,6 +43,14 @@ class Replay:
         self.sums = [np.zeros((D, K)), 0.0]
         self.clock = 0
 
+    def let_c_be(self, C: float) -> None:
+        """If C grows, multiply weights and duals by what is best for the dual objective, as far as it may."""
+        X, labels, before, loss, margin = self.problem
+        self.problem = X, labels, C, loss, margin
+        if before < C and (norm2 := (self.W**2).sum()) > 0:
+            scale = max(1, min(C / before, self.terms.sum() / norm2))
+            self.W, self.B, self.terms = scale * self.W, scale * self.B, scale * self.terms
+
     def visit(self, i: int, among: np.ndarray | None = None) -> None:
         X, labels, C, loss, margin = self.problem
         weight = 2 * self.clock + 1
@@ -60,10 +68,14 @@ class Replay:
 
 
 @pytest.mark.parametrize(
-    ("loss", "margin", "solver", "average", "inner_passes"),
-    [(*each, True, 2 if LOSSES[each[0]].has_inner_passes else 0) for each in FORMULATIONS]
+    ("loss", "margin", "solver", "average", "inner_passes", "first_C"),
+    [
+        (*each, True, 2 if LOSSES[each[0]].has_inner_passes else 0, first_C)
+        for each in FORMULATIONS
+        for first_C in ((0.3, 0.1) if LOSSES[each[0]].linear_duals else (0.3,))
+    ]
     + [
-        (*each, average, inner)
+        (*each, average, inner, 0.3)
         for each in DEFAULTS[:1]
         for average, inner in ((False, 0), (False, 2), (True, 0))
     ],
@@ -77,19 +89,22 @@ def test_training_equals_a_replay_in_numpy(
     solver: str,
     average: bool,
     inner_passes: int,
+    first_C: float,
 ) -> None:
     """Test-then-train row by row: weights and their average, estimates and progressive accuracy."""
     X, labels = problem[0].toarray().astype(float), problem[1]
     C, passes = 0.3, 3
     options = {**of_loss(loss), "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
     options |= {"inner_passes": inner_passes, "average": average, "valid": store, "gap": "pass"}
+    options |= {"first_C": first_C}
     result = fit(store, out=tmp_path / "run", passes=passes, block_rows=BLOCK, **options)
 
-    replay = Replay(X, labels, C, loss, margin)
+    replay = Replay(X, labels, first_C, loss, margin)
     plain, parameters = replay.plain, PARAMETERS.get(loss, {})
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, 0, {}
         n = 0
+        replay.let_c_be(min(C, first_C * 2 ** (this_pass - 1)))
         for block, rows in visits(this_pass, seed=5):
             for i in rows:
                 if n == N // 2:
@@ -156,7 +171,7 @@ def test_a_small_buffer_of_duals_gives_the_same_model(tmp_path: Path, store: Pat
 
 
 def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
-    options = {"dtype": "float64", "C": 0.1, "average": False}
+    options = {"dtype": "float64", "C": 0.1, "first_C": 0.1, "average": False}
     free = fit(store, out=tmp_path / "free", passes=20, gap="pass", **options)
     gaps = [record["relative_gap"] for record in free.history]
     best = gaps.index(min(gaps[:8]))
@@ -218,7 +233,7 @@ def test_resume_accepts_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
 def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
     tmp_path: Path, store: Path
 ) -> None:
-    options = {"dtype": "float64", "C": 0.1, "keep_duals": True}
+    options = {"dtype": "float64", "C": 0.1, "first_C": 0.1, "keep_duals": True}
     fit(store, out=tmp_path / "run", passes=2, **options)
     later = resume(tmp_path / "run", passes=50, tol=1e-2)
     expected = fit(store, out=tmp_path / "tol", passes=50, tol=1e-2, **options)

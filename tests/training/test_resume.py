@@ -17,7 +17,7 @@ from streamsvm.run.directory import RunDir
 
 RUNS = [
     ("ww", "float32", {}, "1h", 1),
-    ("ww", "float64", {"margin": 0.5, "solver": "sorted"}, "2", 4),
+    ("ww", "float64", {"margin": 0.5, "solver": "sorted", "C": 0.5, "first_C": 0.1}, "2", 4),
     ("cs", "float32", {"gap": "end"}, "1", 3),
     ("cs", "float64", {"gap": "none"}, "3", 4),
 ]
@@ -75,8 +75,9 @@ def test_a_run_stopped_at_every_block_again_and_again_gives_the_same_model(
 def test_a_run_extended_to_three_passes_equals_one_of_three_passes(
     tmp_path: Path, store: Path, loss: str
 ) -> None:
-    fit(store, out=tmp_path / "three", passes=3, loss=loss, block_rows=BLOCK, gap="pass")
-    fit(store, out=tmp_path / "run", passes=1, loss=loss, block_rows=BLOCK, keep_duals=True, gap="pass")
+    options = {"loss": loss, "block_rows": BLOCK, "gap": "pass", "C": 0.5, "first_C": 0.1}
+    fit(store, out=tmp_path / "three", passes=3, **options)
+    fit(store, out=tmp_path / "run", passes=1, keep_duals=True, **options)
     first = model_bytes(tmp_path / "run")
     for passes in (2, 3):
         result = resume(tmp_path / "run", passes=passes)

@@ -1,0 +1,94 @@
+"""Metadata of Zarr format 3: the documents that streamsvm writes, and those that it reads without zarr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+METADATA = "zarr.json"
+
+_NUMBERS = ("float32", "float64", "int32", "int64")
+_TEXT = "string"
+_LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
+_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+
+
+def encoded(document: dict[str, Any]) -> bytes:
+    """The bytes of a document, as zarr writes it."""
+    return json.dumps(document, indent=2).encode()
+
+
+def group_document(attrs: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a group."""
+    return {"attributes": attrs, "zarr_format": 3, "node_type": "group"}
+
+
+def array_document(
+    dtype: Any,
+    length: int,
+    chunk: int,
+    fill: float | str,
+    blosc: dict[str, Any] | None,
+    attrs: dict[str, Any],
+) -> dict[str, Any]:
+    """The metadata of an array of one axis: of numbers, or of text if `dtype` is None.
+
+    `blosc` configures the compression; without it there is none.
+    """
+    number = None if dtype is None else np.dtype(dtype)
+    codecs: list[dict[str, Any]] = [_LITTLE_ENDIAN]
+    if number is None:
+        codecs = [{"name": "vlen-utf8", "configuration": {}}]
+    if blosc:
+        size = 1 if number is None else number.itemsize
+        codecs.append({"name": "blosc", "configuration": {"typesize": size, **blosc, "blocksize": 0}})
+    return {
+        "shape": [length],
+        "data_type": _TEXT if number is None else number.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": _KEYS,
+        "fill_value": "NaN" if isinstance(fill, float) and math.isnan(fill) else fill,
+        "codecs": [*codecs, {"name": "crc32c"}],
+        "attributes": attrs,
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+
+
+def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.dtype] | None:
+    """Shape, shape of chunks and dtype of an array laid out as `array_document` does it; None for others.
+
+    Zarr, which reads those, says what is wrong with a damaged document.
+    """
+    try:
+        [length], [chunk] = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        name = metadata["data_type"]
+        codecs = [codec["name"] for codec in metadata["codecs"]]
+        grid = {"name": "regular", "configuration": {"chunk_shape": [chunk]}}
+        required = {"chunk_grid": grid, "chunk_key_encoding": _KEYS, "zarr_format": 3, "node_type": "array"}
+        optional = {"attributes", "storage_transformers", "shape", "data_type", "codecs", "fill_value"}
+        if (
+            sys.byteorder != "little"
+            or type(length) is not int
+            or type(chunk) is not int
+            or not (length >= 0 and chunk >= 1)
+            or {key: metadata[key] for key in required} != required
+            or metadata.keys() - required.keys() - optional
+            or metadata.get("storage_transformers")
+        ):
+            return None
+        if name == _TEXT and codecs == ["vlen-utf8", "blosc", "crc32c"] and metadata["fill_value"] == "":
+            return (length,), (chunk,), np.dtype(object)
+        if name in _NUMBERS and metadata["codecs"][0] == _LITTLE_ENDIAN and codecs[1:] in _BYTE_CODECS:
+            return (length,), (chunk,), np.dtype(name)
+    except (KeyError, TypeError, ValueError):
+        pass
+    return None
+
+
+_BYTE_CODECS = (["crc32c"], ["blosc", "crc32c"])
