@@ -1,4 +1,4 @@
-"""Weights of very many classes: sparse rows for rare features against a matrix (see README.md)."""
+"""Weights of very many classes: sparse rows with a common dual against a matrix (see README.md)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def main() -> None:
     add("--rows", type=int, default=20_000)
     add("--nnz", type=int, default=13, help="mean of a row")
     add("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    add("--classes-per-row", type=int, nargs="+", default=[32], metavar="N",
-        help="a feature is rare if fewer than one row for so many classes has it")  # fmt: skip
+    add("--C", type=float, default=1.0)
+    add("--average", action="store_true", help="keep the average in the last pass, as by default")
     add("--memory", type=parse_size, default=300 * MB, help="of weights in files")
     add("--limit", type=parse_size, default=1000 * MB, help="hard limit on memory, of ways with one")
     add("--passes", type=int, default=2)
@@ -72,37 +72,39 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="streamsvm-", dir=options.folder) as name:
         folder = Path(name)
         for k in options.classes:
-            of = Distribution(classes=k, features=options.features, nnz=options.nnz)
+            of = Distribution(k, options.features, options.nnz, topic=0.6, topic_words=40, topic_exponent=0.8)
             Generator(of, "train").write_store(folder / "s.zarr", options.rows)
             for way in map(WAYS.__getitem__, options.ways):
-                for per_row in options.classes_per_row if way.sparse else [0]:
-                    results.append(measure(folder, k, way, per_row, options))
+                results.append(measure(folder, k, way, options))
             shutil.rmtree(folder / "s.zarr")
     write_json(options.out, {"options": vars(options), "results": results})
     print_table(
-        f"{options.features:,} features, {options.rows:,} rows, no average, no inner passes; limit "
+        f"{options.features:,} features, {options.rows:,} rows, C {options.C:g}, "
+        f"{'with' if options.average else 'without'} the average; limit "
         f"{options.limit // MB:,} MB. Seconds of each pass and, of the processor, seconds in all passes",
-        ["classes", "weights", "a row", "passes", "processor", "rows", "weights MB", "written MB"],
+        ["classes", "weights", "passes", "processor", "rows", "peak MB", "model MB", "written MB"],
         [
-            [r["classes"], r["way"], r["per_row"] or None, " + ".join(f"{s:.1f}" for s in r["seconds"]),
-             f"{r['processor']:.1f}", r["rows"], round(r["weights_bytes"] / MB), round(r["written"] / MB)]
+            [r["classes"], r["way"], " + ".join(f"{s:.1f}" for s in r["seconds"]),
+             f"{r['processor']:.1f}", r["rows"], round(r["peak"] / MB), round(r["model_bytes"] / MB),
+             round(r["written"] / MB)]
             for r in results
         ],
     )  # fmt: skip
 
 
-def measure(folder: Path, k: int, way: Way, per_row: int, options: argparse.Namespace) -> dict[str, Any]:
+def measure(folder: Path, k: int, way: Way, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one fit, in a process of its own."""
     arguments = {
-        "folder": str(folder), "sparse": way.sparse, "per_row": per_row, "passes": options.passes,
-        "memory": IN_MEMORY if way.in_memory else options.memory, "seconds": options.seconds,
+        "folder": str(folder), "sparse": way.sparse, "passes": options.passes, "C": options.C,
+        "average": options.average, "seconds": options.seconds,
+        "memory": IN_MEMORY if way.in_memory else options.memory,
     }  # fmt: skip
     drop_caches(folder)
     words = sys.executable, Path(__file__).resolve(), "--child", json.dumps(arguments)
     cost = run(words, cwd=folder, limit=options.limit if way.limited else None)
     result = json.loads(cost.output)
-    print(f"{k} classes, {way}, {per_row}: {result}", file=sys.stderr, flush=True)
-    return {"classes": k, "way": str(way), "per_row": per_row, "written": cost.written_bytes, **result}
+    print(f"{k} classes, {way}: {result}", file=sys.stderr, flush=True)
+    return {"classes": k, "way": str(way), "written": cost.written_bytes, **result}
 
 
 def processor_seconds() -> float:
@@ -111,20 +113,19 @@ def processor_seconds() -> float:
 
 
 def train_once(
-    folder: str, *, sparse: bool, per_row: int, passes: int, memory: int, seconds: float
+    folder: str, *, sparse: bool, passes: int, C: float, average: bool, memory: int, seconds: float
 ) -> dict[str, Any]:
     """Train, with sparse weights or without, whatever the number of classes; stop after so many seconds."""
-    policy = MemoryPolicy(many_classes=2 if sparse else 2**31, classes_per_row=per_row)
+    least = 2 if sparse else 2**31
+    policy = MemoryPolicy(many_classes=least, common_dual_classes=least)
     settings = Settings(
-        passes=passes, memory=memory, average=False, inner_passes=0, gap="none", block_rows=500
+        passes=passes, C=C, memory=memory, average=average, inner_passes=0, gap="none", block_rows=500
     )  # fmt: skip
     out, begin = Path(folder) / "run", time.monotonic()
     processor: list[float] = []
     rows = [0]
-    sizes = [0]
 
     def stop() -> bool:
-        sizes.append(sum(path.stat().st_blocks * 512 for path in out.glob("weights*.bin")))
         return time.monotonic() - begin > seconds
 
     def report(event: dict[str, Any]) -> None:
@@ -138,14 +139,16 @@ def train_once(
             every=Interval("1h"), callbacks=Callbacks.of(report, None, stop), policy=policy,
         )  # fmt: skip
         taken = [record["seconds"] for record in result.history]
+        model = sum(size_of(path) for path in (out / "model").iterdir())
     except Interrupted:
-        taken = []
+        taken, model = [], 0
     processor.append(processor_seconds())
     log = sum(size_of(path) for path in out.glob("changes-*.bin"))
     shutil.rmtree(out)
     return {
         "seconds": taken, "processor": processor[1] - processor[0], "rows": max(rows),
-        "weights_bytes": sizes[-1], "log_bytes": log,
+        "model_bytes": model, "log_bytes": log,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }  # fmt: skip
 
 

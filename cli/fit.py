@@ -68,15 +68,10 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
             f"the limit of this process is less than the {format_size(plan['memory'])} of --memory: the "
             "budget is that limit, minus what the program itself takes"
         )
-    if plan["sparse_rare"]:
-        console.say(
-            f"weights of rare features are stored sparsely ({format_size(plan['sparse_rare_bytes'])} of the "
-            f"plan); a dense matrix is faster, used from --memory {-(-plan['weights_bytes'] // 2**20)}M on"
-        )
     if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"
-            + (", much less where they are sparse" if plan["sparse_rare"] else "")
+            + (", much less where they are sparse" if plan["sparse"] else "")
         )
     if plan["warning"]:
         console.say(plan["warning"])
@@ -86,6 +81,9 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
 
 def _place(plan: dict[str, Any]) -> str:
     """Where the weights are."""
+    if plan["sparse"]:
+        kept = format_size(plan["sparse_bytes"])
+        return f"as a matrix; stored sparsely, which takes a small part of that, up to {kept} in memory"
     if not plan["mapped_bytes"]:
         return "part of it"
     if plan["weights_in_memory"]:

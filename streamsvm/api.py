@@ -288,8 +288,9 @@ def plan(
     dict
         ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
         if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average),
-        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse_rare``, whether weights of
-        rare features are stored sparsely, and ``sparse_rare_bytes``, what that takes of ``planned_bytes``;
+        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether weights are
+        stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``, whether
+        most wrong classes of a row have one dual;
         ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
         about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
         whether C was chosen from the data; and the settings.

@@ -87,6 +87,27 @@ class Coefficients(NamedTuple):
             transitions=np.ascontiguousarray(transitions[:, self.columns], self.current.dtype),
         )
 
+    def arrays(self) -> np.ndarray | SparseCoef:
+        """The coefficients in memory: a matrix, or sparse if the weights are."""
+        from streamsvm.kernels.sparse_coef import compress_rows
+
+        n_features, n_classes, dtype = self.current.shape[0], len(self.columns), self.current.dtype
+        if not getattr(self.current, "is_sparse", False):
+            return np.concatenate(
+                [np.zeros((0, n_classes), dtype), *(piece.copy() for piece in self.pieces())]
+            )
+        data, indices = [np.zeros(0, dtype)], [np.zeros(0, _INDICES)]
+        indptr, at, nnz = np.zeros(n_features + 1, _INDPTR), 1, 0
+        for piece in self.pieces():
+            found, places = np.empty(piece.size, dtype), np.empty(piece.size, _INDICES)
+            ends = indptr[at : at + len(piece)]
+            size = compress_rows(piece, found, places, ends)
+            ends += nnz
+            nnz, at = nnz + size, at + len(piece)
+            data.append(found[:size].copy())
+            indices.append(places[:size].copy())
+        return SparseCoef(np.concatenate(data), np.concatenate(indices), indptr, n_classes)
+
     def pieces(self) -> Iterator[np.ndarray]:
         """The coefficients, a few rows at a time, in an array that is used again."""
         from streamsvm.kernels.sparse_coef import gather_rows

@@ -39,7 +39,6 @@ WEIGHTS = "weights.bin"
 AVERAGE_DELTA = "weights-avg.bin"
 DIRTY = "weights-dirty.bin"
 SPARSE_WEIGHTS = "weights-sparse.bin"
-RARE_FEATURES = "rare-features.bin"
 RUN_COSTS = "class-costs.npy"
 CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
@@ -65,11 +64,7 @@ LOG_HEADER = struct.Struct("<8sqqqqII")
 LOG_CRC = struct.Struct("<I")
 DUALS_MAGIC = b"SSVMDUAL"  # numbers: block, rows, non-zero duals
 WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
-SPARSE_WEIGHTS_MAGIC = b"SSVMRARE"  # numbers: rows, entries, 0
-
-# Before the bits of rare-features.bin: magic number, features, CRC-32 of (fingerprint of the store, bits).
-RARE_FEATURES_HEADER = struct.Struct("<8sqI")
-RARE_FEATURES_MAGIC = b"SSVMFEAT"
+SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 
 # -- model -----------------------------------------------------------------------------------------
@@ -83,13 +78,12 @@ MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
     f"{RUN_JSON}.tmp",
-    f"{RARE_FEATURES}.tmp",
     f"{RUN_COSTS}.tmp",
     f"{MODEL}.aside",
     f"{MODEL}.old",
 )
 # Files of runs of earlier formats, which a new run may replace.
-FORMER = ("marks.bin", "weights-marks.bin", "weights-rare.bin")
+FORMER = ("marks.bin", "weights-marks.bin", "weights-rare.bin", "rare-features.bin", "rare-features.bin.tmp")
 MODEL_JSON = "model.json"
 DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"

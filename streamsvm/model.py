@@ -64,7 +64,8 @@ class Model:
     ----------
     coef_ : ndarray or scipy.sparse.csr_array, shape (n_features, n_classes)
         Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes and there are 64
-        classes or more; ``coef_.toarray()`` is then the dense matrix.
+        classes or more; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
+        (very many classes), a column that all classes share is left out, as in scores.
     classes_ : ndarray of str, shape (n_classes,)
         The labels as written in the training data.
     n_features : int

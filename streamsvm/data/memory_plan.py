@@ -39,11 +39,11 @@ class MemoryPolicy:
         Largest number of non-zeros times columns in a block: a few seconds of work, after which a run can
         commit or stop. Fewer and larger blocks reach a smaller gap.
     many_classes : int
-        With at least so many classes, the weights of rare features are sparse if the matrix does not fit the
-        budget. With fewer classes a feature's row of the matrix takes less than a page.
-    classes_per_row : float
-        A feature is rare if it occurs in fewer than ``n_classes / classes_per_row`` rows. With a smaller
-        value, sparse rows are slower than the matrix and save no memory (measured in docs/engine.md).
+        With at least so many classes, weights are sparse rows if the matrix does not fit the budget. With
+        fewer classes a feature's row of the matrix takes less than a page.
+    common_dual_classes : int
+        With at least so many classes, weights are sparse rows, with a common dual, whatever the budget, if
+        the loss allows it (measured in docs/engine.md).
     prefer : callable, optional
         ``prefer(plan)`` returns true for the plans to try before all others.
     """
@@ -51,7 +51,7 @@ class MemoryPolicy:
     dual_share: float = 1 / 8
     block_work: int = 2**35
     many_classes: int = 1000
-    classes_per_row: float = 256
+    common_dual_classes: int = 2000
     prefer: Callable[[Plan], bool] | None = None
 
 
@@ -81,7 +81,9 @@ class Plan:
     max_block_labels: Count = 0
     weights_in_memory: bool = False  # or in memory-mapped files
     average_in_memory: bool = False
-    sparse_rare: bool = False  # the weights of rare features are sparse
+    sparse: bool = False  # the weights are sparse rows
+    pool_bytes: Count = 0  # of these, what may be in memory: the rest is in a memory-mapped file
+    common_dual: bool = False  # most wrong classes of a row have one dual in common
 
     @property
     def total(self) -> int:
@@ -112,7 +114,9 @@ def make_plan(
     most_block_bytes: int | None = None,
     weights_in_memory: bool = False,
     average_in_memory: bool = False,
-    sparse_rare: bool = False,
+    sparse: bool = False,
+    pool_bytes: int = 0,
+    common_dual: bool = False,
 ) -> Plan:
     """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
 
@@ -138,7 +142,7 @@ def make_plan(
     policy : MemoryPolicy
     block_rows, most_block_bytes : int, optional
         Largest rows and bytes of a block, if the budget allows more.
-    weights_in_memory, average_in_memory, sparse_rare : bool
+    weights_in_memory, average_in_memory, sparse, pool_bytes, common_dual
         Where the weights are. This is only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
@@ -178,7 +182,9 @@ def make_plan(
         max_block_labels=store.n_labels,
         weights_in_memory=weights_in_memory,
         average_in_memory=average_in_memory,
-        sparse_rare=sparse_rare,
+        sparse=sparse,
+        pool_bytes=pool_bytes,
+        common_dual=common_dual,
     )
 
 

@@ -1,8 +1,14 @@
-"""Rows of the weights that are stored sparsely: those of rare features, if there are very many classes.
+"""Rows of the weights that are stored sparsely, for very many classes.
 
-A sparse row of the weights is a growing array of entries, each a class, its weight and, if iterates are
-averaged, its average_delta. Kernels take a `SparseRows`, or None if all rows of the weights are dense: Numba
-removes what depends on an argument that is None before it compiles.
+The row of a feature is a list of entries that grows: classes, their weights and, if iterates are averaged,
+their average deltas, each in an array of its own. Once more than one class in four has an entry, the row is
+stored in full, with all classes in order: it then takes less time, and at most twice the space.
+
+All rows lie in one pool. A list that is full moves to a place for twice as many entries, and the place that
+it leaves is used for another list.
+
+Kernels take a `SparseRows`, or None if the weights are a matrix: Numba removes what depends on an argument
+that is None before it compiles.
 """
 
 from __future__ import annotations
@@ -12,145 +18,363 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import log2_lanes, lowest_bit
+from streamsvm.kernels.simd import lanes, load, multiply_add, prefetch, splat, store
 
-WEIGHT, AVERAGE_DELTA = 1, 2  # columns of the entries; column 0 is the class
+WEIGHT, AVERAGE_DELTA = 1, 2  # which of the arrays of a list; the first holds the classes
+_FULL = 4  # a row with entries for more than one in so many classes is stored in full
+_CHANGED, _FOUND = 1, 2  # marks of a class that changes: before and after its entry of a list was found
+_STEP = 8  # entries that are looked at together
+# An entry is dropped if it is so small beside the largest of its row: less than its rounding errors.
+_NEGLIGIBLE = 2.0**-26
+_LISTS = 40  # kinds of lists: each has room for twice as many entries as the one before it
 
 
 class SparseRows(NamedTuple):
-    """The sparse rows of the weights, and the part of a block's rows that is multiplied by them.
+    """The sparse rows of the weights, and the rows of the block that is being visited.
 
-    Sparse row f is ``entries[begin:begin + size]`` with ``begin, size, capacity = extents[f]``.
+    The row of feature f begins at ``begin`` of the pool, with ``begin, size, capacity = extents[f]``. If
+    `size` is the number of columns it is full: its weights, then its average deltas. Else it is a list:
+    `capacity` classes, as many weights, and as many average deltas, of which the first `size` are in use.
     """
 
-    indptr: np.ndarray  # (n_rows + 1,) int64: CSR, beside the rows that are multiplied by dense weights
-    indices: np.ndarray  # (any,) int64: sparse rows of the weights
+    indptr: np.ndarray  # (n_rows + 1,) int64: CSR
+    indices: np.ndarray  # (any,) int32 or int64
     data: np.ndarray  # (any,) dtype of the weights
-    entries: np.ndarray  # (capacity, 2 or 3) dtype of the weights
-    extents: np.ndarray  # (n_sparse, 3) int64
-    dirty: np.ndarray  # (n_sparse,) uint8: whether a sparse row changed since the last commit
-    used: np.ndarray  # (1,) int64: entries allocated
-    missing: np.ndarray  # (K / lanes,) int64: scratch
+    pool: np.ndarray  # (any,) dtype of the weights
+    classes: np.ndarray  # the same memory, as unsigned integers of the same size
+    extents: np.ndarray  # (n_features, 3) int64
+    dirty: np.ndarray  # (n_features,) uint8: whether a row changed since the last commit
+    used: np.ndarray  # (1,) int64: elements of the pool that are allocated, or were
+    free: np.ndarray  # (_LISTS,) int64: of each kind of list, the first place to use again, or -1
+    changed: np.ndarray  # (K,) int64: scratch, the classes that a visit changes
+    marks: np.ndarray  # (K,) uint8: scratch, zero between visits: whether a class is one of them
+    width: int  # arrays of a list: 2, or 3 with an average
+
+    @classmethod
+    def create(cls, n_features: int, columns: int, dtype: np.dtype, *, average: bool) -> SparseRows:
+        """Rows without entries, and without a pool."""
+        nothing = np.zeros(0, dtype)
+        return cls(
+            np.zeros(1, np.int64),
+            np.zeros(0, np.int64),
+            nothing,
+            nothing,
+            nothing.view(f"u{dtype.itemsize}"),
+            np.zeros((n_features, 3), np.int64),
+            np.zeros(n_features, np.uint8),
+            np.zeros(1, np.int64),
+            np.full(_LISTS, -1),
+            np.zeros(columns, np.int64),
+            np.zeros(columns, np.uint8),
+            2 + average,
+        )
 
 
 @inlined
-def has_sparse_room(sparse_rows, i, n_classes):
-    """Whether the sparse rows have room for whatever a visit of row `i` may add.
+def kind_of(n, pool):
+    """The kind of the smallest list with room for `n` entries."""
+    kind = 0
+    while lanes(pool) << kind < n:
+        kind += 1
+    return kind
 
-    A sparse row moves at most once in a visit, to a place for twice as many entries as it can have.
-    """
+
+@inlined
+def most_growth(sparse_rows, n_features, columns):
+    """Elements of the pool that a visit of a row of so many features may need at most."""
+    return n_features * sparse_rows.width * columns
+
+
+@kernel
+def most_places(sparse_rows, sizes, columns):
+    """Elements of the pool that rows of these sizes need at most."""
+    total = 0
+    for n in sizes:
+        if n > columns // _FULL:
+            total += sparse_rows.width * columns
+        else:
+            total += sparse_rows.width * (lanes(sparse_rows.pool) << kind_of(n, sparse_rows.pool))
+    return total
+
+
+@inlined
+def has_sparse_room(sparse_rows, i, columns):
+    """Whether the pool has room for whatever a visit of row `i` may add."""
     n_features = sparse_rows.indptr[i + 1] - sparse_rows.indptr[i]
-    return sparse_rows.used[0] + 2 * n_classes * n_features <= len(sparse_rows.entries)
+    return sparse_rows.used[0] + most_growth(sparse_rows, n_features, columns) <= len(sparse_rows.pool)
 
 
 @inlined
-def add_sparse_scores(scores, sparse_rows, i, column):
-    """Add to `scores` the contribution of row `i`'s sparse features, by `column` of the entries."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
+def fetch_extents(sparse_rows, i):
+    """Begin to load where the rows of the features of row `i` are."""
+    for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
+        prefetch(sparse_rows.extents[sparse_rows.indices[p]], 0)
+
+
+@inlined
+def fetch_lists(sparse_rows, i):
+    """Begin to load the first entries of the features of row `i`."""
+    extents, pool = sparse_rows.extents, sparse_rows.pool
+    for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
+        f = sparse_rows.indices[p]
+        prefetch(pool, extents[f, 0])
+        prefetch(pool, extents[f, 0] + extents[f, 2])
+
+
+@inlined
+def add_sparse_scores(scores, sparse_rows, i, array):
+    """Add the scores of row `i` to `scores`, shape (K,), by the weights or by the average deltas."""
+    pool, classes, extents, K = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents, len(scores)
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
         f, x = sparse_rows.indices[p], sparse_rows.data[p]
-        begin = extents[f, 0]
-        for e in range(begin, begin + extents[f, 1]):
-            scores[np.int64(entries[e, 0])] += x * entries[e, column]
+        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+        if size == K:
+            at, factor, c = begin + (array - 1) * K, splat(x), 0
+            while c < K:
+                store(scores, c, multiply_add(factor, load(pool, at + c), load(scores, c)))
+                c += lanes(scores)
+        else:
+            at = begin + array * capacity
+            for e in range(size):
+                scores[classes[begin + e]] += x * pool[at + e]
 
 
 @inlined
-def _reserve(sparse_rows, f, n):
-    """Let sparse row `f` hold `n` more entries: if it is full, it moves."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
-    begin, size = extents[f, 0], extents[f, 1]
-    if size + n > extents[f, 2]:
-        moved = sparse_rows.used[0]
+def _take(sparse_rows, kind, size):
+    """A place of `size` elements: one that a list of this kind left, or a new one."""
+    begin = sparse_rows.free[kind]
+    if begin >= 0:
+        # A place that is free holds where the next one is, in units of a vector.
+        after = np.int64(sparse_rows.classes[begin])
+        sparse_rows.free[kind] = (after - 1) * lanes(sparse_rows.pool)
+        return begin
+    begin = sparse_rows.used[0]
+    sparse_rows.used[0] += size
+    return begin
+
+
+@inlined
+def _leave(sparse_rows, kind, begin):
+    """Let the place of a list of this kind be used again."""
+    sparse_rows.classes[begin] = sparse_rows.free[kind] // lanes(sparse_rows.pool) + 1
+    sparse_rows.free[kind] = begin
+
+
+@inlined
+def reserve_entries(sparse_rows, f, n, columns):
+    """Let the row of feature `f` hold `n` entries in all: it may move, and it may be stored in full."""
+    pool, classes, extents = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents
+    begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+    if size == columns or n <= min(capacity, columns // _FULL):
+        return
+    width = sparse_rows.width
+    if n > columns // _FULL:
+        moved, new_capacity = _take(sparse_rows, _LISTS - 1, (width - 1) * columns), columns
+        for e in range(moved, moved + (width - 1) * columns):
+            pool[e] = 0
         for e in range(size):
-            for column in range(entries.shape[1]):
-                entries[moved + e, column] = entries[begin + e, column]
-        extents[f, 0], extents[f, 2] = moved, max(size + n, 2 * size)
-        sparse_rows.used[0] += extents[f, 2]
+            for array in range(1, width):
+                pool[moved + (array - 1) * columns + classes[begin + e]] = pool[begin + array * capacity + e]
+        extents[f, 1] = columns
+    else:
+        kind = kind_of(n, pool)
+        new_capacity = lanes(pool) << kind
+        moved = _take(sparse_rows, kind, width * new_capacity)
+        for e in range(size):
+            classes[moved + e] = classes[begin + e]
+            for array in range(1, width):
+                pool[moved + array * new_capacity + e] = pool[begin + array * capacity + e]
+    if capacity > 0:
+        _leave(sparse_rows, kind_of(capacity, pool), begin)
+    extents[f, 0], extents[f, 2] = moved, new_capacity
 
 
 @inlined
 def update_sparse_rows(sparse_rows, i, scratch, n_vectors, rate):
-    """Add row `i`'s sparse features times ``delta`` to their weights, and `rate` times that to the average.
+    """Add row `i` times ``delta`` to the weights, and `rate` times that to the average deltas.
 
-    Only the classes with a bit in ``scratch.candidates`` change.
+    Only the first `n_vectors` of ``scratch.vectors`` have entries of ``delta`` other than 0.
     """
-    entries, extents, missing = sparse_rows.entries, sparse_rows.extents, sparse_rows.missing
-    delta, candidates, vectors = scratch.delta, scratch.candidates, scratch.vectors
-    log_lanes = log2_lanes(delta)
-    mask = (1 << log_lanes) - 1
-    zero = delta.dtype.type(0)
+    delta, changed, marks = scratch.delta, sparse_rows.changed, sparse_rows.marks
+    m, zero = 0, delta.dtype.type(0)
+    for q in range(n_vectors):
+        for c in range(scratch.vectors[q], scratch.vectors[q] + lanes(delta)):
+            if delta[c] != zero:
+                changed[m], marks[c] = c, _CHANGED
+                m += 1
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
         f, x = sparse_rows.indices[p], sparse_rows.data[p]
         sparse_rows.dirty[f] = 1
-        for q in range(n_vectors):
-            missing[vectors[q] >> log_lanes] = candidates[vectors[q] >> log_lanes]
-        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
-            c = np.int64(entries[e, 0])
-            if (candidates[c >> log_lanes] >> (c & mask)) & 1:
-                step = x * delta[c]
-                entries[e, 1] += step
-                if entries.shape[1] > 2:
-                    entries[e, 2] += rate * step
-                missing[c >> log_lanes] &= ~(1 << (c & mask))
-        # None in an inner pass, which does not check for room: a class with a dual has an entry.
-        n_new = 0
-        for q in range(n_vectors):
-            first = vectors[q]
-            bits = missing[first >> log_lanes]
-            while bits != 0:
-                c = first + lowest_bit(bits)
-                bits &= bits - 1
-                n_new += delta[c] != zero
-        if n_new == 0:
+        n_found = 0
+        if sparse_rows.extents[f, 1] < len(delta):
+            n_found = _add_to_list(sparse_rows, f, x, delta, rate)
+            if n_found == m:
+                for r in range(m):
+                    marks[changed[r]] = _CHANGED
+                continue
+            reserve_entries(sparse_rows, f, sparse_rows.extents[f, 1] + m - n_found, len(delta))
+        if sparse_rows.extents[f, 1] < len(delta):
+            _append_to_list(sparse_rows, f, x, delta, m, rate)
+        else:
+            _add_to_full_row(sparse_rows, f, x, delta, m, n_found, rate)
+        if n_found > 0:
+            for r in range(m):
+                marks[changed[r]] = _CHANGED
+    for r in range(m):
+        marks[changed[r]] = 0
+
+
+@inlined
+def _add_to_list(sparse_rows, f, x, delta, rate):
+    """Add to the entries that the list of feature `f` has; mark their classes as found, and count them."""
+    pool, classes, marks = sparse_rows.pool, sparse_rows.classes, sparse_rows.marks
+    begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
+    averaged, n_found = sparse_rows.width > 2 and rate != 0, 0
+    for first in range(begin, begin + size, _STEP):
+        last = min(first + _STEP, begin + size)
+        any_changed = np.uint8(0)
+        for e in range(first, last):
+            any_changed |= marks[classes[e]]
+        if any_changed == 0:  # nearly always
             continue
-        _reserve(sparse_rows, f, n_new)
-        for q in range(n_vectors):
-            first = vectors[q]
-            bits = missing[first >> log_lanes]
-            while bits != 0:
-                c = first + lowest_bit(bits)
-                bits &= bits - 1
-                if delta[c] != zero:
-                    step = x * delta[c]
-                    e = extents[f, 0] + extents[f, 1]
-                    entries[e, 0], entries[e, 1] = c, step
-                    if entries.shape[1] > 2:
-                        entries[e, 2] = rate * step
-                    extents[f, 1] += 1
+        for e in range(first, last):
+            c = classes[e]
+            if marks[c] != 0:
+                step = x * delta[c]
+                pool[e + capacity] += step
+                if averaged:
+                    pool[e + 2 * capacity] += rate * step
+                marks[c] = _FOUND
+                n_found += 1
+    return n_found
+
+
+@inlined
+def _append_to_list(sparse_rows, f, x, delta, m, rate):
+    """Append the changed classes that were not found; there is room for them."""
+    pool, classes, marks, changed = (
+        sparse_rows.pool,
+        sparse_rows.classes,
+        sparse_rows.marks,
+        sparse_rows.changed,
+    )
+    begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
+    for r in range(m):
+        c = changed[r]
+        if marks[c] != _FOUND:
+            step, e = x * delta[c], begin + size
+            classes[e], pool[e + capacity] = c, step
+            if sparse_rows.width > 2:
+                pool[e + 2 * capacity] = rate * step
+            size += 1
+    sparse_rows.extents[f, 1] = size
+
+
+@inlined
+def _add_to_full_row(sparse_rows, f, x, delta, m, n_found, rate):
+    """Add to a full row; if it was a list until now, `n_found` of the classes are done."""
+    pool, marks, changed, K = sparse_rows.pool, sparse_rows.marks, sparse_rows.changed, len(delta)
+    begin, averaged = sparse_rows.extents[f, 0], sparse_rows.width > 2 and rate != 0
+    for r in range(m):
+        c = changed[r]
+        if n_found == 0 or marks[c] != _FOUND:
+            step = x * delta[c]
+            pool[begin + c] += step
+            if averaged:
+                pool[begin + K + c] += rate * step
 
 
 @kernel
-def scale_sparse_rows(sparse_rows, factor):
+def scale_sparse_rows(sparse_rows, factor, columns):
     """Multiply the weights of the sparse rows by `factor`; all that have entries become dirty."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
+    extents, pool = sparse_rows.extents, sparse_rows.pool
     for f in range(len(extents)):
-        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
-            entries[e, 1] *= entries.dtype.type(factor)
-        if extents[f, 1] > 0:
+        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+        at = begin if size == columns else begin + capacity
+        for e in range(at, at + size):
+            pool[e] *= pool.dtype.type(factor)
+        if size > 0:
             sparse_rows.dirty[f] = 1
 
 
 @kernel
-def restart_sparse_average(sparse_rows):
+def restart_sparse_average(sparse_rows, columns):
     """Let the average of the sparse rows begin anew; all that have entries become dirty."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
+    extents = sparse_rows.extents
     for f in range(len(extents)):
-        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
-            entries[e, 2] = 0
-        sparse_rows.dirty[f] = extents[f, 1] > 0
+        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+        at = begin + columns if size == columns else begin + 2 * capacity
+        for e in range(at, at + size):
+            sparse_rows.pool[e] = 0
+        sparse_rows.dirty[f] = size > 0
+
+
+@kernel
+def drop_negligible(sparse_rows, columns):
+    """Drop the entries of lists that are nothing but rounding errors; return how many.
+
+    Where a dual that was positive in an early pass is zero again, the sum of what it added and took remains.
+    """
+    pool, classes, extents = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents
+    width, dropped = sparse_rows.width, 0
+    for f in range(len(extents)):
+        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+        if size == columns:
+            continue
+        largest = 0.0
+        for e in range(begin + capacity, begin + capacity + size):
+            largest = max(largest, abs(pool[e]))
+        least, kept = _NEGLIGIBLE * largest, begin
+        for e in range(begin, begin + size):
+            keep = not abs(pool[e + capacity]) <= least
+            if width > 2:
+                keep |= not abs(pool[e + 2 * capacity]) <= least
+            if keep:
+                classes[kept] = classes[e]
+                for array in range(1, width):
+                    pool[kept + array * capacity] = pool[e + array * capacity]
+                kept += 1
+        if kept - begin < size:
+            dropped += size - (kept - begin)
+            extents[f, 1] = kept - begin
+            sparse_rows.dirty[f] = 1
+    return dropped
+
+
+@inlined
+def entry_places(sparse_rows, f, columns):
+    """Where the weights of a row begin, their number, and how far behind each its average delta is."""
+    begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
+    if size == columns:
+        return begin, size, columns
+    return begin + capacity, size, capacity
+
+
+@inlined
+def class_at(sparse_rows, f, e, columns):
+    """The class of entry `e` of the row of feature `f`."""
+    begin, size = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1]
+    return np.int64(e) if size == columns else np.int64(sparse_rows.classes[begin + e])
+
+
+@inlined
+def value_at(sparse_rows, e, distance, average_scale):
+    """The weight at `e` of the pool, or the averaged weight, in float64."""
+    w = np.float64(sparse_rows.pool[e])
+    if average_scale != 0:
+        w -= average_scale * np.float64(sparse_rows.pool[e + distance])
+    return w
 
 
 @inlined
 def sparse_sum_of_squares(sparse_rows, average_scale):
     """The sparse rows' part of `streamsvm.kernels.weights.sum_of_squares`."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
-    total = 0.0
-    for f in range(len(extents)):
+    total, columns = 0.0, len(sparse_rows.marks)
+    for f in range(len(sparse_rows.extents)):
+        begin, size, distance = entry_places(sparse_rows, f, columns)
         part = 0.0
-        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
-            w = np.float64(entries[e, 1])
-            if average_scale != 0:
-                w -= average_scale * np.float64(entries[e, 2])
+        for e in range(begin, begin + size):
+            w = value_at(sparse_rows, e, distance, average_scale)
             part += w * w
         total += part
     return total

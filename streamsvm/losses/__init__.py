@@ -16,11 +16,11 @@ _MARGINS = (1.0, 0.5)
 
 _ALL = (
     Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", (*_EXACT, "shark"), _MARGINS,
-         pair_costs=True, label_sets=True, linear_duals=True),
+         pair_costs=True, label_sets=True, linear_duals=True, common_dual=True),
     Loss("ww2", "Weston-Watkins, squared hinge", "weston_watkins", _EXACT, _MARGINS,
-         pair_costs=True, label_sets=True),
+         pair_costs=True, label_sets=True, common_dual=True),
     Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS,
-         parameters=("smooth",), pair_costs=True, label_sets=True),
+         parameters=("smooth",), pair_costs=True, label_sets=True, common_dual=True),
     Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", ON_SIMPLEX,
          label_sets=True, linear_duals=True),
     Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT, label_sets=True),

@@ -53,6 +53,9 @@ class Loss:
         Whether a row may have several labels.
     parameters : tuple of str
         The settings that are for this loss, or some others, alone.
+    common_dual : bool
+        Whether there are kernels with one dual for most wrong classes of a row, for very many classes (see
+        `streamsvm.losses.common_dual`).
     linear_duals : bool
         Whether the dual objective is Σ b's terms - ½‖W‖² with terms that are linear in b, over a set that
         grows with C: all duals may then be multiplied by what C is multiplied by.
@@ -74,6 +77,7 @@ class Loss:
     pair_costs: bool = False
     label_sets: bool = False
     parameters: tuple[str, ...] = ()
+    common_dual: bool = False
     linear_duals: bool = False
     sequences: bool = False
 
@@ -112,6 +116,11 @@ class Loss:
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
         return importlib.import_module(f"streamsvm.losses.{self.module}").KERNELS[self.name]
+
+    @functools.cached_property
+    def common_kernels(self) -> Kernels:
+        """The kernels with a common dual."""
+        return importlib.import_module("streamsvm.losses.common_dual").KERNELS[self.name]
 
     @property
     def visit(self) -> Any:

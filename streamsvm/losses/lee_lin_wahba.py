@@ -29,6 +29,7 @@ from streamsvm.kernels.candidates import add_candidates_above, beats, mark_class
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.sparse_rows import class_at, entry_places, value_at
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
@@ -57,24 +58,19 @@ def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
                 w -= average_scale * np.float64(average_delta[f, c])
             total += w * w
     if sparse_rows is not None:
-        entries, extents = sparse_rows.entries, sparse_rows.extents
-        for f in range(len(extents)):
-            begin, size = extents[f, 0], extents[f, 1]
+        columns = len(sparse_rows.marks)
+        for f in range(len(sparse_rows.extents)):
+            begin, size, distance = entry_places(sparse_rows, f, columns)
             shared, n_rest = np.float64(0.0), n_classes  # classes without an entry
-            for e in range(begin, begin + size):
-                if np.int64(entries[e, 0]) == n_classes:
-                    shared = np.float64(entries[e, 1])
-                    if average_scale != 0:
-                        shared -= average_scale * np.float64(entries[e, 2])
-                else:
-                    n_rest -= 1
-            for e in range(begin, begin + size):
-                if np.int64(entries[e, 0]) < n_classes:
-                    w = np.float64(entries[e, 1]) + shared / n_classes
-                    if average_scale != 0:
-                        w -= average_scale * np.float64(entries[e, 2])
+            for e in range(size):
+                if class_at(sparse_rows, f, e, columns) == n_classes:
+                    shared = value_at(sparse_rows, begin + e, distance, average_scale) / n_classes
+            for e in range(size):
+                if class_at(sparse_rows, f, e, columns) < n_classes:
+                    w = value_at(sparse_rows, begin + e, distance, average_scale) + shared
                     total += w * w
-            total += n_rest * (shared / n_classes) ** 2
+                    n_rest -= 1
+            total += n_rest * shared * shared
     return total
 
 

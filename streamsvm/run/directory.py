@@ -28,7 +28,7 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    settings, weights, average_delta, dirty, sparse_weights, rare_features, costs : Path
+    settings, weights, average_delta, dirty, sparse_weights, costs : Path
     checkpoints, metrics, model, lock : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
@@ -43,7 +43,6 @@ class RunDir:
         self.average_delta = self.path / format.AVERAGE_DELTA
         self.dirty = self.path / format.DIRTY
         self.sparse_weights = self.path / format.SPARSE_WEIGHTS
-        self.rare_features = self.path / format.RARE_FEATURES
         self.costs = self.path / format.RUN_COSTS
         self.checkpoints = self.path / format.CHECKPOINTS
         self.metrics = self.path / format.METRICS

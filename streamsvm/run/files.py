@@ -250,8 +250,7 @@ class MemoryRun:
         tree: ClassTree | None = None,
     ) -> str:
         """Make the model; there is no folder to complete."""
-        pieces = [piece.copy() for piece in coefficients.pieces()]
-        coef = np.concatenate([np.zeros((0, len(record["classes"])), record["dtype"]), *pieces])
+        coef = coefficients.arrays()
         transforms = transforms_from(record["transforms"])
         self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
         return ""

@@ -80,6 +80,9 @@ class GrowingWeights(DenseWeights):
             self._map((max(n_features, min(2 * rows, most)), columns))
         self._n_features = n_features
 
+    def end_pass(self) -> None:
+        pass
+
     def begin_average(self) -> None:
         """Nothing to do: the average of a stream begins with its first row, where its delta is zero."""
 

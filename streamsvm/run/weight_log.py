@@ -24,7 +24,7 @@ from streamsvm.format import SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
 from streamsvm.kernels.duals import OldDuals, repeats_class
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
-from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.sparse_rows import SparseRows, class_at, entry_places, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
 
@@ -56,7 +56,7 @@ def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | N
     if sparse_rows is not None:
         for numbers in _dirty_rows(sparse_rows):
             sizes = np.ascontiguousarray(sparse_rows.extents[numbers, 1])
-            entries = np.empty((int(sizes.sum()), sparse_rows.entries.shape[1]), sparse_rows.entries.dtype)
+            entries = np.empty((int(sizes.sum()), sparse_rows.width), sparse_rows.pool.dtype)
             gather_entries(sparse_rows, numbers, entries)
             log.append(SPARSE_WEIGHTS_MAGIC, (len(numbers), len(entries), 0), [numbers, sizes, entries])
         sparse_rows.dirty[:] = 0
@@ -90,7 +90,7 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
     value = weights.current.itemsize * (2 if len(weights.average_delta) else 1)
     changed, known = (value * count_values(weights.dirty[:, c], columns, weights.group_bits) for c in (0, 1))
     if sparse_rows is not None:
-        entry = sparse_rows.entries.itemsize * sparse_rows.entries.shape[1]
+        entry = sparse_rows.pool.itemsize * sparse_rows.width
         sizes = sparse_rows.extents[:, 1]
         changed += int(sizes.sum(where=sparse_rows.dirty.view(bool))) * entry
         known += int(sizes.sum()) * entry
@@ -141,9 +141,10 @@ def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
 
 
 def _restore_sparse(part: Part, content: np.ndarray, storage: Any) -> bool:
-    """Restore the sparse rows of a part of `HybridWeights`; return False if they cannot be of these."""
+    """Restore the sparse rows of a part of `SparseWeights`; return False if they cannot be of these."""
     n, n_entries, _ = part.numbers
-    dtype, width = storage.sparse_rows.entries.dtype, storage.sparse_rows.entries.shape[1]
+    sparse_rows = storage.sparse_rows
+    dtype, width, columns = sparse_rows.pool.dtype, sparse_rows.width, len(sparse_rows.marks)
     *at, end = offsets(part.at, 8 * n, 8 * n, n_entries * width * dtype.itemsize)
     if end != part.at + part.size:
         return False
@@ -151,14 +152,14 @@ def _restore_sparse(part: Part, content: np.ndarray, storage: Any) -> bool:
     entries = _view(content, at[2], n_entries * width, dtype).reshape(n_entries, width)
     classes = entries[:, 0]
     if not (
-        _are_increasing(numbers, len(storage.sparse_rows.extents))
-        and 0 <= int(sizes.min()) <= int(sizes.max()) <= storage.n_classes
+        _are_increasing(numbers, len(sparse_rows.extents))
+        and 0 <= int(sizes.min()) <= int(sizes.max()) <= columns
         and int(sizes.sum()) == n_entries
-        and bool(((classes >= 0) & (classes < storage.n_classes)).all())
-        and _are_sets(classes, sizes, storage.n_classes)
+        and bool(((classes >= 0) & (classes < columns)).all())
+        and _are_sets(classes, sizes, columns)
     ):
         return False
-    storage.reserve(n_entries)
+    storage.reserve(int(most_places(sparse_rows, sizes, columns)))
     scatter_entries(storage.sparse_rows, numbers, sizes, entries)
     return True
 
@@ -311,27 +312,37 @@ def unpack(array, features, groups, n, group_bits, packed):
 @kernel
 def gather_entries(sparse_rows, numbers, gathered):
     """Copy the entries of the sparse rows `numbers` to `gathered`, one row after another."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
-    at = 0
-    for f in numbers:
-        for e in range(extents[f, 0], extents[f, 0] + extents[f, 1]):
-            for column in range(gathered.shape[1]):
-                gathered[at, column] = entries[e, column]
+    at, columns = 0, len(sparse_rows.marks)
+    for k in range(len(numbers)):
+        begin, size, distance = entry_places(sparse_rows, numbers[k], columns)
+        for e in range(size):
+            gathered[at, 0] = class_at(sparse_rows, numbers[k], e, columns)
+            for column in range(1, gathered.shape[1]):
+                gathered[at, column] = sparse_rows.pool[begin + (column - 1) * distance + e]
             at += 1
 
 
 @kernel
 def scatter_entries(sparse_rows, numbers, sizes, gathered):
-    """Replace the entries of the sparse rows `numbers`."""
-    entries, extents = sparse_rows.entries, sparse_rows.extents
-    at = 0
+    """Replace the entries of the sparse rows `numbers`; there is room for them."""
+    at, columns = 0, len(sparse_rows.marks)
     for k in range(len(numbers)):
         f, size = numbers[k], sizes[k]
-        if size > extents[f, 2]:
-            extents[f, 0], extents[f, 2] = sparse_rows.used[0], size
-            sparse_rows.used[0] += size
-        extents[f, 1] = size
+        if sparse_rows.extents[f, 1] < columns:
+            sparse_rows.extents[f, 1] = 0
+            reserve_entries(sparse_rows, f, size, columns)
+        is_full = sparse_rows.extents[f, 1] == columns
+        if not is_full:
+            sparse_rows.extents[f, 1] = size
+        begin, n, distance = entry_places(sparse_rows, f, columns)
+        for e in range(n if is_full else 0):
+            for column in range(1, gathered.shape[1]):
+                sparse_rows.pool[begin + (column - 1) * distance + e] = 0
         for e in range(size):
-            for column in range(gathered.shape[1]):
-                entries[extents[f, 0] + e, column] = gathered[at + e, column]
+            c = np.int64(gathered[at + e, 0])
+            if not is_full:
+                sparse_rows.classes[sparse_rows.extents[f, 0] + e] = c
+            for column in range(1, gathered.shape[1]):
+                place = begin + (column - 1) * distance + (c if is_full else e)
+                sparse_rows.pool[place] = gathered[at + e, column]
         at += size

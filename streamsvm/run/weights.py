@@ -66,8 +66,7 @@ class WeightStorage(Protocol):
     weights : Weights
         As kernels take them. It may be replaced by any method that is not said to leave it alone.
     sparse_rows : SparseRows or None
-        The weights of rare features and the part of the bound rows that meets them; None if all weights
-        are in the matrix.
+        The sparse rows of the weights, and the bound rows; None if the weights are in the matrix.
     n_features : int
     """
 
@@ -101,6 +100,9 @@ class WeightStorage(Protocol):
 
     def scale(self, factor: float) -> None:
         """Multiply the weights by a factor, before an average begins."""
+
+    def end_pass(self) -> None:
+        """Drop what is negligible, if that saves anything."""
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk cannot take what a block of these rows may change."""
@@ -165,6 +167,9 @@ class DenseWeights:
         pass
 
     def grow(self, n_features: int, n_classes: int) -> None:
+        pass
+
+    def end_pass(self) -> None:
         pass
 
     def begin_average(self) -> None:

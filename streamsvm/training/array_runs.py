@@ -10,19 +10,20 @@ import numpy as np
 
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
 from streamsvm.data.groups import group_starts
-from streamsvm.data.memory_plan import available_memory, dual_id_dtype
+from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
 from streamsvm.run.files import MemoryRun
+from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, NONE, Settings
 from streamsvm.training.auto_c import c_for, with_c
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import check_dense_duals, check_has_groups
+from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
@@ -99,14 +100,21 @@ def fit_rows(
         cost *= of_classes[rows.labels]
     blocks = ArrayBlocks(rows._replace(cost=cost))
     shape = (n_features + loss.extra_rows(k), padded_classes(k + loss.extra_columns, dtype))
-    storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
+    common_dual = k >= POLICY.common_dual_classes and has_common_dual(
+        settings, multilabel=len(rows.label_indptr) > 0
+    )
+    storage: DenseWeights | SparseWeights
+    if common_dual:
+        storage = SparseWeights(*shape, k, dtype, float(rows.n_rows), average=settings.average)
+    else:
+        storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
     entries = 0
     if settings.keep_duals or settings.inner_passes:
         entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MOST_ENTRIES))
     if loss.sequences and entries:
         longest = int(np.diff(group_starts(rows.qid)).max())
         entries = max(entries, longest * loss.max_duals(k, settings.solver))
-    ids_dtype = dual_id_dtype(loss.dual_ids(k, settings.solver))
+    ids_dtype = dual_id_dtype(loss.dual_ids(k, settings.solver) + common_dual)
     bytes_of_bits = loss.bytes_of_bits(k)
     buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype, bytes_of_bits)
     files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
@@ -114,7 +122,7 @@ def fit_rows(
         BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
         settings,
         files,
-        Learner(settings, storage, buffer, k, weights.pairs(settings, shape[1])),
+        Learner(settings, storage, buffer, k, weights.pairs(settings, shape[1]), common_dual=common_dual),
         None,
         callbacks,
         record={

@@ -30,10 +30,10 @@ from streamsvm.losses import get_loss
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
 from streamsvm.page_cache import memory_limit
 from streamsvm.run.checkpoint import MOST_LOGS
-from streamsvm.run.hybrid_weights import HybridWeights
+from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
-from streamsvm.settings import COSTS, MARGINS, Settings
+from streamsvm.settings import AUTO, COSTS, MARGINS, Settings
 from streamsvm.store import Store
 from streamsvm.text import format_size
 
@@ -93,11 +93,15 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
         _plan, store, settings, budget, policy=policy, longest=longest_group(store) if sequences else 1
     )
     plans = []
-    if settings.average:
-        plans.append(plan(2 * size + dirty, weights=True, average=True))
-    plans.append(plan(size + dirty, weights=True))
+    common = has_common_dual(settings, multilabel=store.multilabel)
+    if not (common and store.n_classes >= policy.common_dual_classes):
+        if settings.average:
+            plans.append(plan(2 * size + dirty, weights=True, average=True))
+        plans.append(plan(size + dirty, weights=True))
     if store.n_classes >= policy.many_classes and not sequences:
-        plans.append(plan(HybridWeights.size(store.n_features), sparse_rare=True))
+        held = SparseWeights.size(store.n_features, columns_of(store, settings))
+        for pool in (min(budget // 2, 2**24 + 16 * size), 0):
+            plans.append(plan(held + pool, sparse=True, pool_bytes=pool, common_dual=common))
     else:
         plans.append(plan(0, most_block_bytes=max(SMALL_BLOCK, budget // 8)))
         plans.append(plan(0))
@@ -105,6 +109,13 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
         preferred = [plan for plan in plans if policy.prefer(plan)]
         plans = [*preferred, *plans, *preferred[-1:]]  # the last one is tried whatever the budget
     return plans
+
+
+def has_common_dual(settings: Settings, *, multilabel: bool) -> bool:
+    """Whether sparse rows of weights are trained with a common dual, by their loss and what errors weigh."""
+    plain = settings.costs is None and settings.tree is None and not multilabel
+    exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
+    return plain and exact and get_loss(settings.loss).common_dual
 
 
 def find_budget(settings: Settings) -> int:
@@ -200,7 +211,9 @@ def _plan(
     longest: int,
     weights: bool = False,
     average: bool = False,
-    sparse_rare: bool = False,
+    sparse: bool = False,
+    pool_bytes: int = 0,
+    common_dual: bool = False,
     most_block_bytes: int | None = None,
 ) -> Plan:
     """A plan in which weights, or what finds sparse ones, take `held` bytes.
@@ -215,7 +228,7 @@ def _plan(
         row_duals = loss.max_duals(k, settings.solver)
     held += pair_bytes(store.n_classes, settings, columns)
     held += append_buffer_bytes(
-        weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse_rare
+        weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
     )  # fmt: skip
     return make_plan(
         store,
@@ -224,7 +237,7 @@ def _plan(
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
         bytes_of_bits=loss.bytes_of_bits(k),
-        dual_ids=loss.dual_ids(k, settings.solver),
+        dual_ids=loss.dual_ids(k, settings.solver) + common_dual,
         row_duals=row_duals,
         rows_at_once=longest,
         shared=held,
@@ -233,7 +246,9 @@ def _plan(
         most_block_bytes=most_block_bytes,
         weights_in_memory=weights,
         average_in_memory=average,
-        sparse_rare=sparse_rare,
+        sparse=sparse,
+        pool_bytes=pool_bytes,
+        common_dual=common_dual,
     )
 
 
@@ -256,8 +271,9 @@ def describe_fit(
         "weights_bytes": both,
         "mapped_bytes": in_files,
         "weights_in_memory": plan.weights_in_memory,
-        "sparse_rare": plan.sparse_rare,
-        "sparse_rare_bytes": HybridWeights.size(store.n_features) if plan.sparse_rare else 0,
+        "sparse": plan.sparse,
+        "sparse_bytes": plan.pool_bytes,
+        "common_dual": plan.common_dual,
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
@@ -276,7 +292,7 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy
             Remedy("resume it where there is more memory"),
         )
     free = max(available_memory() - plan.total, 0)
-    if plan.sparse_rare or not in_files:
+    if plan.sparse or not in_files:
         return None
     remedies = []
     resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]

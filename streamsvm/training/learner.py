@@ -25,9 +25,12 @@ from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISIT
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.weights import WeightStorage
-from streamsvm.settings import Settings
+from streamsvm.settings import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
 from streamsvm.training.sources import Block
+
+# Scores that count as one in a row's first visit, if there is a common dual.
+_NEAR = 1e-3
 
 
 class Learner:
@@ -44,6 +47,9 @@ class Learner:
         Classes known so far; `learn` adds those that appear in a block.
     pairs : ClassPairs, optional
         What errors between classes weigh, if not all weigh the same.
+    common_dual : bool
+        Whether most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
+        weights are then sparse rows.
 
     Attributes
     ----------
@@ -60,9 +66,14 @@ class Learner:
         dual_buffer: DualBuffer,
         n_classes: int,
         pairs: ClassPairs | None = None,
+        *,
+        common_dual: bool = False,
     ) -> None:
         self.pairs = pairs
         self.loss = get_loss(settings.loss)
+        self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels
+        self._visit_kernel = self._kernels.visits.get(settings.solver, self._kernels.visit)
+        self._near = _NEAR if common_dual else 0.0
         self.storage = storage
         self.dual_buffer = dual_buffer
         self.dtype = np.dtype(settings.dtype)
@@ -70,8 +81,11 @@ class Learner:
         self.averaging = False
         self._settings = settings
         self._inner_passes = None
-        if settings.inner_passes != 0 and self.loss.revisit is not None:
-            self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
+        wanted = settings.inner_passes
+        if storage.sparse_rows is not None and wanted == AUTO:
+            wanted = 0  # a visit of few classes goes through the same lists
+        if wanted != 0 and self._kernels.revisit is not None:
+            self._inner_passes = InnerPasses(wanted, settings.seed)
         self.n_classes = n_classes
         self.scratch = Scratch.create(0, self.dtype)
         self._fit_classes()
@@ -95,6 +109,7 @@ class Learner:
     def end_pass(self) -> None:
         """Begin the sums of the next pass; the average's clock goes on."""
         self.tally[:CLOCK] = 0.0
+        self.storage.end_pass()
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         """Compile or load the kernels, on no rows and their duals, so that neither counts as training."""
@@ -112,7 +127,7 @@ class Learner:
 
     @property
     def is_compiled(self) -> bool:
-        return is_compiled(self.loss.visit_by(self._settings.solver))
+        return is_compiled(self._visit_kernel)
 
     def learn(
         self,
@@ -161,7 +176,7 @@ class Learner:
             is_full = reached < end and self._buffer_is_full()
             if is_full and self.dual_buffer.used[1] == 0:
                 raise self._too_long(rows, int(block.order[reached]))
-            self.storage.make_room()  # a visit also ends where rare features have no room
+            self.storage.make_room()  # a visit also ends where sparse rows have no room
             if is_full or reached == rows.n_rows:
                 if self._inner_passes is not None:
                     self._inner_passes(
@@ -183,7 +198,7 @@ class Learner:
         tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
             By the last iterate and, with a second row, by the average of this scale.
         """
-        self.loss.loss_rows(
+        self._kernels.loss_rows(
             rows, self.problem, self.storage.weights, average_scale or 0.0, self.scratch, tallies,
             self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
@@ -198,7 +213,7 @@ class Learner:
     def norm2(self, average_scale: float = 0.0) -> float:
         """‖w‖² of the last iterate, or of the average of this scale."""
         return float(
-            self.loss.norm2(self.storage.weights, average_scale, self.storage.sparse_rows, self.n_classes)
+            self._kernels.norm2(self.storage.weights, average_scale, self.storage.sparse_rows, self.n_classes)
         )
 
     def moved_weights(self) -> Weights:
@@ -209,14 +224,14 @@ class Learner:
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> int:
-        return self.loss.visit_by(self._settings.solver)(
+        return self._visit_kernel(
             rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
             self.scratch, self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
     def _revisit(self, rows: Rows, order: np.ndarray, starts: np.ndarray) -> None:
-        assert self.loss.revisit is not None
-        self.loss.revisit(
+        assert self._kernels.revisit is not None
+        self._kernels.revisit(
             rows, order, starts, self.problem, self.moved_weights(), self.dual_buffer, self.scratch,
             self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
@@ -245,7 +260,7 @@ class Learner:
     def _fit_classes(self) -> None:
         """Have columns and scratch for the classes known now: rows are scored for them alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
-        self.problem = problem_of(self._settings, self.n_classes)
+        self.problem = problem_of(self._settings, self.n_classes)._replace(near=self._near)
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)

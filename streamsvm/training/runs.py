@@ -16,12 +16,12 @@ from streamsvm import durable, format
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks, blocks_to_score
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
-from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, SettingsError, StoreError
+from streamsvm.errors import Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
 from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, claimed, locked
 from streamsvm.run.files import RunFiles
-from streamsvm.run.hybrid_weights import HybridWeights, find_rare
+from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store, open_store, open_validation_store
@@ -350,10 +350,9 @@ class _StoreRun:
         settings, store = self.settings, self.store
         loss = get_loss(settings.loss)
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
-        rare = self._find_rare()
-        n_rows = weight_rows(store, settings) if rare is None else int(len(rare) - rare.sum())
-        shape = (n_rows, columns_of(store, settings))
-        n_ids = loss.dual_ids(store.n_classes, settings.solver)
+        # Of the matrix: with sparse rows it has none.
+        shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
+        n_ids = loss.dual_ids(store.n_classes, settings.solver) + self.plan.common_dual
         ids_dtype = dual_id_dtype(n_ids)
         bytes_of_bits = loss.bytes_of_bits(store.n_classes)
         files = RunFiles(
@@ -361,7 +360,7 @@ class _StoreRun:
             bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
         )  # fmt: skip
         position = files.recover(shape)
-        storage = self._storage(shape, rare)
+        storage = self._storage(shape)
         buffer = new_buffer(
             self.plan.dual_entries,
             int(np.diff(self.blocks.starts).max()),
@@ -373,7 +372,14 @@ class _StoreRun:
             BlocksSource(self.blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
             settings,
             files,
-            Learner(settings, storage, buffer, store.n_classes, self.weights.pairs(settings, shape[1])),
+            Learner(
+                settings,
+                storage,
+                buffer,
+                store.n_classes,
+                self.weights.pairs(settings, shape[1]),
+                common_dual=self.plan.common_dual,
+            ),
             position,
             self.callbacks,
             record={
@@ -397,36 +403,22 @@ class _StoreRun:
             files.restore(position, storage)
         return trainer
 
-    def _storage(self, shape: tuple[int, int], rare: np.ndarray | None) -> DenseWeights:
+    def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
         """The weights where the plan has them."""
         plan, run, average = self.plan, self.run, self.settings.average
+        time_unit = float(self.store.n_rows)
+        if plan.sparse:
+            n_columns = self.store.n_classes + get_loss(self.settings.loss).extra_columns
+            return SparseWeights(
+                weight_rows(self.store, self.settings), shape[1], n_columns, self.dtype, time_unit,
+                run.sparse_weights, plan.pool_bytes, average=average,
+            )  # fmt: skip
         paths = (
             None if plan.weights_in_memory else run.weights,
             None if plan.average_in_memory else run.average_delta,
             None if plan.weights_in_memory else run.dirty,
         )
-        time_unit = float(self.store.n_rows)
-        n_columns = self.store.n_classes + get_loss(self.settings.loss).extra_columns
-        if rare is None:
-            return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
-        return HybridWeights(
-            rare, shape[1], n_columns, self.dtype, time_unit, paths, run.sparse_weights,
-            average=average,
-        )  # fmt: skip
-
-    def _find_rare(self) -> np.ndarray | None:
-        """Which features are rare, if the plan has their weights sparse."""
-        if not self.plan.sparse_rare:
-            return None
-
-        def step(block: int) -> None:
-            self.callbacks.progress("count", int(self.blocks.starts[block + 1]), self.store.n_rows)
-            if self.callbacks.stop():
-                raise Interrupted(
-                    "stopped before pass 1", remedy=Remedy("{} begins it", Call("resume", self.run.path))
-                )
-
-        return find_rare(self.run.rare_features, self.blocks, self.policy.classes_per_row, step)
+        return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
         """What opens the blocks of a held-out store, as a context manager; None without such a store."""

@@ -12,7 +12,7 @@ from streamsvm.kernels.weights import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import Position, commit, prune
 from streamsvm.run.directory import RunDir
-from streamsvm.run.hybrid_weights import HybridWeights
+from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import MAGICS, append_weights, restore
 
 HEADER = LOG_HEADER.size
@@ -124,16 +124,13 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
 def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> None:
     """An entry is more than its weight: a log of nothing but entries must not look full of old ones."""
     n_lists, n_classes = 200, 40
-    rare, dtype = np.ones(n_lists, bool), np.dtype(np.float32)
-    nowhere = (None, None, None)
-    storage = HybridWeights(
-        rare, 48, n_classes, dtype, 1.0, nowhere, tmp_path / "weights-sparse.bin", average=average
-    )
-    storage.reserve(n_lists * n_classes)
+    storage = SparseWeights(n_lists, 256, 250, np.dtype(np.float32), 1.0, average=average)
+    width = 2 + average
+    storage.reserve(n_lists * 48 * width)
     rows = storage.sparse_rows
-    rows.extents[:] = [(f * n_classes, n_classes, n_classes) for f in range(n_lists)]
-    rows.used[0] = n_lists * n_classes
-    rows.entries[: rows.used[0], 0] = np.tile(np.arange(n_classes), n_lists)
+    rows.extents[:] = [(f * 48 * width, n_classes, 48) for f in range(n_lists)]
+    rows.used[0] = n_lists * 48 * width
+    rows.classes[: rows.used[0]] = np.tile(np.arange(48 * width), n_lists)
     rows.dirty[:] = 1
     run, position = RunDir(tmp_path), Position()
     position, whole = commit(run, position, storage)

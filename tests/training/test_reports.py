@@ -88,7 +88,7 @@ def test_a_plan_warns_of_weights_in_files_that_do_not_fit_memory(
     events: list[dict[str, Any]] = []
     fit_with(IN_FILES, store, out=tmp_path / "run", passes=1, report=events.append)
     assert is_slow(events[0]["warning"])
-    sparse = MemoryPolicy(many_classes=K, prefer=lambda plan: plan.sparse_rare)
+    sparse = MemoryPolicy(many_classes=K, prefer=lambda plan: plan.sparse)
     assert warning(1, sparse) is None
 
 

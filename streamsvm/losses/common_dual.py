@@ -1,0 +1,383 @@
+"""Weston-Watkins with very many classes: most wrong classes of a row have one dual in common.
+
+The losses of `streamsvm.losses.weston_watkins`, solved exactly as there, with weights that stay sparse. While
+the weights are zero all classes have equal scores, so that each row gets equal duals for all of them, and its
+features weights for all of them. But only differences of scores matter. So the weights are stored as V, with
+
+    w_j = v_j + g,    g = -(1/k) Σ_c v_c,
+
+since Σ_j w_j = 0; g, which all classes share, is not stored. The classes with v_jᵀx = 0 have one score, and
+one dual b_0 in the row's block problem. A row's duals are kept as this *common dual* of all wrong classes
+that are not listed, under the id k, and a list of those that differ. A step moves
+
+    v_j by -M (Δb_j - Δb_0) x for the listed wrong classes, and v_y by M (Σ_j Δb_j + Δb_0) x:
+
+g moves by -MΔb_0 x, so each w_j moves as it should, and classes that are not listed get no weights. In the
+block problem the common dual is one more term, n_0 clip(v_0 - γ, 0, U) for the n_0 classes that have it. And
+
+    ‖W‖² = Σ_j ‖v_j‖² - k‖g‖².
+
+One thing is not exact, in a row's first visit: classes with a score of at most `Problem.near` in size are
+taken to have a score of 0. Otherwise rows of the first pass in which the common dual is positive would list
+all classes with other scores, however small, and give them weights. Such a step is feasible all the same,
+and later visits of the row are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.kernels.candidates import (
+    add_candidate,
+    add_candidates_above,
+    beats,
+    best_wrong_class,
+    clear_candidates,
+    is_candidate,
+    mark_class,
+)
+from streamsvm.kernels.duals import clip_duals, close_row, has_room
+from streamsvm.kernels.frame import Kernels, fetch_ahead, is_idle
+from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.score import subtract_scores
+from streamsvm.kernels.simd import (
+    above,
+    add,
+    lanes,
+    load,
+    log2_lanes,
+    lowest_bit,
+    maximum,
+    minimum,
+    multiply,
+    multiply_add,
+    splat,
+    store,
+    subtract,
+    sum_lanes,
+)
+from streamsvm.kernels.sparse_rows import (
+    AVERAGE_DELTA,
+    WEIGHT,
+    add_sparse_scores,
+    entry_places,
+    fetch_extents,
+    fetch_lists,
+    has_sparse_room,
+    update_sparse_rows,
+    value_at,
+)
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, LOSS_SUM
+from streamsvm.kernels.weights import AVERAGE_POWER
+from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
+from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+
+_AT_ONCE = 64  # vectors of losses that are added in the dtype of the scores, before float64
+_TINY = 1e-37  # above 0 in float32, too
+
+
+@inlined
+def _hinges(z, scores, problem):
+    return maximum(splat(scores.dtype.type(0)), z)  # NaN stays, so that damage stays visible
+
+
+@inlined
+def _squared_hinges(z, scores, problem):
+    z = maximum(splat(scores.dtype.type(0)), z)
+    return multiply(z, z)
+
+
+@inlined
+def _smooth_hinges(z, scores, problem):
+    kind = scores.dtype.type
+    z = maximum(splat(kind(0)), z)
+    bent = minimum(splat(kind(problem.smooth)), z)
+    rest = subtract(z, multiply(splat(kind(0.5)), bent))
+    return multiply(splat(kind(1.0 / problem.smooth)), multiply(bent, rest))
+
+
+@inlined
+def _score(scores, sparse_rows, i, array):
+    """Write the scores of row `i` less what all classes share."""
+    zero, c = splat(scores.dtype.type(0)), 0
+    while c < len(scores):
+        store(scores, c, zero)
+        c += lanes(scores)
+    add_sparse_scores(scores, sparse_rows, i, array)
+
+
+@inlined
+def _load(old, i, k, scratch, n_vectors):
+    """Make candidates of the listed classes; return their number, that of vectors, their sum, and b_0."""
+    m, total, common = 0, 0.0, 0.0
+    for r in range(np.int64(old.counts[i])):
+        c = np.int64(old.ids[old.ids_at[i] + r])
+        value = old.scale * np.float64(old.values[old.values_at[i] + r])
+        if c == k:
+            common = value
+        else:
+            n_vectors = add_candidate(c, value, scratch, m, n_vectors)
+            total += value
+            m += 1
+    return m, n_vectors, total, common
+
+
+@inlined
+def add_others(dual, near, n_classes, scratch, m, n_vectors):
+    """Append all classes without a bit whose score is not within `near` of 0, with the old dual `dual`."""
+    scores, candidates = scratch.scores, scratch.candidates
+    log_lanes, kind = log2_lanes(scores), scores.dtype.type
+    high, low = splat(kind(near)), splat(kind(-near))
+    first = 0
+    while first < n_classes:
+        values = load(scores, first)
+        hits = (above(values, high) | above(low, values)) & ~candidates[first >> log_lanes]
+        while hits != 0:  # the padding has no weights
+            c = first + lowest_bit(hits)
+            hits &= hits - 1
+            n_vectors = add_candidate(c, dual, scratch, m, n_vectors)
+            m += 1
+        first += lanes(scores)
+    return m, n_vectors
+
+
+@inlined
+def _update(i, n_vectors, sparse_rows, scratch, time_factor):
+    """Add row `i` times ``delta`` to the weights; set ``delta`` to zero."""
+    delta, vectors = scratch.delta, scratch.vectors
+    update_sparse_rows(sparse_rows, i, scratch, n_vectors, delta.dtype.type(time_factor))
+    zero = splat(delta.dtype.type(0))
+    for q in range(n_vectors):
+        store(delta, vectors[q], zero)
+
+
+@kernel
+def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
+    """As `streamsvm.kernels.weights.sum_of_squares`, of W = V less its mean over the classes."""
+    total, columns = 0.0, len(sparse_rows.marks)
+    for f in range(len(sparse_rows.extents)):
+        begin, size, distance = entry_places(sparse_rows, f, columns)
+        if size == columns:
+            size = n_classes
+        mean = 0.0
+        for e in range(begin, begin + size):
+            mean += value_at(sparse_rows, e, distance, average_scale)
+        mean /= n_classes
+        part = (n_classes - size) * mean * mean
+        for e in range(begin, begin + size):
+            w = value_at(sparse_rows, e, distance, average_scale) - mean
+            part += w * w
+        total += part
+    return total
+
+
+def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
+    value_of, dual_term, curvature, upper_of = hinge
+
+    def losses(y, problem, scores):
+        """The loss of a row with these scores, and its wrong class with the largest score."""
+        best = best_wrong_class(y, problem.n_classes, scores)
+        own = np.float64(scores[y])
+        loss, c = 0.0, 0
+        if not 1.0 - problem.margin * (own - scores[best]) <= 0.0:
+            L, kind = lanes(scores), scores.dtype.type
+            margin, shift = splat(kind(problem.margin)), splat(kind(1.0 - problem.margin * own))
+            while c + L <= problem.n_classes:
+                stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), splat(kind(0))
+                while c < stop:
+                    part = add(part, value(multiply_add(margin, load(scores, c), shift), scores, problem))
+                    c += L
+                loss += sum_lanes(part)
+            while c < problem.n_classes:
+                loss += value_of(1.0 - problem.margin * (own - scores[c]), problem)
+                c += 1
+            loss -= value_of(1.0, problem)  # of the own class
+        return loss, best
+
+    losses = inlined(losses, name=f"{name}_common_losses")
+
+    def add_terms(y, inverse, shrink, problem, old_sum, scratch, begin, end):
+        """Write v of the candidates `begin` to `end`."""
+        scores, ids, before, v = scratch.scores, scratch.ids, scratch.before, scratch.v
+        own = np.float64(scores[y])
+        for r in range(begin, end):
+            slack = 1.0 - problem.margin * (own - scores[ids[r]])
+            v[r] = (slack * inverse + (before[r] + old_sum)) * shrink
+
+    add_terms = inlined(add_terms, name=f"{name}_common_add_terms")
+
+    def solve(y, best, norm2, C, problem, n_old, old_sum, common, n_vectors, scratch):
+        """Solve the block problem of a row, of which `best` is the wrong class with the largest score.
+
+        Returns the number of candidates, that of vectors, and the new common dual. The new duals of the
+        candidates are in ``scratch.v``.
+
+        As the plain solver begins with the classes listed, this does with these and `best`: their γ is not
+        above that of all classes, and those that can get a dual by it join. If the classes with a score of 0
+        are among these, those with larger scores join first, then all others with other scores.
+        """
+        scores, v, k, margin = scratch.scores, scratch.v, problem.n_classes, problem.margin
+        inverse = 1.0 / (margin * margin * norm2)
+        slope = 1.0 + curvature(C, problem) * inverse
+        shrink, upper = 1.0 / slope, upper_of(C)
+        near = problem.near if n_old == 0 and common == 0.0 else 0.0
+        m = n_old
+        if best != y and not scores[best] <= near and not is_candidate(best, scratch):
+            n_vectors = add_candidate(best, common, scratch, m, n_vectors)
+            m += 1
+        add_terms(y, inverse, shrink, problem, old_sum, scratch, 0, m)
+        gamma = threshold_newton(
+            v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m * shrink, old_sum * shrink
+        )
+        # Where v is γ, for a class that is not listed.
+        limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
+        n = m
+        m, n_vectors = add_candidates_above(max(limit, near, _TINY), k, scratch, n, n_vectors)
+        gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
+        top = ((1.0 - margin * np.float64(scores[y])) * inverse + (common + old_sum)) * shrink
+        new_common = 0.0
+        if not top <= gamma:  # the dual of classes with a score of 0 is not 0
+            n = m
+            m, n_vectors = add_others(common, near, k, scratch, n, n_vectors)
+            gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
+            n_same = k - 1 - m
+            if n_same > 0 and top > gamma:
+                # Between 0 and U the common dual is linear in γ: it changes the right side.
+                steeper = slope + n_same
+                gamma = threshold_newton(
+                    v, m, upper, UNBOUNDED, steeper, -n_same * top / steeper, gamma, top, top
+                )
+                new_common = top - gamma
+                if new_common > upper:
+                    new_common = upper
+                    gamma = threshold_newton(
+                        v, m, upper, UNBOUNDED, slope, -n_same * upper * shrink, 0.0,
+                        upper * (m + n_same) * shrink, gamma,
+                    )  # fmt: skip
+        clip_duals(v, m, gamma, upper)
+        return m, n_vectors, new_common
+
+    def solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch):
+        """γ of `m` candidates, from `gamma`, that of the first `n`; the others' old dual is `common`."""
+        for r in range(n, m):
+            scratch.before[r] = common
+        add_terms(y, inverse, 1.0 / slope, problem, old_sum, scratch, n, m)
+        if m > n:
+            upper = upper_of(C)
+            gamma = threshold_newton(
+                scratch.v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, gamma
+            )
+        return gamma
+
+    solve_more = inlined(solve_more, name=f"{name}_common_solve_more")
+    solve = inlined(solve, name=f"{name}_common_solve")
+
+    def set_duals(y, C, problem, n_old, m, common, new_common, scratch, buffer, at, in_place):
+        """Round the new duals, write them to the buffer, and set ``delta``.
+
+        Returns the number written, the old dual terms and their change, and whether a dual changed.
+        """
+        delta, v, before, keep = scratch.delta, scratch.v, scratch.before, len(buffer.ids) > 0
+        kind, margin, k = delta.dtype.type, problem.margin, problem.n_classes
+        rounded = kind(new_common)
+        common_step = np.float64(rounded) - common
+        kept, listed, sum_of_steps, changed = 0, 0, 0.0, common_step != 0
+        old_terms, new_terms = 0.0, 0.0
+        for r in range(m):
+            b, c = kind(v[r]), scratch.ids[r]
+            if r >= n_old and b == rounded and before[r] == common and not in_place:
+                continue  # as the classes that are not listed
+            listed += 1
+            step = np.float64(b) - before[r]
+            delta[c] = -margin * (step - common_step)
+            sum_of_steps += step
+            old_terms += dual_term(before[r], C, problem)
+            new_terms += dual_term(np.float64(b), C, problem)
+            changed |= step != 0
+            if keep and (in_place or b != rounded):
+                buffer.ids[at + kept] = c
+                buffer.values[at + kept] = b
+                kept += 1
+        n_same = k - 1 - listed
+        sum_of_steps += n_same * common_step
+        old_terms += n_same * dual_term(common, C, problem)
+        new_terms += n_same * dual_term(np.float64(rounded), C, problem)
+        if keep and rounded != 0 and not in_place:
+            buffer.ids[at + kept] = k
+            buffer.values[at + kept] = rounded
+            kept += 1
+        if changed:
+            delta[y] = margin * (sum_of_steps + common_step)
+        return kept, old_terms, new_terms - old_terms, changed
+
+    set_duals = inlined(set_duals, name=f"{name}_common_set_duals")
+
+    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+        old, new, k = duals.old, duals.new, problem.n_classes
+        for t in range(begin, end):
+            i = order[t]
+            if not has_room(new, k) or not has_sparse_room(sparse_rows, i, len(scratch.scores)):
+                return t
+            fetch_ahead(rows, old, order, t, end)
+            if t + 3 < end:
+                fetch_extents(sparse_rows, order[t + 3])
+            if t + 1 < end:
+                fetch_lists(sparse_rows, order[t + 1])
+            y = np.int64(rows.labels[i])
+            if is_idle(rows, i, y, False, tally):
+                continue
+            C = rows.cost[i]
+            n_vectors = mark_class(y, scratch, 0)
+            n_old, n_vectors, old_sum, common = _load(old, i, k, scratch, n_vectors)
+            old_sum += (k - 1 - n_old) * common
+            _score(scratch.scores, sparse_rows, i, WEIGHT)
+            loss, best = losses(y, problem, scratch.scores)
+            m, n_vectors, new_common = solve(
+                y, best, rows.norm2[i], C, problem, n_old, old_sum, common, n_vectors, scratch
+            )
+            tally[LOSS_SUM] += C * loss
+            tally[CORRECT] += best == y or not beats(best, y, scratch.scores)
+            tally[CLOCK] += 1
+            n_duals, old_terms, term_change, changed = set_duals(
+                y, C, problem, n_old, m, common, new_common, scratch, new, new.used[0], False
+            )
+            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+            if changed:
+                _update(i, n_vectors, sparse_rows, scratch, time_factor)
+            clear_candidates(scratch, n_vectors)
+            tally[DUAL_SUM] += old_terms + term_change
+            tally[DUAL_DELTA] += time_factor * term_change
+            close_row(i, n_duals, new)
+        return end
+
+    def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
+        for i in range(len(rows.labels)):
+            y = np.int64(rows.labels[i])
+            for which in range(len(tallies)):
+                tally = tallies[which]
+                if is_idle(rows, i, y, False, tally):
+                    continue
+                if which == 0:
+                    _score(scratch.scores, sparse_rows, i, WEIGHT)
+                else:
+                    add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
+                    subtract_scores(scratch.scores, scratch.delta, average_scale)
+                loss, best = losses(y, problem, scratch.scores)
+                tally[LOSS_SUM] += rows.cost[i] * loss
+                tally[CORRECT] += best == y or not beats(best, y, scratch.scores)
+
+    return Kernels(
+        kernel(visit, name=f"{name}_common_visit"),
+        None,
+        kernel(loss_rows, name=f"{name}_common_loss_rows"),
+        norm2_of_centred,
+    )
+
+
+KERNELS = {
+    "ww": _make("ww", HINGE, _hinges),
+    "ww2": _make("ww2", SQUARED_HINGE, _squared_hinges),
+    "wws": _make("wws", SMOOTH_HINGE, _smooth_hinges),
+}

@@ -1,0 +1,193 @@
+"""Weights of which the row of each feature is sparse, for very many classes.
+
+A feature that occurs in c rows gets at most c * (duals of a row + 1) weights other than zero: 2,000 of 17,000
+if c is 200. As a row of a matrix these would lie on nearly every one of its pages, and each visit would score
+thousands of zeros. So a row holds only the classes that have a weight, until they are many (see
+`streamsvm.kernels.sparse_rows`). docs/engine.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.coefficients import Coefficients
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.sparse_rows import (
+    SparseRows,
+    class_at,
+    drop_negligible,
+    entry_places,
+    restart_sparse_average,
+    scale_sparse_rows,
+)
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.weights import check_mapped, map_array
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+class SparseWeights:
+    """Sparse rows of weights in memory, and in a memory-mapped file if they outgrow it.
+
+    Parameters
+    ----------
+    n_features : int
+    columns : int
+        Classes, padded to whole vectors.
+    n_classes : int
+        Columns that are not padding.
+    dtype : dtype
+    time_unit : float
+        The unit of the average's time (see `Weights`).
+    path : Path, optional
+        File of the rows if they outgrow the memory, made anew: a run never resumes from it. By default there
+        is no limit to memory, and no file.
+    most_bytes : int
+        The memory for them, if there is a file.
+    average : bool
+        Whether an average can be kept.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        columns: int,
+        n_classes: int,
+        dtype: np.dtype,
+        time_unit: float,
+        path: Path | None = None,
+        most_bytes: int = 0,
+        *,
+        average: bool,
+    ) -> None:
+        nothing = np.zeros((0, columns), dtype)
+        self.weights = Weights.create(nothing, nothing.copy(), time_unit)
+        self.n_classes = n_classes
+        self.sparse_rows = SparseRows.create(n_features, columns, dtype, average=average)
+        self._columns, self._path, self._most_bytes = columns, path, most_bytes
+        self._in_file = False
+        self._longest = 0
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    @staticmethod
+    def size(n_features: int, columns: int) -> int:
+        """Bytes in memory beside the entries: extents, dirty bytes, scratch."""
+        return n_features * (3 * 8 + 1) + 9 * columns
+
+    @property
+    def in_use(self) -> Weights:
+        return self.weights
+
+    @property
+    def n_features(self) -> int:
+        return len(self.sparse_rows.extents)
+
+    def prepare(self, rows: Rows) -> Rows:
+        return rows
+
+    def bind(self, prepared: Rows) -> Rows:
+        """The rows without their values, which no matrix is multiplied by."""
+        rows = prepared
+        self._longest = int(np.diff(rows.indptr).max(initial=0))
+        self.sparse_rows = self.sparse_rows._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
+        self.make_room()
+        return rows._replace(
+            indptr=np.zeros(len(rows.indptr), np.int64), indices=rows.indices[:0], data=rows.data[:0]
+        )
+
+    def release(self) -> None:
+        self._longest = 0
+        rows = self.sparse_rows
+        self.sparse_rows = rows._replace(
+            indptr=np.zeros(1, np.int64), indices=rows.indices[:0].copy(), data=rows.data[:0].copy()
+        )
+
+    def make_room(self) -> None:
+        self.reserve(self._longest * self.sparse_rows.width * self._columns)  # as `has_sparse_room`
+
+    def reserve(self, n: int) -> None:
+        """Have room for so many elements of the pool more."""
+        needed = int(self.sparse_rows.used[0]) + n
+        if needed > len(self.sparse_rows.pool):
+            self._grow(needed)
+
+    def _grow(self, needed: int) -> None:
+        old, used = self.sparse_rows.pool, int(self.sparse_rows.used[0])
+        n = max(needed, 2 * len(old))
+        if self._path is None:
+            pool = map_array(None, (1, n), old.dtype)[0]
+        elif needed * old.itemsize <= self._most_bytes:
+            # All at once, since it is never copied then; what is not used takes no memory.
+            pool = map_array(None, (1, self._most_bytes // old.itemsize), old.dtype)[0]
+        else:
+            with durable.open_file(self._path, "a+b") as file:
+                file.truncate(n * old.itemsize)
+                mapped = mmap.mmap(file.fileno(), n * old.itemsize)
+            mapped.madvise(mmap.MADV_RANDOM)
+            pool = np.frombuffer(mapped, old.dtype)
+            check_mapped(self._path, pool[None], 1)
+        if not self._in_file:
+            pool[:used] = old[:used]
+        self._in_file = self._path is not None and needed * old.itemsize > self._most_bytes
+        self.sparse_rows = self.sparse_rows._replace(pool=pool, classes=pool.view(f"u{pool.itemsize}"))
+
+    def grow(self, n_features: int, n_classes: int) -> None:
+        pass
+
+    def begin_average(self) -> None:
+        restart_sparse_average(self.sparse_rows, self._columns)
+
+    def scale(self, factor: float) -> None:
+        scale_sparse_rows(self.sparse_rows, factor, self._columns)
+
+    def end_pass(self) -> None:
+        drop_negligible(self.sparse_rows, self._columns)
+
+    def check_room(self, rows: Rows) -> None:
+        if self._in_file and self._path is not None:
+            check_mapped(self._path, self.sparse_rows.pool[None], 1)
+
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
+        return Coefficients(_Spread(self.sparse_rows, average_scale or 0.0), None, 0.0, columns, None)
+
+
+class _Spread:
+    """Sparse rows, or their average, as a matrix that is read a slice at a time; the slice is used again."""
+
+    is_sparse = True
+
+    def __init__(self, sparse_rows: SparseRows, average_scale: float) -> None:
+        self.shape = (len(sparse_rows.extents), len(sparse_rows.marks))
+        self.dtype = sparse_rows.pool.dtype
+        self._rows, self._scale = sparse_rows, average_scale
+        self._buffer = np.zeros((0, self.shape[1]), self.dtype)
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        begin, end, _ = key[0].indices(self.shape[0])
+        if end - begin > len(self._buffer):
+            self._buffer = np.zeros((end - begin, self.shape[1]), self.dtype)
+        spread_rows(self._rows, begin, self._scale, self._buffer[: end - begin])
+        return self._buffer[: end - begin, key[1]]
+
+
+@kernel
+def spread_rows(sparse_rows, first, average_scale, spread):
+    """Write the weights of features from `first` on into the rows of `spread`, or their average."""
+    columns = spread.shape[1]
+    scale = spread.dtype.type(average_scale)
+    for r in range(len(spread)):
+        for c in range(columns):
+            spread[r, c] = 0
+        begin, size, distance = entry_places(sparse_rows, first + r, columns)
+        for e in range(size):
+            c = class_at(sparse_rows, first + r, e, columns)
+            spread[r, c] = sparse_rows.pool[begin + e]
+            if average_scale != 0:
+                spread[r, c] -= scale * sparse_rows.pool[begin + e + distance]
