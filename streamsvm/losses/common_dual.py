@@ -274,7 +274,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
     solve_more = inlined(solve_more, name=f"{name}_common_solve_more")
     solve = inlined(solve, name=f"{name}_common_solve")
 
-    def set_duals(y, C, problem, n_old, m, common, new_common, scratch, buffer, at, in_place):
+    def set_duals(y, C, problem, n_old, m, common, new_common, scratch, buffer, at):
         """Round the new duals, write them to the buffer, and set ``delta``.
 
         Returns the number written, the old dual terms and their change, and whether a dual changed.
@@ -287,7 +287,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
         old_terms, new_terms = 0.0, 0.0
         for r in range(m):
             b, c = kind(v[r]), scratch.ids[r]
-            if r >= n_old and b == rounded and before[r] == common and not in_place:
+            if r >= n_old and b == rounded and before[r] == common:
                 continue  # as the classes that are not listed
             listed += 1
             step = np.float64(b) - before[r]
@@ -296,7 +296,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
             old_terms += dual_term(before[r], C, problem)
             new_terms += dual_term(np.float64(b), C, problem)
             changed |= step != 0
-            if keep and (in_place or b != rounded):
+            if keep and b != rounded:
                 buffer.ids[at + kept] = c
                 buffer.values[at + kept] = b
                 kept += 1
@@ -304,7 +304,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
         sum_of_steps += n_same * common_step
         old_terms += n_same * dual_term(common, C, problem)
         new_terms += n_same * dual_term(np.float64(rounded), C, problem)
-        if keep and rounded != 0 and not in_place:
+        if keep and rounded != 0:
             buffer.ids[at + kept] = k
             buffer.values[at + kept] = rounded
             kept += 1
@@ -341,7 +341,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
             tally[CORRECT] += best == y or not beats(best, y, scratch.scores)
             tally[CLOCK] += 1
             n_duals, old_terms, term_change, changed = set_duals(
-                y, C, problem, n_old, m, common, new_common, scratch, new, new.used[0], False
+                y, C, problem, n_old, m, common, new_common, scratch, new, new.used[0]
             )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
