@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.data.label_sets import recode
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, Option, PlanError, Remedy, StoreError
-from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, index_dtype
+from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.schema import encode
 from streamsvm.text import check_local, parse_size
 
@@ -265,7 +265,7 @@ def convert(
             order = class_order(labels)
             classes = [labels[code] for code in order]
             warnings = duplicate_warnings(classes)
-            codes = np.empty(len(order), dtype=LABEL_DTYPE)
+            codes = np.full(len(order) + 1, UNSEEN_LABEL, LABEL_DTYPE)
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
 
         made = staging / out.name

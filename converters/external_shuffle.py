@@ -83,7 +83,7 @@ class ExternalShuffle:
         self._bits = 0 if seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._space = _Space()
-        self._held = _HeldRows(limit, dtype) if self._bits == 0 else None
+        self._held = _HeldRows(min(limit, expected or limit), dtype) if self._bits == 0 else None
         self._index_size = 4  # 8 once an index needs it
         self._rows = np.zeros(1 << self._bits, dtype=np.int64)
         self._nnz = np.zeros(1 << self._bits, dtype=np.int64)

@@ -91,7 +91,8 @@ def fit(
         rows.
     first_C : float or "auto"
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which
-        is much faster to a tolerance if C is large. auto: with a tolerance what auto is for C, else C.
+        is often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C,
+        but enough to reach C by half of the passes; otherwise C. At most C.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional

@@ -275,7 +275,8 @@ class ClassTree:
     def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Edges between the classes of codes `a` and `b`, which broadcast; int64.
 
-        The deeper end of each path goes up by one edge at a time, until the ends meet.
+        The deeper end of each path goes up by one edge at a time, until the ends meet: as many steps as the
+        longest path has edges.
         """
         p, q = (self.node_of_class[codes].astype(np.int64) for codes in np.broadcast_arrays(a, b))
         shape, p, q = p.shape, p.ravel(), q.ravel()

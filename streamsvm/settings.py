@@ -73,7 +73,8 @@ class Settings(_OfLoss):
         float,
         AUTO,
         "C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is "
-        "much faster to a tolerance if C is large. auto: with a tolerance what auto is for C, else C.",
+        "often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but "
+        "enough to reach C by half of the passes; otherwise C.",
         words=(AUTO,),
         positive=True,
     )

@@ -101,7 +101,8 @@ def _for_callers_alone() -> dict[str, Any]:
     from numba.core import codegen, compiler
 
     library: Any = getattr(codegen, "JITCodeLibrary", object)
-    needed = ("_optimize_final_module", "_finalize_final_module", "get_pointer_to_function")
+    needed = ("_optimize_final_module", "_finalize_final_module", "get_pointer_to_function",
+              "_finalize_dynamic_globals")  # fmt: skip
     if not all(hasattr(library, name) for name in needed) or not hasattr(compiler, "Compiler"):
         return {}
     refuse = ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value  # raises TypeError
@@ -260,7 +261,11 @@ def _cache_class() -> Any:
 
             Loading one imports the module of the callee, such as Numba's of sorting.
             """
-            *others, environments = super().reduce(result)
+            *others, environments = reduced = super().reduce(result)
+            if not (
+                isinstance(environments, tuple) and all(hasattr(each, "consts") for each in environments)
+            ):
+                return reduced  # of a version of Numba that ends with something else
             return (*others, tuple(each for each in environments if each.consts))
 
     class Files(numba_files):

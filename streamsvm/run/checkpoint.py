@@ -38,6 +38,7 @@ _COUNTS = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # of the tally
 _Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
 _Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
 _IN_EVERY_REPORT = ("waited_seconds", "peak_memory_bytes")
+_Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor from 1 to 2")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Position:
     weights_number: Count = 0
     weights_shape: tuple[Count, Count] = (0, 0)
     metrics_length: Count = 0
-    dual_scale: float = 1.0
+    dual_scale: _Scale = 1.0
     average_pass: Count = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0

@@ -239,12 +239,23 @@ def mark_known(dirty):
 
 
 @kernel
-def multiply_known(array, dirty, factor):
-    """Multiply the rows that ever changed, or all if that is not recorded, by `factor`."""
+def multiply_known(array, dirty, group_bits, factor):
+    """Multiply the groups that ever changed, or all if that is not recorded, by `factor`.
+
+    The rest is not touched: it may be holes of a file.
+    """
     for f in range(len(array)):
-        if len(dirty) == 0 or dirty[f, 0] | dirty[f, 1] != 0:
-            for c in range(array.shape[1]):
-                array[f, c] *= array.dtype.type(factor)
+        word = ~np.uint64(0)
+        if len(dirty) > 0:
+            word = dirty[f, 0] | dirty[f, 1]
+        begin = 0
+        while word != 0 and begin < array.shape[1]:
+            end = min(array.shape[1], begin + (1 << group_bits))
+            if word & np.uint64(1):
+                for c in range(begin, end):
+                    array[f, c] *= array.dtype.type(factor)
+            word >>= np.uint64(1)
+            begin = end
 
 
 @kernel

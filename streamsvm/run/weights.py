@@ -178,7 +178,7 @@ class DenseWeights:
         mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
 
     def scale(self, factor: float) -> None:
-        multiply_known(self.weights.current, self.weights.dirty, factor)
+        multiply_known(self.weights.current, self.weights.dirty, self.weights.group_bits, factor)
         mark_known(self.weights.dirty)
 
     def check_room(self, rows: Rows) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PIECE = 2**18  # rows whose norms are read at a time
 _SLICES, _SLICE = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
-_MOST_GROWTH = 2.0**30
+_MOST_DOUBLINGS = 30
 _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 
 
@@ -33,8 +33,8 @@ def choose_c(store: Store, settings: Settings, transforms: Sequence[Transform] =
     A store made by `streamsvm.convert` has the norms of all its rows; of other AnnData, and of rows that are
     transformed, up to 64 slices of 1,024 rows are read, evenly spaced. Rows of weight 0 do not count.
     """
-    if settings.C != AUTO and not grows(settings):
-        return with_c(settings, settings.C), False
+    if settings.C != AUTO and not begins_smaller(settings):
+        return with_c(settings, automatic=settings.C), False
     total, count = 0.0, 0
     for norm2 in _norms(store, transforms, weighted=store.weighted and settings.sample_weight != NONE):
         total += float(norm2.sum())
@@ -42,19 +42,25 @@ def choose_c(store: Store, settings: Settings, transforms: Sequence[Transform] =
     return with_c(settings, c_for(total, count)), settings.C == AUTO
 
 
-def grows(settings: Settings) -> bool:
-    """Whether the first passes shall have a smaller C, if the automatic one is smaller."""
+def begins_smaller(settings: Settings) -> bool:
+    """Whether the first pass shall have the automatic C, if that is smaller."""
     loss = get_loss(settings.loss)
     return settings.first_C == AUTO and settings.tol is not None and settings.keep_duals and loss.linear_duals
 
 
 def with_c(settings: Settings, automatic: float) -> Settings:
-    """Settings with numbers for C and first_C; `automatic` is what auto stands for."""
+    """Settings with numbers for C and first_C; `automatic` is what auto stands for.
+
+    An automatic first_C is so large that C is reached when half of the passes are made.
+
+    Raises `SettingsError` if first_C is larger than C.
+    """
     C = automatic if settings.C == AUTO else settings.C
     first = settings.first_C
     if isinstance(first, str):
-        first = automatic if grows(settings) else C
-    return dataclasses.replace(settings, C=C, first_C=min(max(first, C / _MOST_GROWTH), C))
+        least = C * 2.0 ** -min(settings.passes // 2, _MOST_DOUBLINGS)
+        first = min(max(automatic, least), C) if begins_smaller(settings) else C
+    return dataclasses.replace(settings, C=C, first_C=first)
 
 
 def c_for(total: float, count: int) -> float:

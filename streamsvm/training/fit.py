@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.calibration import calibrate_folder
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
+from streamsvm.errors import Call, InputError, Interrupted, Message, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
@@ -136,12 +136,12 @@ class Fit(Trainer):
         """If C grows, let weights and duals grow by the factor that is best for the dual objective."""
         if self.position.blocks_done:
             return
-        scale, learner = 1.0, self.learner
-        grows = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
-        if this_pass > 1 and grows > 1 and (norm2 := learner.norm2()) > 0:
-            dual_sum = self.position.history[-1]["dual"] + 0.5 * norm2
-            scale = float(self.dtype.type(max(min(grows, dual_sum / norm2), 1.0)))
-            learner.storage.scale(scale)
+        scale = 1.0
+        growth = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
+        if this_pass > 1 and growth > 1:
+            best = self.position.history[-1].get("best_scale", 1.0)
+            scale = float(self.dtype.type(max(min(growth, best), 1.0)))
+            self.learner.storage.scale(scale)
         self.position = dataclasses.replace(self.position, dual_scale=scale)
 
     def position_after(self, block: Block) -> Position:
@@ -244,6 +244,7 @@ class Fit(Trainer):
         record |= {
             "rows": self.n_rows,
             "C": settings.C * share,
+            **({"best_scale": float(tally[DUAL_SUM]) / norm2} if share < 1 and norm2 > 0 else {}),
             "dual": estimate["dual"],
             "primal_estimate": estimate["primal"],
             "relative_gap_estimate": estimate["relative_gap"],
@@ -302,6 +303,19 @@ class Fit(Trainer):
                 if self.stop():
                     raise Interrupted("stopped before the model was calibrated", remedy=self._continue())
 
+    def _warn_of_small_c(self) -> list[str]:
+        """A warning if the last pass did not have the C that was wanted."""
+        share = self.settings.share_of_C(self.position.passes_done)
+        if share == 1 or self._has_converged():
+            return []
+        C = self.settings.C
+        return [
+            Message(
+                f"the last pass had C {C * share:.3g}, which grows to {C:g}: the model is as of a smaller C",
+                Remedy("make more passes, or give a larger first C"),
+            )
+        ]
+
     def _has_converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
@@ -355,6 +369,7 @@ class Fit(Trainer):
         calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
         warnings += [calibration.warning] if calibration is not None and calibration.warning else []
+        warnings += self._warn_of_small_c()
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,

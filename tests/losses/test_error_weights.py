@@ -5,6 +5,7 @@ Their optima are those of a general convex solver, and they change nothing where
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -290,21 +291,21 @@ def test_a_weight_of_2_is_the_row_twice_and_of_0_none(loss: str, margin: float) 
 
 @pytest.mark.parametrize(("loss", "margin"), formulations("pair_margins"))
 def test_margins_of_1_change_nothing(loss: str, margin: float) -> None:
+    """Up to how products and sums are contracted, which differs between two compilations of a visit."""
     X, labels = problem()
     settings = shortly(loss, margin)
-    plain = fit(X, labels, **settings)
+    near = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14)
     ones = 1 - np.eye(5)
-    assert bits_of(fit(X, labels, costs=ones, **settings)) == bits_of(plain)
+    near(fit(X, labels, costs=ones, **settings).coef_, fit(X, labels, **settings).coef_)
     star = {str(c): "centre" for c in range(4)}  # all but one path would be 2 long
     one_edge = dict.fromkeys(star, "4")
     tree = fit(X[labels != 4], labels[labels != 4], tree=star, **settings)
     twos = fit(X[labels != 4], labels[labels != 4], costs=2 * (1 - np.eye(4)), **settings)
-    assert bits_of(tree) == bits_of(twos)
+    near(tree.coef_, twos.coef_)
     pair = (labels == 4) | (labels == 0)
     assert ClassTree(one_edge, ["0", "4"]).distance(np.array([0]), np.array([1])).tolist() == [1]
-    assert bits_of(fit(X[pair], labels[pair], tree=one_edge, **settings)) == bits_of(
-        fit(X[pair], labels[pair], **settings)
-    )
+    plain = fit(X[pair], labels[pair], **settings)
+    near(fit(X[pair], labels[pair], tree=one_edge, **settings).coef_, plain.coef_)
 
 
 @pytest.mark.parametrize(("loss", "margin"), formulations("pair_costs"))

@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm import durable
 from streamsvm.errors import RunError
-from streamsvm.run.weights import check_mapped, map_array
+from streamsvm.run.weights import DenseWeights, check_mapped, map_array
 
 
 def test_new_arrays_are_zero_and_take_no_disk(tmp_path: Path) -> None:
@@ -29,6 +29,22 @@ def test_an_extended_file_keeps_what_it_holds(tmp_path: Path) -> None:
     map_array(tmp_path / "a", (2, 4), np.dtype(float))[:] = 3
     longer = map_array(tmp_path / "a", (5, 4), np.dtype(float), fresh=False)
     np.testing.assert_array_equal(longer, [[3.0] * 4] * 2 + [[0.0] * 4] * 3)
+
+
+def test_weights_in_files_are_multiplied_where_they_changed_and_take_no_more_disk(tmp_path: Path) -> None:
+    paths = (tmp_path / "w", tmp_path / "a", tmp_path / "d")
+    storage = DenseWeights((50, 2**16), np.dtype(np.float32), 1.0, paths)
+    weights, expected = storage.weights, np.zeros((50, 2**16), np.float32)
+    for f, c in ((0, 3), (7, 2**15), (49, 2**16 - 1)):  # of the groups 0, 32 and 63
+        weights.current[f, c] = expected[f, c] = f + 1.5
+        weights.dirty[f, int(c == 3)] |= np.uint64(1) << np.uint64(c >> weights.group_bits)
+    before = paths[0].stat().st_blocks
+    storage.scale(1.5)
+    np.testing.assert_array_equal(weights.current, expected * np.float32(1.5))
+    assert (
+        paths[0].stat().st_blocks <= before + 3 * 2
+    )  # the rest of a group, of 4 KiB, may be on another page
+    assert (weights.dirty[[0, 7, 49], 0] != 0).all()
 
 
 PAGE = mmap.PAGESIZE

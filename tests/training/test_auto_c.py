@@ -10,6 +10,7 @@ import pytest
 from helpers import make_problem, make_store
 
 from streamsvm import fit, load_model, resume
+from streamsvm.errors import SettingsError
 from streamsvm.training.auto_c import c_for
 
 
@@ -36,23 +37,38 @@ def test_a_number_is_a_number(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"tol": 1e-9, "C": 1000.0}, "auto"),
+        ({"tol": 1e-9, "C": 1000.0, "passes": 41}, "auto"),
+        ({"tol": 1e-9, "C": 1000.0}, 500.0),  # C is reached when half of the passes are made
+        ({"tol": 1e-9, "C": 1000.0, "passes": 9}, 62.5),
         ({"tol": 1e-9, "C": 1e-4}, "C"),
         ({"tol": 1e-9, "C": 1000.0, "loss": "ww2"}, "C"),
         ({"tol": 1e-9, "C": 1000.0, "first_C": 999.0}, 999.0),
         ({"C": 1000.0}, "C"),
-        ({"first_C": 1e9}, "C"),
     ],
 )
 def test_c_grows_from_what_auto_is_to_what_was_given(tmp_path, options, expected) -> None:
     X, labels = make_problem(60, 14, 4)
     store = make_store(tmp_path / "a.zarr", X, labels)
     auto = fit(store, out=tmp_path / "auto", passes=1).C
-    for result in (fit(store, out=tmp_path / "run", passes=3, **options), fit(X, labels, **options).result):
+    for result in (fit(store, out=tmp_path / "run", **options), fit(X, labels, **options).result):
+        assert not any("the last pass had C" in warning for warning in result.warnings)
         wanted = {"auto": auto, "C": result.C}.get(expected, expected)
         assert result.settings["first_C"] == pytest.approx(wanted)
-        used = [record["C"] for record in result.history]
+        used = [record["C"] for record in result.history[:3]]
         assert used == pytest.approx([min(result.C, wanted * 2**n) for n in range(3)])
+
+
+def test_a_c_that_is_not_reached_is_a_warning(tmp_path) -> None:
+    X, labels = make_problem(60, 14, 4)
+    store = make_store(tmp_path / "a.zarr", X, labels)
+    result = fit(store, out=tmp_path / "run", C=8.0, first_C=1.0)
+    assert [str(warning) for warning in result.warnings] == [
+        "the last pass had C 4, which grows to 8: the model is as of a smaller C; make more passes, or give "
+        "a larger first C"
+    ]
+    assert resume(tmp_path / "run", passes=4).warnings == []
+    with pytest.raises(SettingsError, match="first_C must be at most C, which is "):
+        fit(store, out=tmp_path / "other", first_C=1e9)
 
 
 def test_the_scale_of_the_data_does_not_matter(tmp_path) -> None:

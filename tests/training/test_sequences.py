@@ -21,7 +21,8 @@ from streamsvm.data.groups import codes_of_groups, group_starts, in_group_order
 from streamsvm.data.memory_plan import longest_group
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.kernels.duals import OldDuals
-from streamsvm.losses import LOSSES
+from streamsvm.kernels.jit import kernel
+from streamsvm.losses import LOSSES, chain_sequences
 from streamsvm.losses.base import MOST_SEQUENCES
 from streamsvm.losses.chain import new_chain
 from streamsvm.losses.chain_sequences import load_sequences
@@ -202,7 +203,7 @@ def test_the_buffer_of_duals_is_no_larger_than_the_duals_that_rows_may_have(stor
         assert 4 <= buffer <= N * LOSSES["chain"].max_duals(K, solver)
 
 
-def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain() -> None:
+def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch) -> None:
     n, k, most = 200, 3, MOST_SEQUENCES
     rng = np.random.default_rng(0)
     labels = rng.integers(k, size=n)
@@ -213,6 +214,9 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain() -> None:
     chain = new_chain(n, k)
     chain.own[:] = labels
     arguments = (rows, 0, n, 1.0, old, new_buffer(1, n, np.dtype(float), np.dtype(np.uint8)), chain)
+    for name in ("kept_sequences", "most_sequences"):  # Python cannot call what is inlined
+        function = getattr(chain_sequences, name)
+        monkeypatch.setattr(chain_sequences, name, kernel(function.py_func))
     load_sequences.py_func(*arguments)  # compiles what it calls
     tracemalloc.start()
     try:
