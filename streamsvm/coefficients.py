@@ -92,7 +92,7 @@ class Coefficients(NamedTuple):
         from streamsvm.kernels.sparse_coef import compress_rows
 
         n_features, n_classes, dtype = self.current.shape[0], len(self.columns), self.current.dtype
-        if not getattr(self.current, "is_sparse", False):
+        if isinstance(self.current, np.ndarray):
             return np.concatenate(
                 [np.zeros((0, n_classes), dtype), *(piece.copy() for piece in self.pieces())]
             )

@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     top: int = 1  # m of top-m
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
     solver_tol: float = 1e-3  # of the block solvers that are not exact
-    near: float = 0.0  # scores that count as one in a row's first visit (see `streamsvm.losses.common_dual`)
+    near: float = 0.0  # scores of at most this size count as 0 (see `streamsvm.losses.common_dual`)
 
 
 class Kernels(NamedTuple):

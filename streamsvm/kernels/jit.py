@@ -50,7 +50,7 @@ def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
     **more
         Options of Numba that replace the project's.
     """
-    _rename(function, name)
+    _set_name(function, name)
     dispatcher = numba.njit(**(OPTIONS | more))(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT leaves it as it is
         _keep(dispatcher, function)
@@ -63,12 +63,12 @@ def inlined(function: Callable, name: str | None = None, **more: Any) -> Any:
     Each array argument of a call is unpacked into seven scalars; the call overhead exceeds the work of small
     kernels. It becomes machine code as a part of its callers alone, and is cached with them.
     """
-    _rename(function, name)
+    _set_name(function, name)
     return numba.njit(**(OPTIONS | {"forceinline": True} | _for_callers_alone() | more))(function)
 
 
-def _rename(function: Callable, name: str | None) -> None:
-    """Name a function whose free variables distinguish it from others of its source."""
+def _set_name(function: Callable, name: str | None) -> None:
+    """Set a function's name, which one that has free variables must have."""
     if name is not None:
         function.__name__ = function.__qualname__ = name
     elif function.__closure__:

@@ -17,10 +17,10 @@ block problem the common dual is one more term, n_0 clip(v_0 - γ, 0, U) for the
 
     ‖W‖² = Σ_j ‖v_j‖² - k‖g‖².
 
-One thing is not exact, in a row's first visit: classes with a score of at most `Problem.near` in size are
-taken to have a score of 0. Otherwise rows of the first pass in which the common dual is positive would list
+One thing is not exact, in the first pass: classes with a score of at most `Problem.near` in size are taken to
+have a score of 0. Otherwise rows of the first pass in which the common dual is positive would list
 all classes with other scores, however small, and give them weights. Such a step is feasible all the same,
-and later visits of the row are exact.
+and in later passes all are exact.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _load(old, i, k, scratch, n_vectors):
 
 
 @inlined
-def add_others(dual, near, n_classes, scratch, m, n_vectors):
-    """Append all classes without a bit whose score is not within `near` of 0, with the old dual `dual`."""
+def add_others(near, n_classes, scratch, m, n_vectors):
+    """Append all classes without a bit whose score is not within `near` of 0."""
     scores, candidates = scratch.scores, scratch.candidates
     log_lanes, kind = log2_lanes(scores), scores.dtype.type
     high, low = splat(kind(near)), splat(kind(-near))
@@ -137,7 +137,7 @@ def add_others(dual, near, n_classes, scratch, m, n_vectors):
         while hits != 0:  # the padding has no weights
             c = first + lowest_bit(hits)
             hits &= hits - 1
-            n_vectors = add_candidate(c, dual, scratch, m, n_vectors)
+            n_vectors = add_candidate(c, 0.0, scratch, m, n_vectors)
             m += 1
         first += lanes(scores)
     return m, n_vectors
@@ -222,9 +222,8 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
         inverse = 1.0 / (margin * margin * norm2)
         slope = 1.0 + curvature(C, problem) * inverse
         shrink, upper = 1.0 / slope, upper_of(C)
-        near = problem.near if n_old == 0 and common == 0.0 else 0.0
         m = n_old
-        if best != y and not scores[best] <= near and not is_candidate(best, scratch):
+        if best != y and not scores[best] <= problem.near and not is_candidate(best, scratch):
             n_vectors = add_candidate(best, common, scratch, m, n_vectors)
             m += 1
         add_terms(y, inverse, shrink, problem, old_sum, scratch, 0, m)
@@ -234,13 +233,13 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
         # Where v is γ, for a class that is not listed.
         limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
         n = m
-        m, n_vectors = add_candidates_above(max(limit, near, _TINY), k, scratch, n, n_vectors)
+        m, n_vectors = add_candidates_above(max(limit, problem.near, _TINY), k, scratch, n, n_vectors)
         gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
         top = ((1.0 - margin * np.float64(scores[y])) * inverse + (common + old_sum)) * shrink
         new_common = 0.0
         if not top <= gamma:  # the dual of classes with a score of 0 is not 0
             n = m
-            m, n_vectors = add_others(common, near, k, scratch, n, n_vectors)
+            m, n_vectors = add_others(problem.near, k, scratch, n, n_vectors)
             gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
             n_same = k - 1 - m
             if n_same > 0 and top > gamma:

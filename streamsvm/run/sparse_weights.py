@@ -161,8 +161,6 @@ class SparseWeights:
 class _Spread:
     """Sparse rows, or their average, as a matrix that is read a slice at a time; the slice is used again."""
 
-    is_sparse = True
-
     def __init__(self, sparse_rows: SparseRows, average_scale: float) -> None:
         self.shape = (len(sparse_rows.extents), len(sparse_rows.marks))
         self.dtype = sparse_rows.pool.dtype

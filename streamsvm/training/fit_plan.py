@@ -100,6 +100,7 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
         plans.append(plan(size + dirty, weights=True))
     if store.n_classes >= policy.many_classes and not sequences:
         held = SparseWeights.size(store.n_features, columns_of(store, settings))
+        # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(held + pool, sparse=True, pool_bytes=pool, common_dual=common))
     else:

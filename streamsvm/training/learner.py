@@ -29,7 +29,7 @@ from streamsvm.settings import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
 from streamsvm.training.sources import Block
 
-# Scores that count as one in a row's first visit, if there is a common dual.
+# Scores that count as one in the first pass, if there is a common dual.
 _NEAR = 1e-3
 
 
@@ -157,6 +157,9 @@ class Learner:
             The position in the block at each pause.
         """
         first_rows = self._first_rows(block)
+        if self._near:
+            near = self._near if block.pass_number == 1 else 0.0
+            self.problem: Problem = self.problem._replace(near=near)
         at = 0
         while at < rows.n_rows:
             pause = at + next_pause(self.visited) - self.visited
@@ -260,7 +263,7 @@ class Learner:
     def _fit_classes(self) -> None:
         """Have columns and scratch for the classes known now: rows are scored for them alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
-        self.problem = problem_of(self._settings, self.n_classes)._replace(near=self._near)
+        self.problem = problem_of(self._settings, self.n_classes)
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)

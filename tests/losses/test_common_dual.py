@@ -59,8 +59,26 @@ def dense(run: Path) -> Any:
     return coef if isinstance(coef, np.ndarray) else coef.toarray()
 
 
+def test_scores_that_count_as_one_do_so_in_the_first_pass_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows without duals, too: of many of them no later pass would ever find the dual."""
+    monkeypatch.setattr(learner, "_NEAR", 0.9)
+    overlapping = make_store(tmp_path / "a.zarr", *make_problem(300, 60, 10, noise=0.5, density=0.3))
+    options: dict[str, Any] = {
+        "dtype": "float64",
+        "inner_passes": 0,
+        "C": 1.0,
+        "first_C": 1.0,
+        "average": False,
+    }
+    common = MemoryPolicy(common_dual_classes=2, many_classes=2)
+    found = fit_with(common, overlapping, out=tmp_path / "run", passes=300, tol=1e-4, **options)
+    assert found.status == "converged"
+
+
 def test_scores_that_count_as_one_cost_little(tmp_path: Path, store: Path) -> None:
-    """First visits are not exact, but their dual is nearly as good a bound; later passes close the gap."""
+    """The first pass is not exact, but its dual is nearly as good a bound; later passes close the gap."""
     options: dict[str, Any] = {"dtype": "float64", "inner_passes": 0, "C": 1.0, "average": False}
     for passes, within in (1, 1e-2), (1000, 1e-6):
         exact = fit(store, out=tmp_path / f"plain{passes}", passes=passes, **options)
