@@ -48,6 +48,8 @@ class Store:
         groups, such as sequences.
     n_labels : int
         Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
+    unlabelled : int
+        Rows that were left out because they have no label.
     dtype : dtype
         Of the values that `rows` returns: float32 or float64.
     index_dtype : dtype
@@ -69,6 +71,7 @@ class Store:
     """
 
     native = True
+    unlabelled = 0
 
     def __init__(
         self,
