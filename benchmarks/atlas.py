@@ -3,12 +3,14 @@
 The counts of a gene in a cell are negative binomial. They are drawn as a compound: a Poisson number of
 clusters, whose genes are drawn by their expression and whose sizes are logarithmic. Expression is a base
 level times what the cell's type changes (some marker genes, and all genes a little; types come in families,
-whose members are alike), times what donor and batch change. Every cell depends on (seed, part, its number)
-alone: a smaller atlas is the beginning of a larger one, and "query" has other donors in another batch.
+whose members are alike), times what donor and batch change. A file depends on its options alone, and "query"
+has other donors in another batch.
 
     python benchmarks/atlas.py atlas.h5ad --cells 100000 --compression gzip
     python benchmarks/atlas.py query.h5ad --part query --cells 20000 --genes-in-random-order
 """
+
+# ruff: noqa: NPY002 (Numba has no other generator with these distributions)
 
 from __future__ import annotations
 
@@ -187,9 +189,8 @@ def write(
         group.attrs["shape"] = (
             [atlas.cells, atlas.genes] if path.suffix == ".zarr" else np.array([atlas.cells, atlas.genes])
         )
-        arrays = {
-            "data": _array(group, "data", "f4", compression), "indices": _array(group, "indices", "i4", compression)
-        }  # fmt: skip
+        dtypes = {"data": "f4", "indices": "i4"}
+        arrays = {name: _array(group, name, dtype, compression) for name, dtype in dtypes.items()}
         ends = [np.zeros(1, np.int64)]
         nnz = 0
         for data, indices, lengths in blocks(atlas, cells):

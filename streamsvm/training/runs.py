@@ -175,8 +175,8 @@ def _resume_store(
     with _open_to_train(paths, settings) as opened:
         if opened.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
-                f"the store {', '.join(paths)} has changed since {run.path} was begun (its content fingerprint "
-                "differs)",
+                f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
+                "fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
         if record["store"]["slice_rows"]:
