@@ -75,8 +75,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         console.say(f"{count(plan['unlabelled_rows'], 'row')} without a label left out")
     if plan["slice_rows"]:
         console.say(
-            f"the rows are not shuffled: a block is made of slices of {count(plan['slice_rows'], 'row')} from "
-            "anywhere in the data"
+            "the rows are not shuffled: a block is made of slices of "
+            f"{count(plan['slice_rows'], 'row')} from anywhere in the data"
         )
     if plan["mapped_bytes"]:
         console.say(
