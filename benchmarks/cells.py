@@ -218,8 +218,8 @@ def _ours(folder: Path, passes: int, memory: str) -> None:
     predicting, *_ = timed(["streamsvm", "predict", "run", "query.h5ad", "--out", "labels.csv"], folder)
     *_, output = timed(["streamsvm", "evaluate", "run", "query.h5ad", "--label", LABEL, "--json"], folder)
     print(
-        f"streamsvm, {passes} passes: accuracy {json.loads(output)['accuracy']:.4f}, training {training:.1f} s "
-        f"and predicting {predicting:.1f} s (whole commands), {format_size(peak)}"
+        f"streamsvm, {passes} passes: accuracy {json.loads(output)['accuracy']:.4f}, training "
+        f"{training:.1f} s and predicting {predicting:.1f} s (whole commands), {format_size(peak)}"
     )
 
 

@@ -41,7 +41,8 @@ class Hdf5Array(StoredArray):
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         if dataset.shape is None or len(dataset.shape) != axes:
             raise wrong_shape(container.path, name, dataset.shape, axes)
-        if dataset.is_virtual or dataset.external or dataset.file.filename != str(container.path):
+        elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
+        if dataset.is_virtual or dataset.external or elsewhere:
             raise StoreError(
                 f"{container.path}: array {name} is stored in another file, which is not read; "
                 "copy it into this one"
@@ -73,13 +74,13 @@ class Hdf5Array(StoredArray):
         return values
 
     def _drop_cache(self) -> None:
-        if self.exceeds_page_cache:
+        if self.exceeds_page_cache and not self.container.is_remote:
             dont_need(self._dataset.file.id.get_vfd_handle())
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
             # The storage size is a claim of the file's; it cannot be larger than the file.
-            return min(self._dataset.id.get_storage_size(), self.container.path.stat().st_size)
+            return min(self._dataset.id.get_storage_size(), self.container.size)
 
     def check_chunks(self) -> None:
         if self._dataset.chunks is None:
@@ -108,20 +109,32 @@ class Hdf5Container(Container):
 
     kind = "hdf5"
 
-    def __init__(self, path: Path, *, write: bool = False) -> None:
+    def __init__(self, path: Path, *, write: bool = False, remote: Any = None) -> None:
+        """Open or make a file; `remote` is an open file of fsspec, and `path` then its address."""
         self.path = path
         self.writes = write
+        self.is_remote = remote is not None
         self.reader = ChunkReader()
+        self._size = 0
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
-            if write:
+            if remote is not None:
+                self._size = int(remote.size)
+                self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
+            elif write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
             else:
                 if not path.is_file():
                     raise StoreError(f"{path}: not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
                 self._opened = self._status()
+                self._size = self._opened.st_size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, when it was opened for reading."""
+        return self._size
 
     def _status(self) -> os.stat_result:
         """Return the status of the open file, even if its name now belongs to another file."""
