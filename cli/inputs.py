@@ -68,7 +68,7 @@ def _rows_of_text(
     text = read_rows(
         [str(path)],
         classes=model.record["classes"],
-        n_features=None if model.takes_any_feature else model.n_features,
+        n_features=None if model.takes_any_feature else model.n_features_in_,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory // 2,

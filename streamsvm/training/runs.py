@@ -16,7 +16,7 @@ from streamsvm import durable, format
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
-from streamsvm.errors import Option, PlanError, Remedy, RunError, SettingsError, StoreError
+from streamsvm.errors import Interrupted, ModelError, Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
 from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, claimed, locked
@@ -43,7 +43,10 @@ from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import BlocksSource, Stream
 from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transforms import Transform, records_of, transforms_from
+from streamsvm.transform_files import load_transforms, save_transforms
+from streamsvm.transforms import Transform, parse_transforms
+from streamsvm.transforms.fitting import OF_DATA, FittedTransforms, fit_transforms, raw_store
+from streamsvm.transforms.store import TransformedStore, shift_to_text
 
 _PIECE = 2**18  # rows that are counted at a time
 _HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
@@ -58,7 +61,6 @@ def fit_store(
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
-    transforms: Sequence[Transform] = (),
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it.
@@ -67,23 +69,24 @@ def fit_store(
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
-    with _open_to_train(path, settings) as store:
-        _check_width(store, transforms)
+    asked = parse_transforms(settings.transform)
+    with _open_to_train(path, settings) as raw:
+        store, fitted = _fit_transforms(raw, asked, settings, callbacks)
         weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
-        settings, chosen = choose_c(store, settings, transforms)
+        settings, chosen = choose_c(store, settings)
         plan, starts = plan_fit(store, settings, policy)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
             "store": {
                 "path": os.path.abspath(path),
-                "fingerprint": store.fingerprint,
+                "fingerprint": raw.fingerprint,
                 "n_features": store.n_features,
                 "n_classes": store.n_classes,
             },
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
-            "transforms": records_of(transforms),
+            **fitted.record,
             "error_weights": weights.record(),
             **{f"{name}_fingerprint": _check_held_out(name, store, settings, plan) for name in _HELD_OUT},
         }
@@ -92,6 +95,8 @@ def fit_store(
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             weights.save(run.costs)
+            record["transforms"] = save_transforms(run.path, fitted.transforms)
+            durable.sync_tree(run.path)
             run.write_settings(record)
             return _StoreRun(run, store, record, weights, starts, every, callbacks, policy).trainer().run()
 
@@ -104,7 +109,9 @@ def plan_store(
 ) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
     policy = policy or memory_plan.POLICY
-    with _open_to_train(path, settings) as store:
+    asked = parse_transforms(settings.transform)
+    with _open_to_train(path, settings) as raw:
+        store, _ = _fit_transforms(raw, asked, settings, Callbacks())
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
@@ -162,12 +169,13 @@ def _resume_store(
     path = record["store"]["path"] if store is None else os.path.abspath(store)
     _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with _open_to_train(path, settings) as opened:
-        if opened.fingerprint != record["store"]["fingerprint"]:
+    with _open_to_train(path, settings) as raw:
+        if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {path} has changed since {run.path} was begun (its content fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
+        opened = _with_transforms(raw, record, run)
         plan = Plan(**record["plan"])
         if plan not in choices(opened, settings, plan.memory, policy):
             raise RunError(
@@ -222,14 +230,33 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
     return counts
 
 
-def _check_width(store: Store, transforms: Sequence[Transform]) -> None:
-    """Raise `PlanError` if a transform gives another number of features, for which there is no plan."""
-    for transform in transforms:
-        if transform.n_features(store.n_features) != store.n_features:
-            raise PlanError(
-                f"the transform {transform.name} changes the number of features, which a fit of a store "
-                "cannot do; train on text with online, or transform the data before it is stored"
-            )
+def _fit_transforms(
+    store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks
+) -> tuple[TransformedStore, FittedTransforms]:
+    """A store after transforms that are fitted to it."""
+
+    def progress(done: int, total: int) -> None:
+        callbacks.progress("statistics", done, total)
+        if callbacks.stop():
+            raise Interrupted("stopped before the training began")
+
+    numbered = TransformedStore(store, (), shift_to_text(store, transforms))
+    raw = raw_store(numbered, settings.memory, progress)
+    fitted = fit_transforms(transforms, raw, memory=settings.memory)
+    return TransformedStore(store, fitted.transforms), fitted
+
+
+def _with_transforms(store: Store, record: dict[str, Any], run: RunDir) -> TransformedStore:
+    """A store after the transforms of a run; raises `RunError` if their files are damaged."""
+    try:
+        transforms = load_transforms(
+            run.path, record.get("transforms", []), store.n_features, record["store"]["n_features"]
+        )
+    except ModelError as error:
+        raise RunError(f"{error.message.problem}; fit again") from None
+    except (OSError, KeyError, TypeError) as error:
+        raise RunError(f"{run.path}: the array of a transform cannot be read: {error}; fit again") from None
+    return TransformedStore(store, transforms)
 
 
 def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
@@ -253,7 +280,7 @@ def _check_exists(path: str | os.PathLike, setting: str) -> None:
         )
 
 
-def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> str | None:
+def _check_held_out(name: str, store: TransformedStore, settings: Settings, plan: Plan) -> str | None:
     """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used."""
     path = getattr(settings, name)
     if path is None:
@@ -262,7 +289,7 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
         _held_out_blocks(held_out, store, settings, plan).match.warn()
         if name == "calibrate":
-            _check_calibration_store(held_out, store)
+            _check_calibration_store(held_out, store.inner)
         return held_out.fingerprint
 
 
@@ -292,21 +319,19 @@ def _other_held_out(name: str, settings: Settings) -> RunError:
     )
 
 
-def _held_out_blocks(
-    held_out: Store, store: Store, settings: Settings, plan: Plan, transforms: Sequence[Transform] = ()
-) -> Blocks:
-    """The blocks of a held-out store, in what weights, duals and rows in memory leave of the plan."""
+def _held_out_blocks(held_out: Store, store: TransformedStore, settings: Settings, plan: Plan) -> Blocks:
+    """The blocks of a held-out store, transformed as `store` is, in what the plan leaves beside the rest."""
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
         held_out,
         classes=store.classes,
-        n_features=store.n_features,
+        n_features=store.inner.n_features,
         index_base=store.index_base,
         dtype=np.dtype(settings.dtype),
         memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
-        feature_names=store.feature_names(),
+        feature_names=store.inner.feature_names(),
         model="the training data",
-        transforms=transforms,
+        transformed=lambda matched: TransformedStore(matched, store.transforms),
     )
 
 
@@ -316,7 +341,7 @@ class _StoreRun:
     def __init__(
         self,
         run: RunDir,
-        store: Store,
+        store: TransformedStore,
         record: dict[str, Any],
         weights: ErrorWeights,
         starts: np.ndarray,
@@ -332,14 +357,12 @@ class _StoreRun:
         self.callbacks = callbacks
         self.policy = policy
         self.dtype = np.dtype(self.settings.dtype)
-        self.transforms = transforms_from(record.get("transforms", []))
         self.weights = weights
         self.blocks = Blocks(
             store,
             starts,
             self.dtype,
             cost=self.settings.C,
-            transforms=self.transforms,
             class_weights=self.weights.of_rows(self.settings),
             weighted=self.settings.sample_weight != NONE,
         )
@@ -390,11 +413,12 @@ class _StoreRun:
                 "n_features": store.n_features,
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],
-                "store_fingerprint": store.fingerprint,
-                "transforms": records_of(self.transforms),
+                "store_fingerprint": store.inner.fingerprint,
+                **{name: self.record[name] for name in OF_DATA if name in self.record},
             },
-            names=store.feature_names(),
+            names=store.inner.feature_names(),
             weights=self.weights,
+            transforms=store.transforms,
             valid_blocks=self._opens("valid"),
             hold_out=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
@@ -430,6 +454,6 @@ class _StoreRun:
             with open_validation_store(path, self.settings.label) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise _other_held_out(name, self.settings)
-                yield _held_out_blocks(store, self.store, self.settings, self.plan, self.transforms)
+                yield _held_out_blocks(store, self.store, self.settings, self.plan)
 
         return None if path is None else opened
