@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from streamsvm import format
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import FeatureMatch, move_columns
-from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.data.rows import Rows, joined_rows, kept_rows
 from streamsvm.store.reader import Progress, Store
 
 _PIECE = 2**16  # rows whose labels are read at a time
+_LONG_GAP = 64  # rows without a label that are not read
 
 
 class StoreView(Store):
@@ -21,7 +23,7 @@ class StoreView(Store):
 
     A subclass overrides the methods whose results it changes, and sets the attributes: `rows` must always
     agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may count more
-    non-zeros than the rows have: they serve to plan memory.
+    non-zeros than the rows have, from any origin: they serve to plan memory.
 
     Attributes
     ----------
@@ -125,6 +127,14 @@ class MatchedStore(StoreView):
         return self._names
 
 
+def with_labels(store: Store) -> Store:
+    """The rows of a store that have a label; the store itself if all have one, or several."""
+    if store.multilabel:
+        return store
+    view = LabelledStore(store)
+    return view if view.unlabelled else store
+
+
 class LabelledStore(StoreView):
     """The rows of a store that have a label; `unlabelled` counts the others.
 
@@ -151,42 +161,46 @@ class LabelledStore(StoreView):
     def fingerprint(self) -> str:
         return self._fingerprint
 
-    def _span(self, start: int, stop: int) -> tuple[int, int, np.ndarray]:
-        """The rows of `inner` from the first to the last of the labelled ones, and which of them have labels."""
+    def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yield ranges of rows of `inner` with the labelled ones ``start:stop``, and which rows those are.
+
+        Long ranges of rows without a label are left out.
+        """
         self._check_range(start, stop)
-        if start == stop:
-            return 0, 0, np.zeros(0, bool)
-        ends = []
-        for row in (start, stop - 1):
-            piece = int(np.searchsorted(self._before, row, "right")) - 1
-            begin = piece * _PIECE
+        while start < stop:
+            piece = int(np.searchsorted(self._before, start, "right")) - 1
+            begin, before = piece * _PIECE, int(self._before[piece])
             labels = self.inner.labels(begin, min(begin + _PIECE, self.inner.n_rows))
-            ends.append(begin + int(np.flatnonzero(labels >= 0)[row - self._before[piece]]))
-        first, last = ends
-        return first, last + 1, self.inner.labels(first, last + 1) >= 0
+            labelled = begin + np.flatnonzero(labels >= 0)[start - before : stop - before]
+            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _LONG_GAP) + 1):
+                first, end = int(run[0]), int(run[-1]) + 1
+                kept = np.zeros(end - first, bool)
+                kept[run - first] = True
+                yield first, end, kept
+            start += len(labelled)
+
+    def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        """Return what `read` says of the labelled rows ``start:stop``."""
+        parts = [read(first, end)[kept] for first, end, kept in self._runs(start, stop)]
+        return np.concatenate(parts) if parts else read(0, 0)
 
     def rows(self, start: int, stop: int) -> Rows:
-        first, end, kept = self._span(start, stop)
-        rows = self.inner.rows(first, end)
-        return rows if kept.all() else kept_rows(rows, kept)
+        parts = [kept_rows(self.inner.rows(*ends), kept) for *ends, kept in self._runs(start, stop)]
+        return joined_rows(parts) if parts else self.inner.rows(0, 0)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        first, end, kept = self._span(start, stop)
-        offsets = self.inner.indptr(first, end)
-        return np.concatenate([offsets[:-1][kept], offsets[-1:]])
+        """Return row pointers that are right but for their origin, which is arbitrary."""
+        lengths = self._each(lambda first, end: np.diff(self.inner.indptr(first, end)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        first, end, kept = self._span(start, stop)
-        return self.inner.labels(first, end)[kept]
+        return self._each(self.inner.labels, start, stop)
 
     def weights(self, start: int, stop: int) -> np.ndarray:
-        first, end, kept = self._span(start, stop)
-        return self.inner.weights(first, end)[kept]
+        return self._each(self.inner.weights, start, stop)
 
     def norms(self, start: int, stop: int) -> np.ndarray:
-        first, end, kept = self._span(start, stop)
-        return self.inner.norms(first, end)[kept]
+        return self.rows(start, stop).norm2
 
     def names(self, start: int, stop: int) -> np.ndarray:
-        first, end, kept = self._span(start, stop)
-        return self.inner.names(first, end)[kept]
+        return self._each(self.inner.names, start, stop)
