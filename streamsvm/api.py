@@ -158,8 +158,8 @@ def fit(
         ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the share of
         rows that have it; ``scale`` divides it by its standard deviation or largest absolute value, and zeros
         stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a file lists, one a
-        line, or the N of the largest dispersion; ``l2`` scales each row to norm 1; and ``bias``, the last one,
-        is a constant feature, whose coefficients are `Model.intercept_`. ``docs/transforms.md`` says more.
+        line, or the N of the largest dispersion; ``l2`` scales each row to norm 1; ``bias``, the last one,
+        is a constant feature, with the coefficients `Model.intercept_`. ``docs/transforms.md`` says more.
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.

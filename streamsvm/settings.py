@@ -186,9 +186,9 @@ class Settings(_OfLoss):
     transform: str | None = setting(
         str,
         None,
-        "What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p, "
-        "binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, bias[=value]; "
-        "such as normalize=1e4,log1p,scale=std.",
+        "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
+        "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, "
+        "bias[=value]; such as normalize=1e4,log1p,scale=std.",
         listed=True,
     )
     label: str | None = setting(
