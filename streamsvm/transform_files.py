@@ -44,7 +44,11 @@ def load_transforms(
     parameters = [{name: value for name, value in record.items() if name != _CRC} for record in records]
 
     def read(number: int, length: int, dtype: np.dtype) -> np.ndarray:
-        return map_array(folder / format.transform_array(number), (length,), dtype, checksums[number])
+        path = folder / format.transform_array(number)
+        try:
+            return map_array(path, (length,), dtype, checksums[number])
+        except FileNotFoundError:
+            raise ModelError(f"{path} is missing: its folder is damaged") from None
 
     try:
         transforms = transforms_from(parameters, read)

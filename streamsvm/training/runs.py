@@ -49,6 +49,7 @@ from streamsvm.transforms.fitting import OF_DATA, FittedTransforms, fit_transfor
 from streamsvm.transforms.store import TransformedStore, shift_to_text
 
 _PIECE = 2**18  # rows that are counted at a time
+_FIRST = 256  # rows of held-out data that are transformed before the training
 _HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
@@ -287,7 +288,10 @@ def _check_held_out(name: str, store: TransformedStore, settings: Settings, plan
         return None
     with open_validation_store(path, settings.label) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
-        _held_out_blocks(held_out, store, settings, plan).match.warn()
+        blocks = _held_out_blocks(held_out, store, settings, plan)
+        blocks.match.warn()
+        if store.transforms:  # which may refuse rows
+            blocks.store.rows(0, min(_FIRST, held_out.n_rows))
         if name == "calibrate":
             _check_calibration_store(held_out, store.inner)
         return held_out.fingerprint

@@ -71,7 +71,7 @@ def _what_was_done(rows: Rows) -> str:
             (data, "normalised to a sum"),
         ):
             sums = np.array([values[span].sum() for span in spans])
-            if len(sums) > 1 and sums.min() > 0 and sums.max() <= sums.min() * (1 + _SAME):
+            if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SAME) < np.inf:
                 return f" (they look like {words} of {np.median(sums):.4g})"
     return ""
 
