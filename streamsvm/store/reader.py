@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -23,6 +24,20 @@ from streamsvm.store.matrices import read_pointers
 from streamsvm.text import check_classes
 
 Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """Ranges of successive rows that no block divides.
+
+    Attributes
+    ----------
+    rows, offsets : ndarray of int64, shape (n_units + 1,)
+        The first row and the first non-zero of each, and where the last one ends.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
 
 
 class Store:
@@ -47,6 +62,8 @@ class Store:
         groups, such as sequences.
     n_labels : int
         Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
+    units : Units or None
+        Ranges of rows that are read as one; None if a block may begin anywhere.
     unlabelled : int
         Rows that were left out because they have no label.
     dtype : dtype
@@ -75,6 +92,7 @@ class Store:
 
     native = True
     unlabelled = 0
+    units: Units | None = None
     held_bytes = 0
     extra_nnz_bytes = 0
 

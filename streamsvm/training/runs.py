@@ -24,8 +24,10 @@ from streamsvm.run.files import RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
-from streamsvm.store import Store, open_store, open_validation_store
+from streamsvm.store import Store, open_stores, open_validation_store
 from streamsvm.store.scoring import blocks_to_score
+from streamsvm.store.sliced import SlicedStore
+from streamsvm.text import as_paths
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
@@ -35,6 +37,7 @@ from streamsvm.training.fit_plan import (
     choices,
     columns_of,
     describe_fit,
+    in_slices,
     plan_fit,
     weight_rows,
 )
@@ -48,13 +51,15 @@ from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.fitting import OF_DATA, FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import TransformedStore, shift_to_text
 
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
 _PIECE = 2**18  # rows that are counted at a time
 _FIRST = 256  # rows of held-out data that are transformed before the training
 _HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
 def fit_store(
-    path: str | Path,
+    path: Paths,
     out: str | Path,
     settings: Settings,
     *,
@@ -71,16 +76,21 @@ def fit_store(
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
     asked = parse_transforms(settings.transform)
-    with _open_to_train(path, settings) as raw:
-        store, fitted = _fit_transforms(raw, asked, settings, callbacks)
+    paths = as_paths(path) or []
+    with _open_to_train(paths, settings) as raw:
+        fitted = _fit_transforms(raw, asked, settings, callbacks)
+        transforms = fitted.transforms
+        store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings)
+        store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
             "store": {
-                "path": os.path.abspath(path),
+                "path": [os.path.abspath(each) for each in paths],
+                "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
                 "fingerprint": raw.fingerprint,
                 "n_features": store.n_features,
                 "n_classes": store.n_classes,
@@ -89,21 +99,28 @@ def fit_store(
             "C_auto": chosen,
             **fitted.record,
             "error_weights": weights.record(),
-            **{f"{name}_fingerprint": _check_held_out(name, store, settings, plan) for name in _HELD_OUT},
+            **{
+                f"{name}_fingerprint": _check_held_out(name, raw, transforms, settings, plan)
+                for name in _HELD_OUT
+            },
         }
         with claimed(run, force=force):
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             weights.save(run.costs)
-            record["transforms"] = save_transforms(run.path, fitted.transforms)
+            record["transforms"] = save_transforms(run.path, transforms)
             durable.sync_tree(run.path)
             run.write_settings(record)
-            return _StoreRun(run, store, record, weights, starts, every, callbacks, policy).trainer().run()
+            return (
+                _StoreRun(run, raw, transforms, store, record, weights, starts, every, callbacks, policy)
+                .trainer()
+                .run()
+            )
 
 
 def plan_store(
-    path: str | Path,
+    path: Paths,
     settings: Settings,
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
@@ -111,10 +128,12 @@ def plan_store(
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
-    with _open_to_train(path, settings) as raw:
-        store, _ = _fit_transforms(raw, asked, settings, Callbacks())
+    with _open_to_train(as_paths(path) or [], settings) as raw:
+        fitted = _fit_transforms(raw, asked, settings, Callbacks())
+        store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
+        store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}
 
@@ -125,7 +144,7 @@ def resume_run(
     *,
     passes: int | None = None,
     tol: float | None = None,
-    store: str | Path | None = None,
+    store: Sequence[str | os.PathLike[str]] | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
     every: Interval,
@@ -164,19 +183,24 @@ def _resume_store(
     *,
     passes: int | None,
     tol: float | None,
-    store: str | Path | None,
+    store: Sequence[str | os.PathLike[str]] | None,
     held_out: dict[str, str | Path | None],
 ) -> FitResult:
-    path = record["store"]["path"] if store is None else os.path.abspath(store)
-    _check_exists(path, "store")
+    paths = record["store"]["path"] if store is None else [os.path.abspath(each) for each in store]
+    for path in paths:
+        _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with _open_to_train(path, settings) as raw:
+    with _open_to_train(paths, settings) as raw:
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
-                f"the store {path} has changed since {run.path} was begun (its content fingerprint differs)",
+                f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
+                "fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
-        opened = _with_transforms(raw, record, run)
+        transforms = _transforms_of(run, record, raw)
+        opened: Store = TransformedStore(raw, transforms)
+        if record["store"]["slice_rows"]:
+            opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
         plan = Plan(**record["plan"])
         if plan not in choices(opened, settings, plan.memory, policy):
             raise RunError(
@@ -194,25 +218,30 @@ def _resume_store(
         for name, new in held_out.items():
             if getattr(settings, name) is not None:
                 _check_exists(getattr(settings, name), name)
-            fingerprint = _check_held_out(name, opened, settings, plan)
+            fingerprint = _check_held_out(name, raw, transforms, settings, plan)
             if new is None and fingerprint != record.get(f"{name}_fingerprint"):
                 raise _other_held_out(name, settings)
             record[f"{name}_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)
-        record["store"]["path"] = path
+        record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
-        trainer = _StoreRun(run, opened, record, weights, starts, every, callbacks, policy).trainer()
+        trainer = _StoreRun(
+            run, raw, transforms, opened, record, weights, starts, every, callbacks, policy
+        ).trainer()
         run.write_settings(record)  # only now: a refusal changes nothing
         return trainer.run()
 
 
-def _open_to_train(path: str | Path, settings: Settings) -> Store:
-    """The store to train on, whose labels the loss can take."""
+def _open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
+    """The store to train on, of one file or several, whose labels the loss can take."""
     column = None if settings.sample_weight == NONE else settings.sample_weight
-    store = open_store(path, label=settings.label, sample_weight=column)
+    store = open_stores(
+        paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
+        raw=settings.raw,
+    )  # fmt: skip
     try:
-        check_error_weights(settings, multilabel=store.multilabel, where=str(path))
+        check_error_weights(settings, multilabel=store.multilabel, where=str(store.path))
     except BaseException:
         store.close()
         raise
@@ -233,8 +262,8 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
 
 def _fit_transforms(
     store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks
-) -> tuple[TransformedStore, FittedTransforms]:
-    """A store after transforms that are fitted to it."""
+) -> FittedTransforms:
+    """Transforms fitted to a store."""
 
     def progress(done: int, total: int) -> None:
         callbacks.progress("statistics", done, total)
@@ -243,21 +272,19 @@ def _fit_transforms(
 
     numbered = TransformedStore(store, (), shift_to_text(store, transforms))
     raw = raw_store(numbered, settings.memory, progress)
-    fitted = fit_transforms(transforms, raw, memory=settings.memory)
-    return TransformedStore(store, fitted.transforms), fitted
+    return fit_transforms(transforms, raw, memory=settings.memory)
 
 
-def _with_transforms(store: Store, record: dict[str, Any], run: RunDir) -> TransformedStore:
-    """A store after the transforms of a run; raises `RunError` if their files are damaged."""
+def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:
+    """The transforms that a run applies to a store; raises `RunError` if their files are damaged."""
     try:
-        transforms = load_transforms(
+        return load_transforms(
             run.path, record.get("transforms", []), store.n_features, record["store"]["n_features"]
         )
     except ModelError as error:
         raise RunError(f"{error.message.problem}; fit again") from None
     except (OSError, KeyError, TypeError) as error:
         raise RunError(f"{run.path}: the array of a transform cannot be read: {error}; fit again") from None
-    return TransformedStore(store, transforms)
 
 
 def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
@@ -281,20 +308,26 @@ def _check_exists(path: str | os.PathLike, setting: str) -> None:
         )
 
 
-def _check_held_out(name: str, store: TransformedStore, settings: Settings, plan: Plan) -> str | None:
+def _check_held_out(
+    name: str, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+) -> str | None:
     """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used."""
     path = getattr(settings, name)
     if path is None:
         return None
-    with open_validation_store(path, settings.label) as held_out:
+    with _open_held_out(path, settings) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
-        blocks = _held_out_blocks(held_out, store, settings, plan)
+        blocks = _held_out_blocks(held_out, raw, transforms, settings, plan)
         blocks.match.warn()
-        if store.transforms:  # which may refuse rows
+        if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_FIRST, held_out.n_rows))
         if name == "calibrate":
-            _check_calibration_store(held_out, store.inner)
+            _check_calibration_store(held_out, raw)
         return held_out.fingerprint
+
+
+def _open_held_out(path: str, settings: Settings) -> Store:
+    return open_validation_store(path, settings.label, settings.layer, settings.raw)
 
 
 def _check_calibration_store(hold_out: Store, store: Store) -> None:
@@ -323,29 +356,39 @@ def _other_held_out(name: str, settings: Settings) -> RunError:
     )
 
 
-def _held_out_blocks(held_out: Store, store: TransformedStore, settings: Settings, plan: Plan) -> Blocks:
-    """The blocks of a held-out store, transformed as `store` is, in what the plan leaves beside the rest."""
+def _held_out_blocks(
+    held_out: Store, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+) -> Blocks:
+    """The blocks of a held-out store, transformed as the rows of `raw` are to train on.
+
+    They take what weights, duals and rows in memory leave of the plan.
+    """
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
         held_out,
-        classes=store.classes,
-        n_features=store.inner.n_features,
-        index_base=store.index_base,
+        classes=raw.classes,
+        n_features=raw.n_features,
+        index_base=raw.index_base,
         dtype=np.dtype(settings.dtype),
         memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
-        feature_names=store.inner.feature_names(),
+        feature_names=raw.feature_names(),
         model="the training data",
-        transformed=lambda matched: TransformedStore(matched, store.transforms),
+        transformed=lambda matched: TransformedStore(matched, transforms),
     )
 
 
 class _StoreRun:
-    """A run on a store, from its record to its trainer."""
+    """A run on a store, from its record to its trainer.
+
+    `raw` is what is on the disk, and `store` the rows to train on, after `transforms`.
+    """
 
     def __init__(
         self,
         run: RunDir,
-        store: TransformedStore,
+        raw: Store,
+        transforms: Sequence[Transform],
+        store: Store,
         record: dict[str, Any],
         weights: ErrorWeights,
         starts: np.ndarray,
@@ -354,6 +397,8 @@ class _StoreRun:
         policy: MemoryPolicy,
     ) -> None:
         self.run = run
+        self.raw = raw
+        self.transforms = transforms
         self.store = store
         self.record = record
         self.settings = Settings.from_record(record["settings"])
@@ -417,12 +462,12 @@ class _StoreRun:
                 "n_features": store.n_features,
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],
-                "store_fingerprint": store.inner.fingerprint,
+                "store_fingerprint": self.raw.fingerprint,
                 **{name: self.record[name] for name in OF_DATA if name in self.record},
             },
-            names=store.inner.feature_names(),
+            names=self.raw.feature_names(),
             weights=self.weights,
-            transforms=store.transforms,
+            transforms=self.transforms,
             valid_blocks=self._opens("valid"),
             hold_out=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
@@ -455,9 +500,9 @@ class _StoreRun:
 
         @contextlib.contextmanager
         def opened() -> Iterator[Blocks]:
-            with open_validation_store(path, self.settings.label) as store:
+            with _open_held_out(path, self.settings) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise _other_held_out(name, self.settings)
-                yield _held_out_blocks(store, self.store, self.settings, self.plan)
+                yield _held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan)
 
         return None if path is None else opened
