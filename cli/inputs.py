@@ -75,9 +75,11 @@ def _rows_of_text(
         multilabel=multilabel,
         groups=model.transitions_ is not None,
     )
+    first = 0
     with part_of_memory(2):
         for rows, _ in text:
-            yield model.transformed(rows)
+            yield model.transformed(rows, where=str(path), first=first)
+            first += rows.n_rows
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")

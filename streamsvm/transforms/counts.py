@@ -72,7 +72,7 @@ def _what_was_done(rows: Rows) -> str:
         ):
             sums = np.array([values[span].sum() for span in spans])
             if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SAME) < np.inf:
-                return f" (they look like {words} of {np.median(sums):.4g})"
+                return f" (they look like {words} of {np.median(sums):,.6g})"
     return ""
 
 

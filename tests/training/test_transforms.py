@@ -274,8 +274,8 @@ def test_a_model_of_counts_refuses_what_was_normalised_already(tmp_path: Path, s
     normalised = preprocessing.normalize(X, norm="l1") * 1e4
     logs = normalised.log1p()
     for new, words in [
-        (logs, r"look like log1p of rows that were normalised to a sum of 1e\+04"),
-        (normalised, r"look like normalised to a sum of 1e\+04"),
+        (logs, r"look like log1p of rows that were normalised to a sum of 10,000"),
+        (normalised, r"look like normalised to a sum of 10,000"),
         (X * 1.5, "no whole number, and the training data are counts; give the counts"),
     ]:
         with pytest.raises(InputError, match=f"X: row [01] has the value .*{words}"):
