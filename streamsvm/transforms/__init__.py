@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError
 from streamsvm.transforms.base import RowFault, Transform
@@ -163,7 +162,9 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
             raise InputError(
                 f"{where}: row {first + fault.row} {fault.problem}", remedy=fault.remedy
             ) from None
-    rows = rows._replace(norm2=row_norms(rows.data, rows.indptr))
+    from streamsvm.transforms.row_scaling import squared_norms  # which loads the compiler
+
+    rows = rows._replace(norm2=squared_norms(rows))
     finite = np.isfinite(rows.norm2)
     if not finite.all():
         raise InputError(

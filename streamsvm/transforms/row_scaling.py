@@ -7,7 +7,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy
 from streamsvm.kernels.jit import kernel
@@ -59,9 +58,26 @@ class L2(Transform):
 
     def __call__(self, rows: Rows) -> Rows:
         data = np.empty_like(rows.data)
-        norm2 = row_norms(rows.data, rows.indptr)
+        norm2 = squared_norms(rows)
         _scale_rows(rows.data, rows.indptr, 1 / np.sqrt(np.where(norm2 > 0, norm2, 1.0)), data)
         return rows._replace(data=data)
+
+
+def squared_norms(rows: Rows) -> np.ndarray:
+    """The squared norm of each row, float64; infinite where it overflows."""
+    norm2 = np.empty(rows.n_rows)
+    _squared_norms(rows.data, rows.indptr, norm2)
+    return norm2
+
+
+@kernel
+def _squared_norms(data, indptr, norm2):
+    """Write the squared norm of each row into `norm2`."""
+    for i in range(len(indptr) - 1):
+        total = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[p]) * np.float64(data[p])
+        norm2[i] = total
 
 
 @kernel
