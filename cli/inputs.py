@@ -68,16 +68,18 @@ def _rows_of_text(
     text = read_rows(
         [str(path)],
         classes=model.record["classes"],
-        n_features=None if model.takes_any_feature else model.n_features,
+        n_features=None if model.takes_any_feature else model.n_features_in_,
         index_base=model.record["index_base"],
         dtype=model.record["dtype"],
         memory=memory // 2,
         multilabel=multilabel,
         groups=model.transitions_ is not None,
     )
+    first = 0
     with part_of_memory(2):
         for rows, _ in text:
-            yield model.transformed(rows)
+            yield model.transformed(rows, where=str(path), first=first)
+            first += rows.n_rows
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")

@@ -72,8 +72,9 @@ SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 MODEL_VERSION = 4
 # Version 1 has neither hashed features nor names of features, version 2 is a hashed model without names, and
 # version 3 has hashing as its only transform.
-SEQUENCE_MODEL_VERSION = 5  # with transitions; others stay at version 4
-MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION)
+SEQUENCE_MODEL_VERSION = 5  # with transitions
+FITTED_MODEL_VERSION = 6  # with arrays of transforms, and perhaps with transitions; others stay at version 4
+MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION, FITTED_MODEL_VERSION)
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
@@ -89,9 +90,18 @@ DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
 COEF = "coef.npy"
 FEATURES = "features.json"  # their names, where they have any
 TRANSITIONS = "transitions.npy"  # of a model of sequences
+MOST_TRANSFORMS = 17
+TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MOST_TRANSFORMS))  # of models and runs
 COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
+
+
+def transform_array(number: int) -> str:
+    """Name of the file with the array of a transform, by its number; raises `ValueError` if there is none."""
+    if not 0 <= number < MOST_TRANSFORMS:
+        raise ValueError(f"there are more than {MOST_TRANSFORMS} of them")
+    return TRANSFORM_ARRAYS[number]
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has them

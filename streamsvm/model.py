@@ -19,10 +19,10 @@ from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
-from streamsvm.model_files import FILES, read_model, save_model
+from streamsvm.model_files import FILES, features_of_data, read_model, save_model
 from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
 from streamsvm.text import check_local
-from streamsvm.transforms import Transform, apply, records_of
+from streamsvm.transforms import Transform, apply, names_after
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -61,15 +61,26 @@ class Model:
 
     Attributes
     ----------
-    coef_ : ndarray or scipy.sparse.csr_array, shape (n_features, n_classes)
-        Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes and there are 64
+    coef_ : ndarray or scipy.sparse.csr_array, shape (n, n_classes)
+        Of the n features that rows have after the transforms, without the constant feature of the transform
+        ``bias``. Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes and
+        there are 64
         classes or more; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
         (very many classes), a column that all classes share is left out, as in scores.
+    intercept_ : ndarray of shape (n_classes,)
+        What the transform ``bias`` adds to the scores of all rows: its value times its coefficients. Zeros
+        without it.
     classes_ : ndarray of str, shape (n_classes,)
         The labels as written in the training data.
     n_features : int
+        Rows of the coefficients: the features that rows have after the transforms, with a constant one.
+    n_features_in_ : int
+        Features that data has before the transforms. For a model that hashes features, those that the
+        training data had: it takes any.
     feature_names_in_ : ndarray of str objects, shape (n_features,), or None
         Names of the features, if the training data had any; new data is matched by them.
+    feature_names_out_ : ndarray of str objects, shape (n,), or None
+        Names of the features that `coef_` has a row for: other than `feature_names_in_` if some are selected.
     transitions_ : ndarray of shape (n_classes, n_classes), or None
         Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
         the label sequence of the largest score.
@@ -106,16 +117,44 @@ class Model:
         self.dtype: np.dtype = coef.dtype
         self.classes_ = np.array(record["classes"], dtype=str)
         self.n_features = coef.shape[0]
+        self.n_features_in_: int = features_of_data({"n_features": self.n_features, **record})
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
         self.record = record
 
     @functools.cached_property
     def coef_(self) -> Any:
+        return self._all_coef[: self.n_features - (self._bias is not None)]
+
+    @functools.cached_property
+    def _all_coef(self) -> Any:
+        """The coefficients, with those of a constant feature."""
         if isinstance(self._coef, np.ndarray):
             return self._coef
         import scipy.sparse
 
         return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
+
+    @functools.cached_property
+    def intercept_(self) -> np.ndarray:
+        if self._bias is None:
+            return np.zeros(len(self.classes_), self.dtype)
+        last = self._all_coef[[self.n_features - 1]]
+        last = last if isinstance(last, np.ndarray) else last.toarray()
+        return np.asarray(last[0] * self.dtype.type(self._bias))
+
+    @property
+    def _bias(self) -> float | None:
+        """The value of the last feature, if it is constant."""
+        last = self.transforms[-1] if self.transforms else None
+        return getattr(last, "value", None) if getattr(last, "name", None) == "bias" else None
+
+    @functools.cached_property
+    def feature_names_out_(self) -> Any:
+        names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
+        names = names_after(self.transforms, names)
+        if names is None:
+            return None
+        return np.array(names[: self.n_features - (self._bias is not None)], dtype=object)
 
     @property
     def temperature(self) -> float | None:
@@ -152,14 +191,13 @@ class Model:
         """
         check_local(path, ModelError)
         folder = Path(os.path.realpath(path))
-        coef = self._coef if isinstance(self._coef, np.ndarray) else DenseRows(self.coef_)
+        coef = self._coef if isinstance(self._coef, np.ndarray) else DenseRows(self._all_coef)
         columns = np.arange(len(self.classes_))
         record = {name: value for name, value in self.record.items() if name not in (*_OF_STORAGE, "hash")}
         record |= {
             "n_features": self.n_features,
             "dtype": str(self.dtype),
             "index_base": self.record.get("index_base"),
-            "transforms": records_of(self.transforms),
         }
         names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
         try:
@@ -169,7 +207,10 @@ class Model:
             if others:
                 raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
             coefficients = Coefficients(coef, None, 0.0, columns, None, transitions=self.transitions_)
-            save_model(folder, coefficients, record, names=names, costs=self.costs, tree=self.tree)
+            save_model(
+                folder, coefficients, record, names=names, costs=self.costs, tree=self.tree,
+                transforms=self.transforms,
+            )  # fmt: skip
         except OSError as error:
             raise ModelError(
                 f"{error.filename or folder} cannot be written: {durable.reason(error)}"
@@ -195,8 +236,9 @@ class Model:
         """
         from streamsvm.data.prefetch import Prefetcher
         from streamsvm.store.scoring import blocks_to_score
+        from streamsvm.transforms.store import TransformedStore
 
-        base, n_features, shift = self.record.get("index_base"), self.n_features, 0
+        base, n_features, shift = self.record.get("index_base"), self.n_features_in_, 0
         if self.takes_any_feature and store.index_base is None:
             raise ModelError(
                 f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
@@ -205,7 +247,7 @@ class Model:
         if self.takes_any_feature:
             base, n_features, shift = store.index_base, store.n_features, store.index_base or 0
         elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
-            base, n_features, shift = 1, self.n_features - 1, 1
+            base, n_features, shift = 1, self.n_features_in_ - 1, 1
         blocks = blocks_to_score(
             store,
             classes=self.record["classes"],
@@ -215,20 +257,24 @@ class Model:
             memory=memory,
             labelled=labelled,
             feature_names=self.feature_names_in_,
+            transformed=lambda matched: TransformedStore(matched, self.transforms, shift),
         )
         blocks.match.warn()
         with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
-            for rows in all_rows:
-                yield self.transformed(rows._replace(indices=rows.indices + shift) if shift else rows)
+            yield from all_rows
 
     @property
     def takes_any_feature(self) -> bool:
         """Return True if data may have features that training did not see: they are hashed."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
-    def transformed(self, rows: Rows) -> Rows:
-        """Rows, with the feature numbers of text, after the transforms of the training."""
-        return apply(self.transforms, rows)
+    def transformed(self, rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
+        """Rows, with the feature numbers of text, after the transforms of the training.
+
+        Raises `InputError`, which calls the rows' source `where` and the first row `first`, if they are not
+        such as the transforms take: below 0, or no counts.
+        """
+        return apply(self.transforms, rows, where=where, first=first)
 
     def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
         """Score `rows` in pieces of at most `memory` bytes of scores, or of one row.
@@ -263,7 +309,8 @@ class Model:
 
         Parameters
         ----------
-        X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
+        X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
+            As the training data was, before the transforms, which the model applies.
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
             Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
             names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes
@@ -281,6 +328,8 @@ class Model:
             dtype; names the row and column.
         FeatureError
             If no name of a column is one of the model's.
+        InputError
+            If a transform of the model cannot take a row; names it.
 
         Warns
         -----
@@ -418,11 +467,11 @@ class Model:
         match.warn(stacklevel=4)
         data, indices, indptr = matrix[:3]
         if match.columns is not None:
-            data, indices, indptr = move_columns(data, indices, indptr, match.columns, self.n_features)
-        elif matrix.n_features != self.n_features and not self.takes_any_feature:
-            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features}")
+            data, indices, indptr = move_columns(data, indices, indptr, match.columns, self.n_features_in_)
+        elif matrix.n_features != self.n_features_in_ and not self.takes_any_feature:
+            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features_in_}")
         else:
-            numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features)
+            numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features_in_)
             indices = np.ascontiguousarray(indices, numbered)
         n = len(indptr) - 1
         sets = None if y is None else known_codes(y, n, self.record["classes"])
@@ -430,7 +479,7 @@ class Model:
         rows = Rows(data, indices, indptr, labels, np.zeros(n))
         if groups is not None:
             rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
-        return self.transformed(rows if sets is None else with_label_sets(rows, *sets))
+        return self.transformed(rows if sets is None else with_label_sets(rows, *sets), where="X")
 
     def _codes(self, y: Any, n: int) -> np.ndarray:
         """Class codes of labels; -1 for those unknown, or if there are none."""

@@ -20,7 +20,8 @@ from streamsvm.coefficients import Coefficients, SparseCoef, map_array, open_coe
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy
 from streamsvm.schema import Check, Count, SchemaError, between, decode
 from streamsvm.text import check_classes, check_local, format_size, printable
-from streamsvm.transforms import TRANSFORMS, Transform, transforms_from
+from streamsvm.transform_files import load_transforms, save_transforms
+from streamsvm.transforms import TRANSFORMS, Transform
 
 FILES = (
     format.MODEL_JSON,
@@ -30,6 +31,7 @@ FILES = (
     format.COSTS,
     format.TREE,
     format.TRANSITIONS,
+    *format.TRANSFORM_ARRAYS,
 )
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
@@ -55,6 +57,7 @@ def save_model(
     names: Sequence[str] | None = None,
     costs: np.ndarray | None = None,
     tree: ClassTree | None = None,
+    transforms: Sequence[Transform] | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
@@ -72,6 +75,8 @@ def save_model(
         What pairs of classes cost, in the order of ``record["classes"]``, for ``costs.npy``.
     tree : ClassTree, optional
         Of these classes, for ``tree.json``.
+    transforms : sequence of Transform, optional
+        Fitted; their records take the place of ``record["transforms"]``, and their arrays have files.
     complete : callable, optional
         Called with the folder of the new model before it takes the place of the old one; may change the
         record by `write_record`.
@@ -90,6 +95,10 @@ def save_model(
     if coefficients.transitions is not None:
         version = format.SEQUENCE_MODEL_VERSION
         stored["transitions_crc32"] = write_array(aside / format.TRANSITIONS, coefficients.transitions)
+    if transforms is not None:
+        stored["transforms"] = save_transforms(aside, transforms)
+        if any(transform.array is not None for transform in transforms):
+            version = format.FITTED_MODEL_VERSION
     write_record(aside, {"version": version, **record, **stored})
     if complete is not None:
         complete(aside)
@@ -128,7 +137,7 @@ def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
     if "features_sha256" not in record:
         return None
     names: list[str] = _read_json(path, record["features_sha256"])
-    if not (format.are_labels(names) and len(set(names)) == len(names) == record["n_features"]):
+    if not (format.are_labels(names) and len(set(names)) == len(names) == features_of_data(record)):
         raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
     return names
 
@@ -154,7 +163,10 @@ def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray 
 
 def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None:
     """The transitions of a model of sequences; None if it is of another kind."""
-    if record["version"] < format.SEQUENCE_MODEL_VERSION:
+    version = record["version"]
+    if version < format.SEQUENCE_MODEL_VERSION or (
+        version == format.FITTED_MODEL_VERSION and "transitions_crc32" not in record
+    ):
         return None
     k = len(record["classes"])
     return map_array(
@@ -199,6 +211,12 @@ def _is_being_replaced(path: Path) -> bool:
     return not folder.exists() and folder.with_name(folder.name + ".old").exists()
 
 
+def features_of_data(record: dict[str, Any]) -> int:
+    """Features that data of a model has before its transforms, by the model's record."""
+    found = record.get("n_features_in")
+    return record["n_features"] if found is None else found
+
+
 def model_folder(path: Path) -> Path:
     """The model folder that `path`, a model folder or a run directory, stands for."""
     return path if (path / format.MODEL_JSON).exists() else path / format.MODEL
@@ -232,9 +250,9 @@ def _read(path: Path) -> ModelParts:
                 raise ModelError(
                     f"{header} has a transform {name} that this program does not know; update streamsvm"
                 )
-        transforms = transforms_from(decoded.transforms)
-        if transforms and record["n_features"] != transforms[-1].n_features(record["n_features"]):
-            raise ModelError(f"{header} is damaged: its transforms give another number of features")
+        transforms = load_transforms(
+            folder, decoded.transforms, features_of_data(record), record["n_features"]
+        )
         check_classes(record["classes"], header, ModelError)
         coef = open_coef(folder, record)
         names = _read_names(folder / format.FEATURES, record)
@@ -278,6 +296,7 @@ class _Record:
     n_features: Count
     dtype: Literal["float32", "float64"]
     index_base: Literal[0, 1] | None
+    n_features_in: Count | None = None
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     hash: _Hash | None = None
     probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None

@@ -43,6 +43,8 @@ class Setting:
         Whether a mapping of names to numbers may stand for a file.
     may_be_given : bool
         Whether `GIVEN` may stand for a file.
+    listed : bool
+        Whether a list of texts may stand for them with commas between.
     """
 
     kind: type
@@ -56,6 +58,7 @@ class Setting:
     size: bool = False
     mapping: bool = False
     may_be_given: bool = False
+    listed: bool = False
 
     @property
     def wanted(self) -> str:
@@ -82,6 +85,8 @@ class Setting:
             return value
         if self.mapping and isinstance(value, Mapping):
             return {str(name): _as_python(number, float) for name, number in value.items()}
+        if self.listed and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+            return ",".join(value)
         if self.size and not isinstance(value, int):
             return parse_size(value)
         if self.kind is os.PathLike and isinstance(value, str | os.PathLike):

@@ -183,6 +183,14 @@ class Settings(_OfLoss):
         "Tree of the classes, a child and its parent a line: the path between two classes is the margin.",
         may_be_given=True,
     )
+    transform: str | None = setting(
+        str,
+        None,
+        "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
+        "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, "
+        "bias[=value]; such as normalize=1e4,log1p,scale=std.",
+        listed=True,
+    )
     label: str | None = setting(
         str, None, "Column of obs with the labels, for AnnData that was not written by convert."
     )

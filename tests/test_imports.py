@@ -128,6 +128,7 @@ LAYERS = (
     ("store",),
     ("transforms",),
     ("coefficients", "sequences"),
+    ("transform_files",),
     ("model_files",),
     ("training.results",),
     ("model",),

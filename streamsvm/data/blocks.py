@@ -15,7 +15,6 @@ from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
-    from streamsvm.transforms import Transform
 
 
 class Blocks:
@@ -35,9 +34,6 @@ class Blocks:
         By which the cost of a row of each class is multiplied.
     weighted : bool
         Whether the cost is multiplied by the weights of the rows, if the store has any.
-    transforms : sequence of Transform
-        Applied to the rows that are read.
-
     match : FeatureMatch
         How the features of the data were found among those of a model.
 
@@ -54,13 +50,11 @@ class Blocks:
         dtype: np.dtype,
         classes: Sequence[str] | None = None,
         cost: float = 1.0,
-        transforms: Sequence[Transform] = (),
         class_weights: np.ndarray | None = None,
         weighted: bool = False,
         match: FeatureMatch = FeatureMatch(),  # noqa: B008
     ) -> None:
         self.match = match
-        self._transforms = transforms
         self._class_weights = class_weights
         self._weighted = weighted
         self.store = store
@@ -87,8 +81,6 @@ class Blocks:
         if self._codes is not None:
             rows = recode(rows, self._codes)
         rows = rows._replace(data=self._cast(rows, int(self.starts[block])), cost=self._costs(rows))
-        for transform in self._transforms:
-            rows = transform(rows)
         if len(self) == 1:
             self._only = rows
         return rows

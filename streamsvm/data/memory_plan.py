@@ -147,7 +147,7 @@ def make_plan(
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
     scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # the second for a sorted copy
-    fixed = decode + scratch + shared
+    fixed = decode + scratch + shared + store.held_bytes
     entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
     row_duals = row_duals or store.n_classes
     dual_entries, least_duals = 0, rows_at_once * row_duals
@@ -158,6 +158,7 @@ def make_plan(
     # A non-zero: its value and index, both twice since they are copied while they are read and checked, and
     # the value in the dtype of the weights.
     nnz_bytes = 2 * (store.dtype.itemsize + store.index_dtype.itemsize) + dtype.itemsize
+    nnz_bytes += store.extra_nnz_bytes
     # A row: offset, label and norm, all twice while they are read; its place in the order; its old and new
     # duals; and the arrays of inner passes.
     row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8

@@ -27,7 +27,7 @@ class DataSchema:
     index_base : int or None
         Index of the first feature in the text that the data is from, if it is from text.
     transforms : sequence of Transform
-        What a model applies to the data.
+        What a model applies to the data, whose features `n_features` counts.
     named : bool
         Whether the features have names, which LIBSVM text cannot give.
     """
@@ -79,7 +79,7 @@ def read_schema(path: str | Path) -> DataSchema:
         model = load_model(path)
         record, named = model.record, model.feature_names_in_ is not None
         return DataSchema(
-            path, record["classes"], record["n_features"], record["index_base"], model.transforms, named
+            path, record["classes"], model.n_features_in_, record["index_base"], model.transforms, named
         )
     from streamsvm.store import open_store
 

@@ -16,7 +16,6 @@ from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.schema import Check, Count, Positive, SchemaError, decode
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
-from streamsvm.transforms import transforms_from
 
 # What `resume` may change in run.json: commits made before the change still belong to the run.
 _CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid", "calibrate"}, "store": {"path"}}
@@ -74,7 +73,7 @@ class RunDir:
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return name in {*files, *format.TEMPORARY, *format.FORMER} or _is_log(name)
+        return name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY, *format.FORMER} or _is_log(name)
 
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
@@ -165,6 +164,7 @@ class _FitRecord:
     C_auto: bool
     error_weights: dict[str, Any]
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    n_features_in: Count | None = None
     valid_fingerprint: str | None = None
     calibrate_fingerprint: str | None = None
 
@@ -184,14 +184,12 @@ def _check_record(path: Path, record: dict[str, Any]) -> None:
     try:
         decode(_StreamRecord if online else _FitRecord, record)
         settings = (OnlineSettings if online else Settings).from_record(record["settings"])
-        if not online:
-            transforms_from(record.get("transforms", []))
-            if settings.C == AUTO:
-                problem = "settings.C must be a number"
+        if not online and settings.C == AUTO:
+            problem = "settings.C must be a number"
     except SchemaError as error:
         problem = str(error)
     except (KeyError, TypeError, ValueError, PlanError):
-        problem = "the settings or transforms are not valid"
+        problem = "the settings are not valid"
     if problem:
         raise RunError(f"{path} has a valid checksum but invalid contents: {problem}; fit again")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from streamsvm.run.dual_log import DualLog, DualWriter
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Interval
-from streamsvm.transforms import transforms_from
+from streamsvm.transforms import Transform, records_of
 
 
 class RunFiles:
@@ -138,15 +138,17 @@ class RunFiles:
         *,
         costs: np.ndarray | None = None,
         tree: ClassTree | None = None,
+        transforms: Sequence[Transform] | None = None,
     ) -> str:
         """Write the model, and delete the files of weights, which no later process reads.
 
-        `complete`, `costs` and `tree` are those of `streamsvm.model_files.save_model`.
+        `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model_files.save_model`.
         """
         complete = complete or self._keep_temperature
         save_model(
-            self.run.model, coefficients, record, names=names, costs=costs, tree=tree, complete=complete
-        )
+            self.run.model, coefficients, record, names=names, costs=costs, tree=tree,
+            transforms=transforms, complete=complete,
+        )  # fmt: skip
         self.run.remove_weights()
         return str(self.run.model)
 
@@ -248,9 +250,11 @@ class MemoryRun:
         *,
         costs: np.ndarray | None = None,
         tree: ClassTree | None = None,
+        transforms: Sequence[Transform] | None = None,
     ) -> str:
         """Make the model; there is no folder to complete."""
         coef = coefficients.arrays()
-        transforms = transforms_from(record["transforms"])
+        transforms = transforms or []
+        record = {**record, "transforms": records_of(transforms)}
         self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
         return ""

@@ -85,11 +85,17 @@ class Store:
         The arrays of the container, by the names in `layout`.
     bytes_read : int
         Decoded bytes returned so far.
+    held_bytes : int
+        Bytes that the store holds while it is open, beside the chunks being decoded.
+    extra_nnz_bytes : int
+        The most bytes of a non-zero that reading needs for more than two copies of it.
     """
 
     native = True
     unlabelled = 0
     units: Units | None = None
+    held_bytes = 0
+    extra_nnz_bytes = 0
 
     def __init__(
         self,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.store.reader import Store
 from streamsvm.store.views import MatchedStore
-
-if TYPE_CHECKING:
-    from streamsvm.transforms import Transform
 
 _CONVERT_LIKE = Remedy(
     "convert the data with {}, giving the model or the store it was trained on",
@@ -34,14 +30,15 @@ def blocks_to_score(
     labelled: bool = True,
     feature_names: Sequence[str] | None = None,
     model: str = "the model",
-    transforms: Sequence[Transform] = (),
+    transformed: Callable[[Store], Store] | None = None,
 ) -> Blocks:
     """The blocks of a store that a model of these classes and features can score.
 
     Reading takes `memory` bytes. Labels come in the model's codes, and features in its order, whatever
     the store's: they are matched by name if both have names, and `Blocks.match` says how. Raises
     `FeatureError` if no name is the same (an error calls the model `model`), `StoreError` if, without names,
-    the store has other features than the model, or, if `labelled`, none of its classes is.
+    the store has other features than the model, or, if `labelled`, none of its classes is. `transformed`, if
+    given, makes a store of one with these features; its rows are scored.
     """
     names = store.feature_names()
     match = match_features(names, feature_names, str(store.path), model=model)
@@ -71,6 +68,8 @@ def blocks_to_score(
             f"{tuple(classes[:1])})",
             remedy=_CONVERT_LIKE,
         )
+    if transformed is not None:
+        store = transformed(store)
     plan = make_plan(
         store,
         dtype=dtype,
@@ -79,4 +78,4 @@ def blocks_to_score(
         keeps_duals=False,
         shared=shared,
     )
-    return Blocks(store, cut_blocks(store, plan), dtype, classes, transforms=transforms, match=match)
+    return Blocks(store, cut_blocks(store, plan), dtype, classes, match=match)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from streamsvm.data.groups import group_starts
 from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError
+from streamsvm.format import index_dtype
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
@@ -27,7 +28,8 @@ from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transforms import Transform, apply, features_after, records_of
+from streamsvm.transforms import apply, features_after, parse_transforms
+from streamsvm.transforms.fitting import fit_transforms, raw_rows
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
 
@@ -57,7 +59,6 @@ def fit_rows(
     *,
     names: Any = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    transforms: Sequence[Transform] = (),
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> Model:
     """Train on rows in memory, and write no file.
@@ -73,8 +74,6 @@ def fit_rows(
     names : sequence of str, optional
         Of the features.
     callbacks : Callbacks
-    transforms : sequence of Transform
-        Applied to the rows, and by the model.
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.
 
@@ -89,8 +88,10 @@ def fit_rows(
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     weights = read_error_weights(settings, classes, rows.class_counts(k), given)
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
-    rows = apply(transforms, rows)
-    n_features = features_after(transforms, n_features) or 0
+    fitted = fit_transforms(parse_transforms(settings.transform), raw_rows(rows, n_features, names))
+    rows = apply(fitted.transforms, rows, where="X")
+    n_features = features_after(fitted.transforms, n_features) or 0
+    rows = rows._replace(indices=rows.indices.astype(index_dtype(n_features), copy=False))
     chosen = settings.C == AUTO
     norm2 = rows.norm2[rows.cost > 0] if len(rows.cost) else rows.norm2
     settings = with_c(settings, c_for(float(norm2.sum()), int(np.count_nonzero(norm2))))
@@ -130,10 +131,11 @@ def fit_rows(
             "n_features": n_features,
             "index_base": None,
             "C_auto": chosen,
-            "transforms": records_of(transforms),
+            **fitted.record,
         },
         names=names,
         weights=weights,
+        transforms=fitted.transforms,
     )
     result = trainer.run()
     assert files.model is not None

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.losses import get_loss
 from streamsvm.settings import AUTO, NONE, Settings
-from streamsvm.transforms import apply
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
-    from streamsvm.transforms import Transform
 
 _PIECE = 2**18  # rows whose norms are read at a time
 _SLICES, _SLICE = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
@@ -27,7 +25,7 @@ _MOST_DOUBLINGS = 30
 _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 
 
-def choose_c(store: Store, settings: Settings, transforms: Sequence[Transform] = ()) -> tuple[Settings, bool]:
+def choose_c(store: Store, settings: Settings) -> tuple[Settings, bool]:
     """Settings in which C and first_C are numbers, and whether C was chosen here.
 
     A store made by `streamsvm.convert` has the norms of all its rows; of other AnnData, and of rows that are
@@ -36,7 +34,7 @@ def choose_c(store: Store, settings: Settings, transforms: Sequence[Transform] =
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
     total, count = 0.0, 0
-    for norm2 in _norms(store, transforms, weighted=store.weighted and settings.sample_weight != NONE):
+    for norm2 in _norms(store, weighted=store.weighted and settings.sample_weight != NONE):
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
     return with_c(settings, c_for(total, count)), settings.C == AUTO
@@ -71,15 +69,15 @@ def c_for(total: float, count: int) -> float:
     return float(min(max(C, _SMALLEST), _LARGEST))
 
 
-def _norms(store: Store, transforms: Sequence[Transform], *, weighted: bool) -> Iterator[np.ndarray]:
-    """Squared norms of the transformed rows, some at a time; if `weighted`, without those of weight 0."""
-    for begin, end, norm2 in _all_norms(store, transforms):
+def _norms(store: Store, *, weighted: bool) -> Iterator[np.ndarray]:
+    """Squared norms of the rows, some at a time; if `weighted`, without those of weight 0."""
+    for begin, end, norm2 in _all_norms(store):
         yield norm2[store.weights(begin, end) > 0] if weighted else norm2
 
 
-def _all_norms(store: Store, transforms: Sequence[Transform]) -> Iterator[tuple[int, int, np.ndarray]]:
+def _all_norms(store: Store) -> Iterator[tuple[int, int, np.ndarray]]:
     """First row, the one after the last, and their squared norms."""
-    if store.native and not transforms:
+    if store.native:
         for begin in range(0, store.n_rows, _PIECE):
             end = min(begin + _PIECE, store.n_rows)
             yield begin, end, store.norms(begin, end)
@@ -87,5 +85,4 @@ def _all_norms(store: Store, transforms: Sequence[Transform]) -> Iterator[tuple[
     n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
     for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
         end = min(begin + _SLICE, store.n_rows)
-        rows = apply(transforms, store.rows(begin, end)) if transforms else None
-        yield begin, end, store.norms(begin, end) if rows is None else rows.norm2
+        yield begin, end, store.norms(begin, end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +30,7 @@ from streamsvm.training.objective import (
 from streamsvm.training.results import Calibration, FitResult
 from streamsvm.training.sources import Block, BlocksSource
 from streamsvm.training.trainer import Callbacks, Trainer
+from streamsvm.transforms import Transform
 
 # A pass has an average if its relative gap is expected to come within this factor of the tolerance.
 _NEAR = 1.1
@@ -54,6 +55,8 @@ class Fit(Trainer):
         Names of the features.
     weights : ErrorWeights
         Its costs or tree become part of the model.
+    transforms : sequence of Transform
+        Of the rows, which have been applied to those of the source; they become part of the model.
     valid_blocks : callable, optional
         Opens the validation rows: a context manager whose value is the blocks to score.
     hold_out : callable, optional
@@ -78,6 +81,7 @@ class Fit(Trainer):
         record: dict[str, Any],
         names: Any = None,
         weights: ErrorWeights = ErrorWeights(),  # noqa: B008
+        transforms: Sequence[Transform] = (),
         valid_blocks: Callable[[], Any] | None = None,
         hold_out: Callable[[], Any] | None = None,
         order_warning: str | None = None,
@@ -88,6 +92,7 @@ class Fit(Trainer):
         self._record = record
         self._names = names
         self._weights = weights
+        self._transforms = transforms
         self._valid_blocks = valid_blocks
         self._hold_out = hold_out
         self._calibration: Calibration | None = None
@@ -105,7 +110,7 @@ class Fit(Trainer):
         complete = None if self._hold_out is None else self._calibrate
         model = self.files.save_model(
             coefficients, self._model_record(), self._names, complete,
-            costs=self._weights.costs, tree=self._weights.tree,
+            costs=self._weights.costs, tree=self._weights.tree, transforms=self._transforms,
         )  # fmt: skip
         return self._result(model)
 

@@ -16,7 +16,7 @@ from streamsvm import durable, format
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
-from streamsvm.errors import Option, PlanError, Remedy, RunError, SettingsError, StoreError
+from streamsvm.errors import Interrupted, ModelError, Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
 from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, claimed, locked
@@ -46,11 +46,15 @@ from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import BlocksSource, Stream
 from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transforms import Transform, records_of, transforms_from
+from streamsvm.transform_files import load_transforms, save_transforms
+from streamsvm.transforms import Transform, parse_transforms
+from streamsvm.transforms.fitting import OF_DATA, FittedTransforms, fit_transforms, raw_store
+from streamsvm.transforms.store import TransformedStore, shift_to_text
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _PIECE = 2**18  # rows that are counted at a time
+_FIRST = 256  # rows of held-out data that are transformed before the training
 _HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
@@ -63,7 +67,6 @@ def fit_store(
     force: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
-    transforms: Sequence[Transform] = (),
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it.
@@ -72,11 +75,14 @@ def fit_store(
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
+    asked = parse_transforms(settings.transform)
     paths = as_paths(path) or []
-    with _open_to_train(paths, settings) as store:
-        _check_width(store, transforms)
+    with _open_to_train(paths, settings) as raw:
+        fitted = _fit_transforms(raw, asked, settings, callbacks)
+        transforms = fitted.transforms
+        store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
-        settings, chosen = choose_c(store, settings, transforms)
+        settings, chosen = choose_c(store, settings)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -85,23 +91,32 @@ def fit_store(
             "store": {
                 "path": [absolute(each) for each in paths],
                 "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
-                "fingerprint": store.fingerprint,
+                "fingerprint": raw.fingerprint,
                 "n_features": store.n_features,
                 "n_classes": store.n_classes,
             },
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
-            "transforms": records_of(transforms),
+            **fitted.record,
             "error_weights": weights.record(),
-            **{f"{name}_fingerprint": _check_held_out(name, store, settings, plan) for name in _HELD_OUT},
+            **{
+                f"{name}_fingerprint": _check_held_out(name, raw, transforms, settings, plan)
+                for name in _HELD_OUT
+            },
         }
         with claimed(run, force=force):
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             weights.save(run.costs)
+            record["transforms"] = save_transforms(run.path, transforms)
+            durable.sync_tree(run.path)
             run.write_settings(record)
-            return _StoreRun(run, store, record, weights, starts, every, callbacks, policy).trainer().run()
+            return (
+                _StoreRun(run, raw, transforms, store, record, weights, starts, every, callbacks, policy)
+                .trainer()
+                .run()
+            )
 
 
 def plan_store(
@@ -112,7 +127,10 @@ def plan_store(
 ) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
     policy = policy or memory_plan.POLICY
-    with _open_to_train(as_paths(path) or [], settings) as store:
+    asked = parse_transforms(settings.transform)
+    with _open_to_train(as_paths(path) or [], settings) as raw:
+        fitted = _fit_transforms(raw, asked, settings, Callbacks())
+        store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
         store = in_slices(store, settings, policy)
@@ -172,13 +190,15 @@ def _resume_store(
     for path in paths:
         _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with _open_to_train(paths, settings) as opened:
-        if opened.fingerprint != record["store"]["fingerprint"]:
+    with _open_to_train(paths, settings) as raw:
+        if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
                 "fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
+        transforms = _transforms_of(run, record, raw)
+        opened: Store = TransformedStore(raw, transforms)
         if record["store"]["slice_rows"]:
             opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
         plan = Plan(**record["plan"])
@@ -198,7 +218,7 @@ def _resume_store(
         for name, new in held_out.items():
             if getattr(settings, name) is not None:
                 _check_exists(getattr(settings, name), name)
-            fingerprint = _check_held_out(name, opened, settings, plan)
+            fingerprint = _check_held_out(name, raw, transforms, settings, plan)
             if new is None and fingerprint != record.get(f"{name}_fingerprint"):
                 raise _other_held_out(name, settings)
             record[f"{name}_fingerprint"] = fingerprint
@@ -206,7 +226,9 @@ def _resume_store(
         record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
-        trainer = _StoreRun(run, opened, record, weights, starts, every, callbacks, policy).trainer()
+        trainer = _StoreRun(
+            run, raw, transforms, opened, record, weights, starts, every, callbacks, policy
+        ).trainer()
         run.write_settings(record)  # only now: a refusal changes nothing
         return trainer.run()
 
@@ -238,14 +260,31 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
     return counts
 
 
-def _check_width(store: Store, transforms: Sequence[Transform]) -> None:
-    """Raise `PlanError` if a transform gives another number of features, for which there is no plan."""
-    for transform in transforms:
-        if transform.n_features(store.n_features) != store.n_features:
-            raise PlanError(
-                f"the transform {transform.name} changes the number of features, which a fit of a store "
-                "cannot do; train on text with online, or transform the data before it is stored"
-            )
+def _fit_transforms(
+    store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks
+) -> FittedTransforms:
+    """Transforms fitted to a store."""
+
+    def progress(done: int, total: int) -> None:
+        callbacks.progress("statistics", done, total)
+        if callbacks.stop():
+            raise Interrupted("stopped before the training began")
+
+    numbered = TransformedStore(store, (), shift_to_text(store, transforms))
+    raw = raw_store(numbered, settings.memory, progress)
+    return fit_transforms(transforms, raw, memory=settings.memory)
+
+
+def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:
+    """The transforms that a run applies to a store; raises `RunError` if their files are damaged."""
+    try:
+        return load_transforms(
+            run.path, record.get("transforms", []), store.n_features, record["store"]["n_features"]
+        )
+    except ModelError as error:
+        raise RunError(f"{error.message.problem}; fit again") from None
+    except (OSError, KeyError, TypeError) as error:
+        raise RunError(f"{run.path}: the array of a transform cannot be read: {error}; fit again") from None
 
 
 def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
@@ -269,16 +308,21 @@ def _check_exists(path: str | os.PathLike, setting: str) -> None:
         )
 
 
-def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> str | None:
+def _check_held_out(
+    name: str, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+) -> str | None:
     """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used."""
     path = getattr(settings, name)
     if path is None:
         return None
     with _open_held_out(path, settings) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
-        _held_out_blocks(held_out, store, settings, plan).match.warn()
+        blocks = _held_out_blocks(held_out, raw, transforms, settings, plan)
+        blocks.match.warn()
+        if transforms:  # which may refuse rows
+            blocks.store.rows(0, min(_FIRST, held_out.n_rows))
         if name == "calibrate":
-            _check_calibration_store(held_out, store)
+            _check_calibration_store(held_out, raw)
         return held_out.fingerprint
 
 
@@ -313,29 +357,37 @@ def _other_held_out(name: str, settings: Settings) -> RunError:
 
 
 def _held_out_blocks(
-    held_out: Store, store: Store, settings: Settings, plan: Plan, transforms: Sequence[Transform] = ()
+    held_out: Store, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
 ) -> Blocks:
-    """The blocks of a held-out store, in what weights, duals and rows in memory leave of the plan."""
+    """The blocks of a held-out store, transformed as the rows of `raw` are to train on.
+
+    They take what weights, duals and rows in memory leave of the plan.
+    """
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
         held_out,
-        classes=store.classes,
-        n_features=store.n_features,
-        index_base=store.index_base,
+        classes=raw.classes,
+        n_features=raw.n_features,
+        index_base=raw.index_base,
         dtype=np.dtype(settings.dtype),
         memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
-        feature_names=store.feature_names(),
+        feature_names=raw.feature_names(),
         model="the training data",
-        transforms=transforms,
+        transformed=lambda matched: TransformedStore(matched, transforms),
     )
 
 
 class _StoreRun:
-    """A run on a store, from its record to its trainer."""
+    """A run on a store, from its record to its trainer.
+
+    `raw` is what is on the disk, and `store` the rows to train on, after `transforms`.
+    """
 
     def __init__(
         self,
         run: RunDir,
+        raw: Store,
+        transforms: Sequence[Transform],
         store: Store,
         record: dict[str, Any],
         weights: ErrorWeights,
@@ -345,6 +397,8 @@ class _StoreRun:
         policy: MemoryPolicy,
     ) -> None:
         self.run = run
+        self.raw = raw
+        self.transforms = transforms
         self.store = store
         self.record = record
         self.settings = Settings.from_record(record["settings"])
@@ -352,14 +406,12 @@ class _StoreRun:
         self.callbacks = callbacks
         self.policy = policy
         self.dtype = np.dtype(self.settings.dtype)
-        self.transforms = transforms_from(record.get("transforms", []))
         self.weights = weights
         self.blocks = Blocks(
             store,
             starts,
             self.dtype,
             cost=self.settings.C,
-            transforms=self.transforms,
             class_weights=self.weights.of_rows(self.settings),
             weighted=self.settings.sample_weight != NONE,
         )
@@ -410,11 +462,12 @@ class _StoreRun:
                 "n_features": store.n_features,
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],
-                "store_fingerprint": store.fingerprint,
-                "transforms": records_of(self.transforms),
+                "store_fingerprint": self.raw.fingerprint,
+                **{name: self.record[name] for name in OF_DATA if name in self.record},
             },
-            names=store.feature_names(),
+            names=self.raw.feature_names(),
             weights=self.weights,
+            transforms=self.transforms,
             valid_blocks=self._opens("valid"),
             hold_out=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
@@ -450,6 +503,6 @@ class _StoreRun:
             with _open_held_out(path, self.settings) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise _other_held_out(name, self.settings)
-                yield _held_out_blocks(store, self.store, self.settings, self.plan, self.transforms)
+                yield _held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan)
 
         return None if path is None else opened

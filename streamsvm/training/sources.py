@@ -221,15 +221,15 @@ class StreamSource:
         """
         place, number, visited, classes = begin
         for rows, new_classes, behind in self.stream.batches(place.place, classes):
-            rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
+            rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
             rows, norm_sum, n_norms = self._with_costs(rows, place, visited)
             place = StreamPlace(behind, norm_sum, n_norms)
             yield Block(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
             number += rows.n_rows > 0
             visited += rows.n_rows
 
-    def _transformed(self, rows: Rows) -> Rows:
-        rows = apply(self.transforms, rows)
+    def _transformed(self, rows: Rows, first: int = 0) -> Rows:
+        rows = apply(self.transforms, rows, where="the stream", first=first)
         if self.n_features is None:
             return rows
         dtype = index_dtype(self.n_features)

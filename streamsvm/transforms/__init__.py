@@ -1,77 +1,175 @@
-"""Transforms of rows, applied in training and by the model in prediction: one file each, one line here.
+"""Transforms of rows, applied in training and by the model in prediction: one line each.
 
-A transform is a frozen dataclass of its parameters. Its record stands in the model's, so that whatever
-predicts applies what training applied.
+A transform is a frozen dataclass of its parameters and, once it is fitted, of what it takes from the training
+data. Its record stands in the model's, so that whatever predicts applies what training applied.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, Remedy, SettingsError
+from streamsvm.transforms.base import RowFault, Transform
 
-TRANSFORMS = {  # name in a record: module and class
+TRANSFORMS = {  # name in a record, and of a user: module and class
+    "counts": ("streamsvm.transforms.counts", "Counts"),
+    "normalize": ("streamsvm.transforms.row_scaling", "Normalize"),
+    "log1p": ("streamsvm.transforms.values", "Log1p"),
+    "binarize": ("streamsvm.transforms.values", "Binarize"),
+    "idf": ("streamsvm.transforms.feature_weights", "InverseDocumentFrequency"),
+    "df": ("streamsvm.transforms.feature_weights", "DocumentFrequency"),
+    "scale": ("streamsvm.transforms.feature_weights", "Scale"),
+    "clip": ("streamsvm.transforms.values", "Clip"),
+    "select": ("streamsvm.transforms.selection", "Select"),
     "hash": ("streamsvm.transforms.hashing", "Hashing"),
+    "l2": ("streamsvm.transforms.row_scaling", "L2"),
+    "bias": ("streamsvm.transforms.bias", "Bias"),
 }
+MOST = 16  # transforms one after the other
+
+__all__ = [
+    "MOST",
+    "TRANSFORMS",
+    "Transform",
+    "apply",
+    "features_after",
+    "names_after",
+    "parse_transforms",
+    "records_of",
+    "transforms_from",
+]
 
 
-class Transform(Protocol):
-    """Rows in, rows out.
-
-    Attributes
-    ----------
-    name : str
-        Its key in `TRANSFORMS`.
-    takes_any_feature : bool
-        Whether rows may have features that training did not see: it then takes the numbers of features as
-        they stand in the text.
-    """
-
-    name: ClassVar[str]
-    takes_any_feature: ClassVar[bool]
-
-    def __call__(self, rows: Rows) -> Rows: ...
-
-    def n_features(self, n_features: int | None) -> int | None:
-        """Features of the transformed rows, given those of the rows; None if not known."""
-
-    def record(self) -> dict[str, Any]:
-        """Its parameters, as JSON."""
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        """The transform of a record; raises `ValueError` or `TypeError` if it is not one."""
+def _kind(name: str) -> type[Transform]:
+    module, kind = TRANSFORMS[name]
+    found: type[Transform] = getattr(importlib.import_module(module), kind)
+    return found
 
 
-def transforms_from(records: Sequence[dict[str, Any]]) -> list[Transform]:
-    """The transforms of a model's record, in the order of their application.
+def parse_transforms(text: str | None) -> list[Transform]:
+    """The transforms of a setting such as ``"normalize=1e4,log1p,scale=std"``, not yet fitted.
 
-    Raises `ValueError`, `TypeError` or `KeyError` if a record is not one that a transform wrote.
+    Raises
+    ------
+    SettingsError
+        If a name or a value is not valid, or the order is not; says which, and what is.
     """
     transforms = []
-    for record in records:
+    for step in [] if text is None else text.split(","):
+        name, equals, value = step.strip().partition("=")
+        if name not in TRANSFORMS:
+            near = difflib.get_close_matches(name, TRANSFORMS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TRANSFORMS)}"
+            raise SettingsError(f"there is no transform {name!r}; {hint}", setting="transform")
+        try:
+            transforms.append(_kind(name).from_text(value if equals else None))
+        except ValueError as error:
+            raise SettingsError(f"transform: {step.strip()!r} must be {error}", setting="transform") from None
+    _check_order(transforms)
+    return transforms
+
+
+def _check_order(transforms: Sequence[Transform]) -> None:
+    names = [transform.name for transform in transforms]
+    problem = None
+    if len(transforms) > MOST:
+        problem = f"there are {len(transforms)}, and may be {MOST}"
+    elif "bias" in names[:-1]:
+        problem = f"bias must be the last one: {names[names.index('bias') + 1]} would change the constant"
+    elif "counts" in names[1:]:
+        problem = "counts must be the first one: it checks the data as it is"
+    elif "hash" in names:
+        at = names.index("hash")
+        before = next((each.name for each in transforms[:at] if each.by_feature), None)
+        if before is not None:
+            problem = f"hash must come before {before}: it takes the features as they are in the data"
+        elif "hash" in names[at + 1 :]:
+            problem = "hash can be applied only once"
+    if problem is not None:
+        raise SettingsError(f"transform: {problem}", setting="transform")
+
+
+def transforms_from(
+    records: Sequence[dict[str, Any]],
+    read: Callable[[int, int, np.dtype], np.ndarray] | None = None,
+) -> list[Transform]:
+    """The transforms of a model's record, in the order of their application.
+
+    Parameters
+    ----------
+    records : sequence of dict
+    read : callable, optional
+        ``read(number, length, dtype)`` returns the array of the transform with this number. Without it,
+        transforms that have arrays cannot be applied.
+
+    Raises
+    ------
+    ValueError, TypeError or KeyError
+        If a record or an array is not one that a transform wrote.
+    """
+    transforms = []
+    for number, record in enumerate(records):
         parameters = dict(record)
-        module, kind = TRANSFORMS[parameters.pop("name")]
-        transforms.append(getattr(importlib.import_module(module), kind).from_record(parameters))
+        kind = _kind(parameters.pop("name"))
+        transform = kind.from_record(parameters)
+        if read is not None and kind.array_dtype is not None:
+            transform = transform.with_array(read(number, transform.array_length, kind.array_dtype))
+        transforms.append(transform)
     return transforms
 
 
 def records_of(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """What `transforms_from` makes the transforms from."""
+    """What `transforms_from` makes the transforms from, beside their arrays."""
     return [{"name": transform.name, **transform.record()} for transform in transforms]
 
 
 def features_after(transforms: Sequence[Transform], n_features: int | None) -> int | None:
-    """Features of the rows that `apply` gives, given those of the rows; None if not known."""
+    """Features of the rows that `apply` gives, given those of the rows; None if not known.
+
+    Raises `ValueError` if the transforms are not for so many features.
+    """
     for transform in transforms:
         n_features = transform.n_features(n_features)
     return n_features
 
 
-def apply(transforms: Sequence[Transform], rows: Rows) -> Rows:
-    """Rows after all transforms."""
+def names_after(transforms: Sequence[Transform], names: Sequence[str] | None) -> Sequence[str] | None:
+    """Names of the features of the rows that `apply` gives, given those of the rows."""
     for transform in transforms:
-        rows = transform(rows)
+        names = transform.feature_names(names)
+    return names
+
+
+def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
+    """Rows after all transforms, with their squared norms; those given are not modified.
+
+    Raises `InputError`, which begins with `where` and calls the first row `first`, for rows that a transform
+    cannot take, and those that are too large afterwards.
+    """
+    if not transforms:
+        return rows
+    for transform in transforms:
+        try:
+            with np.errstate(over="ignore"):  # found below
+                rows = transform(rows)
+        except RowFault as fault:
+            raise InputError(
+                f"{where}: row {first + fault.row} {fault.problem}", remedy=fault.remedy
+            ) from None
+    from streamsvm.transforms.row_scaling import squared_norms  # which loads the compiler
+
+    rows = rows._replace(norm2=squared_norms(rows))
+    finite = np.isfinite(rows.norm2)
+    if not finite.all():
+        raise InputError(
+            f"{where}: row {first + int(np.argmin(finite))} is not finite after "
+            f"{', '.join(transform.name for transform in transforms)}",
+            remedy=Remedy("limit the values with the transform clip, or scale them"),
+        )
     return rows

@@ -9,19 +9,22 @@ stands in the text, whatever it counts from.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.errors import SettingsError
 from streamsvm.format import index_dtype
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.settings import MOST_BITS
+from streamsvm.transforms.base import TrainingData, Transform
 
 
 @dataclasses.dataclass(frozen=True)
-class Hashing:
+class Hashing(Transform):
     """Hash features to ``2**bits`` columns.
 
     Parameters
@@ -61,12 +64,23 @@ class Hashing:
     def n_features(self, n_features: int | None) -> int | None:
         return 2**self.bits
 
-    def record(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        return cls(**record)
+    def from_text(cls, value: str | None) -> Self:
+        if value is None or not (value.isascii() and value.isdecimal() and 1 <= int(value[:4]) <= MOST_BITS):
+            raise ValueError(f"hash=bits with a number from 1 to {MOST_BITS}, such as hash=18")
+        return cls(int(value))
+
+    def fitted(self, data: TrainingData) -> Self:
+        if data.names is not None or data.index_base is None:
+            raise SettingsError(
+                "transform: hash takes the numbers of features in LIBSVM text, and this data has none; leave "
+                "it out, or choose features with select=top:N",
+                setting="transform",
+            )
+        return self
+
+    def feature_names(self, names: Sequence[str] | None) -> None:
+        return None
 
 
 @allocating

@@ -63,6 +63,7 @@ VARIANTS = {
     "hdf5-cs": Variant("s.h5", ("--loss", "cs", "--dtype", "float64", "--gap", "end")),
     "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.1, "--keep-duals", "--gap", "pass"), first=1),
     "rare-commits": Variant("s.h5", ("--C", 0.01), every=11),  # passes end without one
+    "transforms": Variant("s.h5", ("--transform", "idf,l2,select=top:9,bias", "--valid", "valid.zarr")),
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
@@ -230,7 +231,11 @@ class Trial:
         assert record["passes"] == self.variant.passes
         # The two last commits, and the duals that they need.
         assert len(list((run / "checkpoint").iterdir())) <= 2
-        left = {path.name for path in run.iterdir() if not path.name.startswith(("duals-", "changes-"))}
+        left = {
+            path.name
+            for path in run.iterdir()
+            if not path.name.startswith(("duals-", "changes-", "transform-"))
+        }
         assert left == {
             "run.json",
             "checkpoint",

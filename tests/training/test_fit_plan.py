@@ -30,6 +30,7 @@ def wide() -> Any:
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=True, native=True,
         indptr=lambda begin, end: 200 * np.arange(begin, end + 1, dtype=np.int64),
         weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
+        held_bytes=0, extra_nnz_bytes=0,
     )  # fmt: skip
 
 

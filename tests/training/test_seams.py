@@ -39,7 +39,7 @@ F64 = np.dtype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True)
-class Squares:
+class Squares(Transform):
     """The squares of all values, times a factor, and a feature that is always 1."""
 
     name: ClassVar = "squares"

@@ -1,0 +1,181 @@
+"""What a transform is: rows in, rows out, with parameters, and what training found for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Remedy
+
+if TYPE_CHECKING:
+    from streamsvm.transforms.statistics import Statistics
+
+
+class RowFault(Exception):
+    """A row that a transform cannot take.
+
+    Attributes
+    ----------
+    row : int
+        Its number in the rows that the transform was given, from 0 on.
+    problem : str
+        Completes "row 5 ...".
+    remedy : Remedy
+    """
+
+    def __init__(self, row: int, problem: str, remedy: Remedy) -> None:
+        super().__init__(problem)
+        self.row = row
+        self.problem = problem
+        self.remedy = remedy
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """What a transform may ask of the training data, as it is after the transforms before it.
+
+    Attributes
+    ----------
+    n_features : int
+    names : sequence of str, or None
+        Of the features.
+    index_base : int or None
+        Number of the first feature in LIBSVM text, if the data is from text.
+    statistics : callable
+        Returns the statistics of the features. The first call may read all data.
+    """
+
+    n_features: int
+    names: Sequence[str] | None
+    index_base: int | None
+    statistics: Callable[[], Statistics]
+
+
+class Transform:
+    """Base of the transforms: frozen dataclasses of their parameters.
+
+    A transform maps each row by itself: the result must not depend on the other rows, on their order, or on
+    anything but the transform's record and `array`, so that a resumed run and a prediction do the same.
+
+    Attributes
+    ----------
+    name : str
+        Its key in `streamsvm.transforms.TRANSFORMS`.
+    takes_any_feature : bool
+        Whether rows may have features that training did not see: it then takes the numbers of features as
+        they stand in LIBSVM text.
+    by_feature : bool
+        Whether it knows the features by their columns: such a transform does not come before one that takes
+        any feature.
+    adds : int
+        The most values that it adds to a row.
+    needs : {"counts", "moments"} or None
+        The statistics that `fitted` asks for.
+    array_dtype : dtype or None
+        Of the array that training finds for it, if there is one.
+    array : ndarray or None
+        This array, one-dimensional, read-only; None before it is fitted.
+    """
+
+    name: ClassVar[str]
+    takes_any_feature: ClassVar[bool] = False
+    by_feature: ClassVar[bool] = False
+    adds: ClassVar[int] = 0
+    needs: ClassVar[Literal["counts", "moments"] | None] = None
+    array_dtype: ClassVar[np.dtype | None] = None
+    array: np.ndarray | None = None
+
+    def __call__(self, rows: Rows) -> Rows:
+        """The transformed rows, whose ``norm2`` need not be right.
+
+        The arrays of `rows` are not modified. Raises `RowFault` for a row that it cannot take.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        """The transform that the user writes as ``name=value``, or ``name``.
+
+        Raises `ValueError`, whose text completes "it must be ...".
+        """
+        if value is not None:
+            raise ValueError(f"{cls.name}, without a value")
+        return cls()
+
+    def fitted(self, data: TrainingData) -> Self:
+        """The transform with what it takes from the training data; itself if that is nothing.
+
+        Raises `SettingsError` if it does not apply to the data.
+        """
+        return self
+
+    def after(self, statistics: Statistics) -> Statistics | None:
+        """Statistics of the transformed data, if they follow from those of the data; else None."""
+        return None
+
+    def n_features(self, n_features: int | None) -> int | None:
+        """Features of the transformed rows, given those of the rows; None if not known.
+
+        Raises `ValueError` if it was not fitted to so many features.
+        """
+        return n_features
+
+    def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        """Names of the features of the transformed rows, given those of the rows."""
+        return names
+
+    @property
+    def array_length(self) -> int:
+        """Length of `array`, as the record says it."""
+        return 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that it holds in memory."""
+        return 0 if self.array is None else self.array.nbytes
+
+    def record(self) -> dict[str, Any]:
+        """Its parameters, as JSON, without `array`."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if field.name != "array"
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        """The transform of a record, without its array; raises `ValueError` or `TypeError` if it is none."""
+        return cls(**record)
+
+    def with_array(self, array: np.ndarray) -> Self:
+        """The transform with its array; raises `ValueError` if it cannot be one that training found."""
+        return dataclasses.replace(self, array=array)  # type: ignore[type-var]
+
+
+def checked_number(value: Any, wanted: str, *, positive: bool = False) -> float:
+    """A finite number, of a record or of a user's text, as float; raises ``ValueError(wanted)``."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(wanted) from None
+    if isinstance(value, bool) or not math.isfinite(number) or (positive and number <= 0):
+        raise ValueError(wanted)
+    return number
+
+
+def checked_count(value: Any, what: str) -> int:
+    """A number of features in a record; raises `ValueError`."""
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"{what} must be a number of features, not {value!r}")
+    return value
+
+
+def refuse_row(rows: Rows, element: int, problem: str, remedy: Remedy) -> NoReturn:
+    """Raise the `RowFault` of the row that has the value number `element`."""
+    row = int(np.searchsorted(rows.indptr, element, "right")) - 1
+    raise RowFault(row, problem, remedy)

@@ -1,0 +1,83 @@
+"""A constant feature behind all others, whose coefficients are the model's intercepts.
+
+Unlike an intercept that nothing bounds, its coefficients are part of ‖w‖²: the larger the value, the less
+(as ``intercept_scaling`` of scikit-learn's LinearSVC, which does the same).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.format import index_dtype
+from streamsvm.kernels.jit import kernel
+from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
+
+_NAME = "(intercept)"
+_VALUE = "bias=value with a number above 0, such as bias=1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias(Transform):
+    """A last feature that is `value` in all rows.
+
+    Parameters
+    ----------
+    value : float
+        Above 0.
+    column : int
+        Its number: that of the features before it. 0 before it is fitted.
+    """
+
+    name: ClassVar = "bias"
+    by_feature: ClassVar = True
+    adds: ClassVar = 1
+
+    value: float = 1.0
+    column: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", checked_number(self.value, _VALUE, positive=True))
+        checked_count(self.column, "column")
+
+    def __call__(self, rows: Rows) -> Rows:
+        data = np.empty(len(rows.data) + rows.n_rows, rows.data.dtype)
+        indices = np.empty(len(data), index_dtype(self.column + 1))
+        indptr = rows.indptr + np.arange(rows.n_rows + 1)
+        _append(rows.data, rows.indices, rows.indptr, self.column, self.value, data, indices)
+        return rows._replace(data=data, indices=indices, indptr=indptr)
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        return cls() if value is None else cls(value)  # type: ignore[arg-type]  # which becomes a number
+
+    def fitted(self, data: TrainingData) -> Self:
+        return dataclasses.replace(self, column=data.n_features)
+
+    def n_features(self, n_features: int | None) -> int | None:
+        if n_features not in (None, self.column):
+            raise ValueError(f"the bias is column {self.column}, behind {n_features} features")
+        return self.column + 1
+
+    def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        if names is None:
+            return None
+        name = _NAME
+        while name in names:
+            name = f"({name})"
+        return [*names, name]
+
+
+@kernel
+def _append(data, indices, indptr, column, value, new_data, new_indices):
+    """Write rows with one more value into `new_data` and `new_indices`."""
+    for i in range(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            new_data[p + i] = data[p]
+            new_indices[p + i] = indices[p]
+        new_data[indptr[i + 1] + i] = value
+        new_indices[indptr[i + 1] + i] = column

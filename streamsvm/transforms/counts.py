@@ -1,0 +1,91 @@
+"""Rows must be counts, as those that a model with ``normalize`` or ``log1p`` was trained on were.
+
+Values that were already normalised or logarithms would be transformed twice, and predicted wrongly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Remedy
+from streamsvm.kernels.jit import kernel
+from streamsvm.transforms.base import Transform, refuse_row
+
+_FEW = 100  # rows that are looked at for what was done with them
+_SAME = 1e-3  # relative difference of sums that are meant to be equal
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts(Transform):
+    """The rows as they are, if all values are whole numbers.
+
+    Training puts it before all other transforms where these are for counts and the data are counts. The user
+    writes ``counts=no`` to have it left out.
+
+    Parameters
+    ----------
+    checked : bool
+        False for ``counts=no``; training then leaves it out.
+    """
+
+    name: ClassVar = "counts"
+
+    checked: bool = True
+
+    def __call__(self, rows: Rows) -> Rows:
+        at = find_fraction(rows.data)
+        if at >= 0:
+            refuse_row(
+                rows, at, f"has the value {rows.data[at]:.6g}, which is no whole number, and the training "
+                f"data are counts{_what_was_done(rows)}",
+                Remedy(
+                    "give the counts, which AnnData mostly has in raw or in a layer; to train on other "
+                    "values, put counts=no before the transforms"
+                ),
+            )  # fmt: skip
+        return rows
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        if value not in (None, "no"):
+            raise ValueError("counts, or counts=no")
+        return cls(value is None)
+
+    def record(self) -> dict[str, bool]:
+        return {}
+
+
+def _what_was_done(rows: Rows) -> str:
+    """What the first rows, which are no counts, look like; empty if nobody knows."""
+    few = min(rows.n_rows, _FEW)
+    n = int(rows.indptr[few])
+    spans = [slice(*rows.indptr[i : i + 2]) for i in range(few) if rows.indptr[i] < rows.indptr[i + 1]]
+    with np.errstate(over="ignore"):
+        data = rows.data[:n].astype(np.float64)
+        for values, words in (
+            (np.expm1(data), "log1p of rows that were normalised to a sum"),
+            (data, "normalised to a sum"),
+        ):
+            sums = np.array([values[span].sum() for span in spans])
+            if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SAME) < np.inf:
+                return f" (they look like {words} of {np.median(sums):,.6g})"
+    return ""
+
+
+@kernel
+def find_fraction(data):
+    """The position of the first value that is no whole number; -1 if there is none."""
+    n = len(data)
+    for begin in range(0, n, 1024):
+        end, whole = min(begin + 1024, n), True
+        for p in range(begin, end):
+            whole &= np.floor(data[p]) == data[p]
+        if not whole:
+            for p in range(begin, end):
+                if np.floor(data[p]) != data[p]:
+                    return p
+    return -1

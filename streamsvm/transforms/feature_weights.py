@@ -1,0 +1,167 @@
+"""Transforms that multiply each feature by a weight from the training data: idf, df and scale.
+
+With n rows, of which d_j have a value other than 0 of feature j, the weights are
+
+    idf           log((1 + n) / (1 + d_j)) + 1, as scikit-learn's TfidfTransformer without its norm
+    df=power      (d_j / n)^power; 1 for features that no row has
+    scale=std     1 / the standard deviation over all rows, as StandardScaler(with_mean=False)
+    scale=maxabs  1 / the largest absolute value, as MaxAbsScaler
+
+Features that are constant, or that no row has, are not scaled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.jit import kernel
+from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
+from streamsvm.transforms.statistics import Statistics
+
+_POWER = "df=power with a number, such as df=-0.25"
+_KINDS = ("std", "maxabs")
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureWeights(Transform):
+    """Base of the transforms that multiply features.
+
+    Parameters
+    ----------
+    width : int
+        Number of features; 0 before it is fitted.
+    array : ndarray of float64, shape (width,), optional
+        The weights, above 0.
+    """
+
+    by_feature: ClassVar = True
+    array_dtype: ClassVar = np.dtype(np.float64)
+
+    width: int = 0
+    array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        checked_count(self.width, "width")
+
+    def __call__(self, rows: Rows) -> Rows:
+        assert self.array is not None
+        data = np.empty_like(rows.data)
+        _multiply(rows.data, rows.indices, self.array, data)
+        return rows._replace(data=data)
+
+    def fitted(self, data: TrainingData) -> Self:
+        with np.errstate(divide="ignore", over="ignore"):
+            weights = self.weights(data.statistics())
+        weights = np.where(np.isfinite(weights) & (weights > 0), weights, 1.0)
+        weights.flags.writeable = False
+        return dataclasses.replace(self, width=data.n_features, array=weights)
+
+    def weights(self, statistics: Statistics) -> np.ndarray:
+        raise NotImplementedError
+
+    def after(self, statistics: Statistics) -> Statistics | None:
+        assert self.array is not None
+        return statistics.times(self.array)
+
+    def n_features(self, n_features: int | None) -> int | None:
+        if n_features not in (None, self.width):
+            raise ValueError(f"{self.name} has weights of {self.width} features, not {n_features}")
+        return self.width
+
+    @property
+    def array_length(self) -> int:
+        return self.width
+
+    def with_array(self, array: np.ndarray) -> Self:
+        if not (np.isfinite(array) & (array > 0)).all():
+            raise ValueError(f"the weights of {self.name} must be finite and above 0")
+        return super().with_array(array)
+
+
+@dataclasses.dataclass(frozen=True)
+class InverseDocumentFrequency(FeatureWeights):
+    """log((1 + n) / (1 + rows with the feature)) + 1."""
+
+    name: ClassVar = "idf"
+    needs: ClassVar = "counts"
+
+    def weights(self, statistics: Statistics) -> np.ndarray:
+        return np.log((1 + statistics.n_rows) / (1 + statistics.count)) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentFrequency(FeatureWeights):
+    """The share of rows that have the feature, to a power.
+
+    Parameters
+    ----------
+    power : float
+        Below 0, rare features gain weight.
+    """
+
+    name: ClassVar = "df"
+    needs: ClassVar = "counts"
+
+    power: float = dataclasses.field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "power", checked_number(self.power, _POWER))
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        return cls(power=value)  # type: ignore[arg-type]  # which becomes a number
+
+    def weights(self, statistics: Statistics) -> np.ndarray:
+        return np.where(
+            statistics.count > 0, (statistics.count / max(statistics.n_rows, 1)) ** self.power, 1.0
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale(FeatureWeights):
+    """One over the spread of each feature; zeros stay zeros, since nothing is subtracted.
+
+    Parameters
+    ----------
+    kind : {"std", "maxabs"}
+    """
+
+    name: ClassVar = "scale"
+    needs: ClassVar = "moments"
+
+    kind: str = dataclasses.field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind not in _KINDS:
+            raise ValueError(" or ".join(f"scale={kind}" for kind in _KINDS))
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        return cls(kind=value)  # type: ignore[arg-type]  # which is checked
+
+    def weights(self, statistics: Statistics) -> np.ndarray:
+        if self.kind == "maxabs":
+            assert statistics.largest is not None
+            return 1 / statistics.largest
+        # What rounding makes of the variance of a constant feature, by scikit-learn's bound.
+        n, eps = statistics.n_rows, np.finfo(np.float64).eps
+        variance, mean = statistics.variance, statistics.mean
+        constant = variance <= n * eps * variance + (n * mean * eps) ** 2
+        found: np.ndarray = np.where(constant, 1.0, 1 / np.sqrt(variance))
+        return found
+
+    def record(self) -> dict[str, Any]:
+        return {"kind": self.kind, "width": self.width}
+
+
+@kernel
+def _multiply(data, indices, weights, new):
+    """Write each value times the weight of its feature into `new`."""
+    for p in range(len(data)):
+        new[p] = data[p] * weights[indices[p]]

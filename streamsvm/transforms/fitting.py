@@ -1,0 +1,167 @@
+"""Fit transforms to training data: as few readings of it as their order allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import PlanError
+from streamsvm.store.reader import Store
+from streamsvm.transforms import Transform, apply
+from streamsvm.transforms.base import TrainingData
+from streamsvm.transforms.counts import Counts, find_fraction
+from streamsvm.transforms.statistics import BYTES, Statistics, gather
+
+OF_DATA = ("n_features_in", "transform_input")  # entries of the records of runs and models
+_FOR_COUNTS = {"normalize", "log1p"}
+_SLICES, _SLICE = 64, 1024  # rows of a store that are looked at for what they are
+_LEAST_PIECE, _MOST_PIECE = 2**12, 2**20  # non-zeros that are read at a time
+_PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
+_SCAN = 2**16  # row pointers read at a time
+
+
+class Raw(NamedTuple):
+    """Training data before any transform.
+
+    Attributes
+    ----------
+    n_features : int
+    names : sequence of str, or None
+    index_base : int or None
+    where : str
+        What an error calls the data.
+    pieces : callable
+        Returns the first row and the rows of each piece of the data; each call reads it again.
+    sample : iterable of Rows
+        Some of the rows.
+    """
+
+    n_features: int
+    names: Sequence[str] | None
+    index_base: int | None
+    where: str
+    pieces: Callable[[], Iterable[tuple[int, Rows]]]
+    sample: Iterable[Rows]
+
+
+class FittedTransforms(NamedTuple):
+    """Transforms, and what a model records of the data that they were fitted to.
+
+    Attributes
+    ----------
+    transforms : list of Transform
+    record : dict
+        ``n_features_in``, and in ``transform_input`` whether the rows of the sample have whole numbers alone,
+        and their largest absolute value; empty without transforms.
+    """
+
+    transforms: list[Transform]
+    record: dict[str, Any]
+
+
+def fit_transforms(
+    transforms: Sequence[Transform], data: Raw, *, memory: int | None = None
+) -> FittedTransforms:
+    """Fit transforms to training data.
+
+    One reading gathers the statistics of the features that all transforms need, as long as they follow from
+    those of the data before them: multiplying and selecting features leaves them known. Otherwise there is
+    one more reading for the next transform, of rows after those that are fitted.
+
+    If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
+    `Counts` is put before them.
+
+    Raises
+    ------
+    SettingsError
+        If a transform does not apply to the data.
+    PlanError
+        If the statistics take more than `memory` bytes.
+    InputError
+        If a transform cannot take a row; names it.
+    """
+    if not transforms:
+        return FittedTransforms([], {})
+    seen = _seen(data.sample)
+    record = dict(zip(OF_DATA, (data.n_features, seen), strict=True))
+    wants_counts = any(each.name in _FOR_COUNTS for each in transforms)
+    if not any(each.name == Counts.name for each in transforms) and wants_counts and seen["integers"]:
+        transforms = [Counts(), *transforms]
+    transforms = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
+    fitted: list[Transform] = []
+    known: Statistics | None = None
+    n_features, names = data.n_features, data.names
+    for at, transform in enumerate(transforms):
+
+        def statistics(at: int = at, n_features: int = n_features) -> Statistics:
+            nonlocal known
+            if known is None or (known.kind == "counts" and transforms[at].needs == "moments"):
+                kind: Literal["counts", "moments"] = (
+                    "moments" if any(each.needs == "moments" for each in transforms[at:]) else "counts"
+                )
+                needed = BYTES[kind] * n_features
+                if memory is not None and needed > memory:
+                    raise PlanError(
+                        f"the statistics of {n_features:,} features that {transforms[at].name} needs take "
+                        f"{needed:,} bytes",
+                        needed_memory=needed,
+                    )
+                known = gather(_transformed(fitted, data), n_features, kind)
+            return known
+
+        transform = transform.fitted(TrainingData(n_features, names, data.index_base, statistics))
+        known = None if known is None else transform.after(known)
+        n_features = transform.n_features(n_features) or 0
+        names = transform.feature_names(names)
+        fitted.append(transform)
+    return FittedTransforms(fitted, record)
+
+
+def _transformed(transforms: Sequence[Transform], data: Raw) -> Iterator[Rows]:
+    for first, rows in data.pieces():
+        yield apply(transforms, rows, where=data.where, first=first)
+
+
+def _seen(sample: Iterable[Rows]) -> dict[str, Any]:
+    integers, largest = True, 0.0
+    for rows in sample:
+        integers = integers and find_fraction(rows.data) < 0
+        largest = max(largest, float(np.abs(rows.data).max(initial=0)))
+    return {"integers": integers, "largest": largest}
+
+
+def raw_store(
+    store: Store,
+    memory: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Raw:
+    """A store as training data; `progress` is called with the rows read and all rows."""
+    takes = max(_LEAST_PIECE, min(_MOST_PIECE, memory // (_PIECE_SHARE * _NNZ_BYTES)))
+
+    def pieces() -> Iterator[tuple[int, Rows]]:
+        begin = 0
+        while begin < store.n_rows:
+            stop = min(begin + _SCAN, store.n_rows)
+            offsets = store.indptr(begin, stop)
+            while begin < stop:
+                at = len(offsets) - 1 - (stop - begin)
+                n = int(np.searchsorted(offsets, offsets[at] + takes, "right")) - 1 - at
+                end = begin + max(n, 1)
+                yield begin, store.rows(begin, end)
+                begin = end
+                progress(begin, store.n_rows)
+
+    def sample() -> Iterator[Rows]:
+        n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
+        for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
+            yield store.rows(begin, min(begin + _SLICE, store.n_rows))
+
+    return Raw(store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample())
+
+
+def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:
+    """Rows in memory as training data."""
+    return Raw(n_features, names, 0, "X", lambda: [(0, rows)], [rows])

@@ -1,0 +1,107 @@
+"""Transforms that scale each row by one number: normalize (its sum) and l2 (its norm)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Remedy
+from streamsvm.kernels.jit import kernel
+from streamsvm.transforms.base import Transform, checked_number, refuse_row
+
+_DEFAULT_TARGET = 1e4
+_TARGET = "normalize=target with a number above 0, such as normalize=1e4"
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalize(Transform):
+    """Rows scaled so that their values sum to `target`, as ``scanpy.pp.normalize_total(target_sum=target)``.
+
+    Rows without values stay as they are.
+
+    Parameters
+    ----------
+    target : float
+        Above 0.
+    """
+
+    name: ClassVar = "normalize"
+
+    target: float = _DEFAULT_TARGET
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target", checked_number(self.target, _TARGET, positive=True))
+
+    def __call__(self, rows: Rows) -> Rows:
+        data = np.empty_like(rows.data)
+        at = _normalize(rows.data, rows.indptr, self.target, data)
+        if at >= 0:
+            refuse_row(
+                rows, at, f"has the value {rows.data[at]:g}, and normalize takes none below 0",
+                Remedy("give the data as it was counted, or leave normalize out"),
+            )  # fmt: skip
+        return rows._replace(data=data)
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        return cls() if value is None else cls(value)  # type: ignore[arg-type]  # which becomes a number
+
+
+@dataclasses.dataclass(frozen=True)
+class L2(Transform):
+    """Rows scaled to a Euclidean norm of 1, as ``sklearn.preprocessing.normalize``; rows of zeros stay."""
+
+    name: ClassVar = "l2"
+
+    def __call__(self, rows: Rows) -> Rows:
+        data = np.empty_like(rows.data)
+        norm2 = squared_norms(rows)
+        _scale_rows(rows.data, rows.indptr, 1 / np.sqrt(np.where(norm2 > 0, norm2, 1.0)), data)
+        return rows._replace(data=data)
+
+
+def squared_norms(rows: Rows) -> np.ndarray:
+    """The squared norm of each row, float64; infinite where it overflows."""
+    norm2 = np.empty(rows.n_rows)
+    _squared_norms(rows.data, rows.indptr, norm2)
+    return norm2
+
+
+@kernel
+def _squared_norms(data, indptr, norm2):
+    """Write the squared norm of each row into `norm2`."""
+    for i in range(len(indptr) - 1):
+        total = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[p]) * np.float64(data[p])
+        norm2[i] = total
+
+
+@kernel
+def _normalize(data, indptr, target, new):
+    """Write scaled rows into `new`; return -1, or the position of a value below 0."""
+    for i in range(len(indptr) - 1):
+        total, least = 0.0, np.inf
+        for p in range(indptr[i], indptr[i + 1]):
+            x = np.float64(data[p])
+            total += x
+            least = min(least, x)
+        if least < 0:
+            for p in range(indptr[i], indptr[i + 1]):
+                if data[p] < 0:
+                    return p
+        factor = target / total if total > 0 else 1.0
+        for p in range(indptr[i], indptr[i + 1]):
+            new[p] = data[p] * factor
+    return -1
+
+
+@kernel
+def _scale_rows(data, indptr, factors, new):
+    """Write rows times `factors` into `new`."""
+    for i in range(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            new[p] = data[p] * factors[i]

@@ -1,0 +1,196 @@
+"""Some of the features: those that a file lists, or the N of the largest dispersion.
+
+The dispersion of a feature is its variance over all rows (with n - 1 in the denominator) divided by its mean:
+1 for counts that are Poisson, more for features that differ between rows. This is what ``scanpy.pp.
+highly_variable_genes`` with the flavor "cell_ranger" or "seurat" computes before it compares genes of similar
+means. Of equal dispersions the first features are taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.durable import reason
+from streamsvm.errors import SettingsError, StreamsvmWarning
+from streamsvm.format import index_dtype
+from streamsvm.kernels.jit import kernel
+from streamsvm.text import check_local
+from streamsvm.transforms.base import TrainingData, Transform, checked_count
+from streamsvm.transforms.statistics import Statistics
+
+_TOP, _FILE = "top:", "file"
+_FEW = 3  # unknown features that a message lists
+_WANTED = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
+
+
+@dataclasses.dataclass(frozen=True)
+class Select(Transform):
+    """The features in `array`, in their order in the data.
+
+    Parameters
+    ----------
+    by : str
+        ``"top:N"``, or the path of a file of names, or of numbers if features have no names: as in LIBSVM
+        text, or, for other data, of columns from 0 on; ``"file"`` once it is fitted to a file.
+    width, kept : int
+        Features of the data and of the result; 0 before it is fitted.
+    array : ndarray of int64, shape (kept,), optional
+        The columns, increasing.
+    """
+
+    name: ClassVar = "select"
+    by_feature: ClassVar = True
+    array_dtype: ClassVar = np.dtype(np.int64)
+
+    by: str
+    width: int = 0
+    kept: int = 0
+    array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        checked_count(self.width, "width")
+        checked_count(self.kept, "kept")
+        if not isinstance(self.by, str) or not self.by or (self.by.startswith(_TOP) and not self._top):
+            raise ValueError(_WANTED)
+
+    @property
+    def needs(self) -> Any:  # type: ignore[override]
+        return "moments" if self._top else None
+
+    @property
+    def _top(self) -> int | None:
+        number = self.by.removeprefix(_TOP)
+        is_number = self.by != number and number.isascii() and number.isdecimal() and len(number) < 18
+        return int(number) if is_number else None
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        if not value or value.startswith(_TOP):
+            return cls(value or "")
+        check_local(value, SettingsError)
+        return cls(os.path.abspath(value))
+
+    def __call__(self, rows: Rows) -> Rows:
+        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), index_dtype(self.kept))
+        indptr = np.empty_like(rows.indptr)
+        _select(rows.data, rows.indices, rows.indptr, self._places, data, indices, indptr)
+        n = int(indptr[-1])
+        return rows._replace(data=data[:n], indices=indices[:n], indptr=indptr)
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray:
+        """The new column of each column of the data; -1 for those that are left out."""
+        assert self.array is not None
+        places = np.full(self.width, -1, index_dtype(self.width))
+        places[self.array] = np.arange(self.kept)
+        return places
+
+    @property
+    def held_bytes(self) -> int:
+        return super().held_bytes + self._places.nbytes
+
+    def fitted(self, data: TrainingData) -> Self:
+        columns = self._listed(data) if self._top is None else _most_dispersed(data.statistics(), self._top)
+        columns.flags.writeable = False
+        by = _FILE if self._top is None else self.by  # not a path, which another machine may lack
+        return dataclasses.replace(self, by=by, width=data.n_features, kept=len(columns), array=columns)
+
+    def _listed(self, data: TrainingData) -> np.ndarray:
+        """The columns that the file lists; a warning counts those that the data lacks."""
+        try:
+            text = Path(self.by).read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise SettingsError(
+                f"transform: select: {self.by} cannot be read: {reason(error)}", setting="transform"
+            ) from None
+        except UnicodeDecodeError:
+            raise SettingsError(
+                f"transform: select: {self.by} is not text in UTF-8", setting="transform"
+            ) from None
+        wanted = list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+        if data.names is not None:
+            column = {name: at for at, name in enumerate(data.names)}
+        else:
+            for name in wanted:
+                if not (name.isascii() and name.isdecimal() and len(name) < 18):
+                    raise SettingsError(
+                        f"transform: select: {self.by} lists {name!r}, and the features of the data have no "
+                        "names; list numbers",
+                        setting="transform",
+                    )
+            base = data.index_base or 0
+            numbers = {name: int(name) - base for name in wanted}
+            column = {name: at for name, at in numbers.items() if 0 <= at < data.n_features}
+        columns = np.array(sorted({column[name] for name in wanted if name in column}), np.int64)
+        unknown = [name for name in wanted if name not in column]
+        if not len(columns):
+            first = f" (the first is {wanted[0]!r})" if wanted else ""
+            raise SettingsError(
+                f"transform: select: {self.by} lists no feature of the data{first}", setting="transform"
+            )
+        if unknown:
+            few = ", ".join(map(repr, unknown[:_FEW])) + (", ..." if len(unknown) > _FEW else "")
+            warnings.warn(
+                f"{self.by} lists {len(unknown):,} features that the data lacks ({few}); "
+                f"the other {len(columns):,} are selected",
+                StreamsvmWarning,
+                stacklevel=2,
+            )
+        return columns
+
+    def after(self, statistics: Statistics) -> Statistics | None:
+        assert self.array is not None
+        return statistics.take(self.array)
+
+    def n_features(self, n_features: int | None) -> int | None:
+        if n_features not in (None, self.width):
+            raise ValueError(f"select is of {self.width} features, not {n_features}")
+        return self.kept
+
+    def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
+        assert self.array is not None
+        return None if names is None else [names[column] for column in self.array]
+
+    @property
+    def array_length(self) -> int:
+        return self.kept
+
+    def with_array(self, array: np.ndarray) -> Self:
+        inside = not len(array) or (array[0] >= 0 and array[-1] < self.width)
+        if not (inside and (np.diff(array) > 0).all()):
+            raise ValueError("the columns of select must increase, and be columns of the data")
+        return super().with_array(array)
+
+
+def _most_dispersed(statistics: Statistics, n: int) -> np.ndarray:
+    """The `n` columns, increasing, of the largest dispersion; those without any value come last."""
+    n_rows, mean = statistics.n_rows, statistics.mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / np.abs(mean)
+    dispersion = np.where(np.isnan(dispersion), -np.inf, dispersion)
+    order = np.argsort(-dispersion, kind="stable")[:n]
+    return np.sort(order).astype(np.int64)
+
+
+@kernel
+def _select(data, indices, indptr, places, new_data, new_indices, new_indptr):
+    """Write the selected values into `new_data`, `new_indices` and `new_indptr`."""
+    filled = 0
+    new_indptr[0] = 0
+    for i in range(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            place = places[indices[p]]
+            if place >= 0:
+                new_data[filled] = data[p]
+                new_indices[filled] = place
+                filled += 1
+        new_indptr[i + 1] = filled

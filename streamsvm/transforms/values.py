@@ -1,0 +1,67 @@
+"""Transforms of each value by itself: log1p, binarize and clip. Zeros stay zeros."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Self
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Remedy
+from streamsvm.transforms.base import Transform, checked_number, refuse_row
+
+
+@dataclasses.dataclass(frozen=True)
+class Log1p(Transform):
+    """log(1 + x), as ``scanpy.pp.log1p``."""
+
+    name: ClassVar = "log1p"
+
+    def __call__(self, rows: Rows) -> Rows:
+        if len(rows.data) and rows.data.min() < 0:
+            at = int(np.argmax(rows.data < 0))
+            refuse_row(
+                rows, at, f"has the value {rows.data[at]:g}, and log1p takes none below 0",
+                Remedy("give the data as it was counted, or leave log1p out"),
+            )  # fmt: skip
+        return rows._replace(data=np.log1p(rows.data))
+
+
+@dataclasses.dataclass(frozen=True)
+class Binarize(Transform):
+    """1 for values above 0, else 0, as ``sklearn.preprocessing.Binarizer``."""
+
+    name: ClassVar = "binarize"
+
+    def __call__(self, rows: Rows) -> Rows:
+        return rows._replace(data=(rows.data > 0).astype(rows.data.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class Clip(Transform):
+    """Values limited to [-`most`, `most`].
+
+    Parameters
+    ----------
+    most : float
+        Above 0.
+    """
+
+    name: ClassVar = "clip"
+
+    most: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most", checked_number(self.most, _CLIP, positive=True))
+
+    def __call__(self, rows: Rows) -> Rows:
+        most = rows.data.dtype.type(self.most)
+        return rows._replace(data=np.clip(rows.data, -most, most))
+
+    @classmethod
+    def from_text(cls, value: str | None) -> Self:
+        return cls(value)  # type: ignore[arg-type]  # which becomes a number
+
+
+_CLIP = "clip=v with a number v above 0, such as clip=10"

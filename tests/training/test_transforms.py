@@ -1,0 +1,352 @@
+"""Transforms from training to prediction: stores, matrices, held-out data, resuming, and data they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_store
+from sklearn import preprocessing
+
+from streamsvm import Model, calibrate, evaluate, fit, format, load_model, open_store, plan, predict, resume
+from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
+from streamsvm.transforms import fitting, parse_transforms
+from streamsvm.transforms.statistics import gather
+from streamsvm.transforms.store import TransformedStore
+
+N, D, K = 240, 15, 3
+FULL = "normalize=50,log1p,select=top:11,scale=std,clip=4,bias=0.5"
+
+
+def make_counts(n: int = N, seed: int = 0) -> tuple[sp.csr_array, np.ndarray]:
+    """Counts of features that differ between classes, with an empty row, and class codes."""
+    centres = np.random.default_rng(1).gamma(0.6, 3.0, size=(K, D))
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n, dtype=np.int32) % K
+    X = rng.poisson(centres[labels] * rng.uniform(0.3, 2.0, size=(n, 1)))
+    X[5] = 0
+    return sp.csr_array(X.astype(np.float64)), labels
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make_store(tmp_path / "counts.h5", *make_counts(), chunk_nnz=100)
+
+
+@pytest.fixture
+def held_out(tmp_path: Path) -> Path:
+    return make_store(tmp_path / "held-out.h5", *make_counts(90, seed=3))
+
+
+def by_hand(X: sp.csr_array, train: sp.csr_array) -> np.ndarray:
+    """What `FULL` makes of X, by NumPy and scikit-learn, with a last column of 0.5."""
+
+    def logs(X: sp.csr_array) -> np.ndarray:
+        dense = X.toarray()
+        sums = dense.sum(axis=1, keepdims=True)
+        return np.log1p(dense * 50 / np.where(sums > 0, sums, 1))
+
+    seen = logs(train)
+    best = np.sort(np.argsort(-seen.var(axis=0) / seen.mean(axis=0))[:11])
+    scaler = preprocessing.StandardScaler(with_mean=False).fit(seen[:, best])
+    found = np.clip(scaler.transform(logs(X)[:, best]), -4, 4)
+    return np.hstack([found, np.full((len(found), 1), 0.5)])
+
+
+def test_training_is_that_of_rows_transformed_beforehand(tmp_path: Path, store: Path, held_out: Path) -> None:
+    """A store, and a matrix; the scores of data as it is are those of the transformed data."""
+    X, labels = make_counts()
+    before = make_store(tmp_path / "before.h5", sp.csr_array(by_hand(X, X)), labels)
+    facts: dict[str, Any] = {"passes": 2, "dtype": "float64", "seed": 4}
+    expected = fit(before, out=tmp_path / "expected", **facts)
+    found = fit(store, out=tmp_path / "found", transform=FULL, valid=held_out, **facts)
+    assert pytest.approx(expected.C, rel=1e-9) == found.C
+    assert found.gap == pytest.approx(expected.gap, rel=1e-6)
+    reference, model = load_model(tmp_path / "expected"), load_model(tmp_path / "found")
+    np.testing.assert_allclose(model.coef_, reference.coef_[:-1], atol=1e-9)
+    np.testing.assert_allclose(model.intercept_, 0.5 * reference.coef_[-1], atol=1e-9)
+    assert (model.n_features_in_, model.n_features, model.coef_.shape) == (D, 12, (11, K))
+
+    new, truth = make_counts(90, seed=3)
+    scores = by_hand(new, X) @ reference.coef_
+    np.testing.assert_allclose(model.decision_function(new), scores, atol=1e-9)
+    np.testing.assert_array_equal(predict(model, held_out).labels[:, 0], model.classes_[scores.argmax(1)])
+    accuracy = (scores.argmax(axis=1) == truth).mean()
+    assert found.average is not None
+    assert evaluate(model, held_out).accuracy == found.average["valid_accuracy"] == pytest.approx(accuracy)
+
+    of_matrix = fit(X, labels, transform=FULL.split(","), **facts)
+    assert isinstance(of_matrix, Model)
+    np.testing.assert_allclose(of_matrix.coef_, reference.coef_[:-1], atol=1e-9)
+    np.testing.assert_allclose(of_matrix.decision_function(new), scores, atol=1e-9)
+
+
+def test_calibration_sees_transformed_rows(tmp_path: Path, store: Path, held_out: Path) -> None:
+    fit(store, out=tmp_path / "run", transform=FULL, calibrate=held_out)
+    model = load_model(tmp_path / "run")
+    temperature = model.temperature
+    calibrate(model, *make_counts(90, seed=3))
+    assert model.temperature == pytest.approx(temperature, rel=1e-6)
+
+
+def test_an_intercept_is_that_of_a_feature_of_ones(tmp_path: Path) -> None:
+    """To the optimum, against scikit-learn's one-vs-rest machines, whose intercept is regularised."""
+    from sklearn.svm import LinearSVC
+
+    X, labels = make_counts(60)
+    model = fit(
+        X, labels, loss="ovr2", transform="scale=std,bias=2", C=0.5, passes=400, tol=1e-9, dtype="float64"
+    )
+    assert isinstance(model, Model)
+    scaled = preprocessing.StandardScaler(with_mean=False).fit_transform(X)
+    expected = LinearSVC(
+        C=0.5, intercept_scaling=2, loss="squared_hinge", dual=True, tol=1e-10, max_iter=200_000
+    ).fit(scaled, labels)
+    np.testing.assert_allclose(model.coef_.T, expected.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, expected.intercept_, atol=1e-4)
+
+
+def files_of(model: Path) -> dict[str, Any]:
+    content: dict[str, Any] = {path.name: path.read_bytes() for path in model.iterdir()}
+    return content | {"model.json": json.loads(content["model.json"])}
+
+
+@pytest.mark.parametrize("name", ["copy", "run"])
+def test_a_saved_model_predicts_the_same(name: str, tmp_path: Path, store: Path) -> None:
+    fit(store, out=tmp_path / "run", transform=FULL)
+    model, (new, _) = load_model(tmp_path / "run"), make_counts(50, seed=8)
+    path = tmp_path / name / "model" if name == "run" else tmp_path / name
+    content = files_of(tmp_path / "run" / "model")
+    assert {"transform-3.npy", "transform-4.npy"} <= content.keys()
+    model.save(path)
+    assert files_of(path) == content
+    np.testing.assert_array_equal(load_model(path).decision_function(new), model.decision_function(new))
+
+
+# -- resuming --------------------------------------------------------------------------------------
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    model = {path.name: path.read_bytes() for path in (run / "model").iterdir()}
+    return model | {path.name: path.read_bytes() for path in run.glob("transform-*")}
+
+
+def test_a_run_that_stops_at_a_commit_resumes_to_the_same_bytes(
+    tmp_path: Path, store: Path, held_out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts: dict[str, Any] = {"transform": FULL, "passes": 3, "block_rows": 40, "valid": held_out}
+    fit(store, out=tmp_path / "whole", **facts)
+    for stops in (1, 8, 13):
+        run = tmp_path / f"stopped-{stops}"
+        asked = iter(range(10**6))
+        trained: list[Any] = []
+        with pytest.raises(Interrupted):
+            fit(
+                store,
+                out=run,
+                **facts,
+                report=trained.append,
+                stop=lambda asked=asked, trained=trained, n=stops: bool(trained) and next(asked) >= n,
+            )
+        with monkeypatch.context() as patch:
+            patch.setattr(fitting, "gather", lambda *given: pytest.fail("statistics were gathered again"))
+            resume(run)
+        assert contents(run) == contents(tmp_path / "whole")
+    extended = tmp_path / "extended"
+    fit(store, out=extended, **(facts | {"passes": 2}), keep_duals=True)
+    resume(extended, passes=3)
+    assert contents(extended) == contents(tmp_path / "whole")
+
+
+def test_a_stop_while_statistics_are_gathered_leaves_no_run(tmp_path: Path, store: Path) -> None:
+    with pytest.raises(Interrupted, match="before the training began"):
+        fit(store, out=tmp_path / "run", transform="idf", stop=lambda: True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\7"),
+        lambda path: path.write_bytes(path.read_bytes()[:-8]),
+        Path.unlink,
+    ],
+)
+def test_a_damaged_array_is_refused(damage: Callable[[Path], Any], tmp_path: Path, store: Path) -> None:
+    fit(store, out=tmp_path / "run", transform="l2,idf", passes=2)
+    damage(tmp_path / "run" / "transform-1.npy")
+    with pytest.raises(RunError, match=r"transform-1\.npy|array of a transform"):
+        resume(tmp_path / "run", passes=3)
+    damage(tmp_path / "run" / "model" / "transform-1.npy")
+    with pytest.raises(ModelError, match=r"transform-1\.npy"):
+        load_model(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record["transforms"][1].update(width=D + 1),
+        lambda record: record["transforms"][1].update(width=10**12),
+        lambda record: record["transforms"][1].update(width=-1),
+        lambda record: record["transforms"][1].update(array_crc32=0),
+        lambda record: record["transforms"][1].pop("array_crc32"),
+        lambda record: record["transforms"][2].update(column=3),
+        lambda record: record["transforms"][2].update(more=3),
+        lambda record: record["transforms"].pop(),
+        lambda record: record["transforms"].extend({"name": "l2"} for _ in range(20)) or record.update(
+            transforms=record["transforms"][3:] + record["transforms"][:3]
+        ),
+        lambda record: record.update(n_features_in=D + 1),
+        lambda record: record.update(n_features_in="many"),
+        lambda record: record.pop("n_features_in"),
+    ],
+)  # fmt: skip
+def test_a_model_with_transforms_that_do_not_fit_is_refused(
+    change: Callable[[dict[str, Any]], Any], tmp_path: Path, store: Path
+) -> None:
+    """Compiled code relies on what the records say: no index may lead out of an array."""
+    fit(store, out=tmp_path / "run", transform="l2,idf,bias", passes=1)
+    path = tmp_path / "run" / "model" / "model.json"
+    record = json.loads(path.read_bytes())
+    change(record)
+    path.write_text(json.dumps(format.sealed(record)))
+    with pytest.raises(ModelError, match=r"damaged"):
+        load_model(tmp_path / "run")
+
+
+# -- the view --------------------------------------------------------------------------------------
+
+
+def test_a_transformed_store_is_a_store(store: Path) -> None:
+    X, _ = make_counts()
+    with open_store(store) as inner:
+        raw = fitting.raw_store(inner, 2**20)
+        found = fitting.fit_transforms(parse_transforms(FULL), raw).transforms
+        view = TransformedStore(inner, found)
+        assert (view.n_rows, view.n_features, view.nnz) == (N, 12, X.nnz + N)
+        assert view.fingerprint not in (inner.fingerprint, TransformedStore(inner, found[:-1]).fingerprint)
+        assert view.feature_names() is None
+        dense = by_hand(X, X)
+        for start, stop in [(0, N), (7, 7), (4, 19), (N - 1, N)]:
+            rows, offsets = view.rows(start, stop), view.indptr(start, stop)
+            assert (np.diff(rows.indptr) <= np.diff(offsets)).all()
+            found_rows = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(stop - start, 12))
+            np.testing.assert_allclose(found_rows.toarray(), dense[start:stop], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(view.norms(start, stop), (dense[start:stop] ** 2).sum(axis=1))
+            np.testing.assert_array_equal(rows.labels, inner.labels(start, stop))
+
+
+def test_a_plan_counts_what_transforms_hold(store: Path) -> None:
+    plain, scaled = (plan(store, transform=text, C=1.0) for text in (None, "scale=std"))
+    assert scaled["planned_bytes"] >= plain["planned_bytes"] + 8 * D
+    assert plan(store, transform="select=top:3,bias")["features"] == 4
+    with pytest.raises(PlanError) as caught:
+        fit(store, out=store.parent / "run", transform="scale=std", memory=100)
+    assert caught.value.needed_memory is not None
+
+
+def test_data_is_read_once_for_all_statistics(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr(fitting, "gather", lambda *given: calls.append(1) or gather(*given))
+    fit(store, out=tmp_path / "one", transform="log1p,idf,scale=std,select=top:5,l2,bias")
+    assert len(calls) == 1
+    fit(store, out=tmp_path / "two", transform="idf,l2,scale=std")
+    assert len(calls) == 3
+    fit(store, out=tmp_path / "none", transform="log1p,l2,bias")
+    assert len(calls) == 3
+
+
+# -- data that a model refuses ---------------------------------------------------------------------
+
+
+def test_a_model_of_counts_refuses_what_was_normalised_already(tmp_path: Path, store: Path) -> None:
+    X, labels = make_counts()
+    fit(store, out=tmp_path / "run", transform="normalize,log1p")
+    model = load_model(tmp_path / "run")
+    assert model.record["transform_input"] == {"integers": True, "largest": float(X.data.max())}
+    normalised = preprocessing.normalize(X, norm="l1") * 1e4
+    logs = normalised.log1p()
+    for new, words in [
+        (logs, r"look like log1p of rows that were normalised to a sum of 10,000"),
+        (normalised, r"look like normalised to a sum of 10,000"),
+        (X * 1.5, "no whole number, and the training data are counts; give the counts"),
+    ]:
+        with pytest.raises(InputError, match=f"X: row [01] has the value .*{words}"):
+            model.predict(new)
+        path = make_store(tmp_path / f"{len(words)}.h5", sp.csr_array(new), labels)
+        for reader in (lambda path=path: predict(model, path), lambda path=path: evaluate(model, path)):
+            with pytest.raises(InputError, match=f"{path.name}: row [01] has .*{words}"):
+                reader()
+        with pytest.raises(InputError, match=words):
+            fit(store, out=tmp_path / "other", transform="normalize,log1p", valid=path)
+    model.predict(X)
+
+
+def test_other_models_take_any_values(tmp_path: Path) -> None:
+    X, labels = make_counts()
+    fractions = sp.csr_array(X * 1.25)
+    of_fractions = fit(fractions, labels, transform="normalize,log1p")
+    without_check = fit(X, labels, transform="counts=no,normalize,log1p")
+    scaled = fit(X, labels, transform="scale=std")
+    for model in (of_fractions, without_check, scaled):
+        assert isinstance(model, Model)
+        assert all(each["name"] != "counts" for each in model.record["transforms"])
+        model.predict(fractions)
+    with pytest.raises(InputError, match="no whole number"):
+        fit(fractions, labels, transform="counts,normalize")
+
+
+def test_values_below_0_are_named_by_row(tmp_path: Path) -> None:
+    X, labels = make_counts()
+    X.data[X.indptr[100]] = -1
+    path = make_store(tmp_path / "below.h5", X, labels)
+    with pytest.raises(InputError, match=r"below\.h5: row 100 has the value -1, and log1p takes"):
+        fit(path, out=tmp_path / "run", transform="log1p")
+
+
+# -- hashing and names -----------------------------------------------------------------------------
+
+
+def test_hashed_features_are_numbered_as_in_the_text(tmp_path: Path, store: Path) -> None:
+    """A store whose text counts from 1, and a matrix with a feature 0."""
+    X, labels = make_counts()
+    fit(store, out=tmp_path / "run", transform="log1p,hash=5,idf,bias", dtype="float64")
+    shifted = sp.csr_array(sp.hstack([sp.csr_array((N, 1)), X], format="csr"))
+    model = fit(shifted, labels, transform="log1p,hash=5,idf,bias", dtype="float64")
+    assert isinstance(model, Model)
+    loaded = load_model(tmp_path / "run")
+    np.testing.assert_allclose(loaded.coef_, model.coef_, atol=1e-9)
+    found = predict(loaded, store)
+    np.testing.assert_array_equal(found.labels[:, 0], model.predict(shifted))
+
+
+def test_hashing_refuses_features_with_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    X, labels = make_counts()
+    frame = pandas.DataFrame(X.toarray(), columns=[f"g{j}" for j in range(D)])
+    with pytest.raises(SettingsError, match="hash takes the numbers of features in LIBSVM text"):
+        fit(frame, labels, transform="hash=4")
+
+
+def test_features_are_matched_by_name_before_they_are_transformed() -> None:
+    pandas = pytest.importorskip("pandas")
+    X, labels = make_counts()
+    names = [f"g{j}" for j in range(D)]
+    frame = pandas.DataFrame(X.toarray(), columns=names)
+    model = fit(frame, labels, transform=FULL)
+    assert isinstance(model, Model)
+    logs = np.log1p(preprocessing.normalize(X.toarray(), norm="l1") * 50)
+    best = np.sort(np.argsort(-logs.var(axis=0) / logs.mean(axis=0))[:11])
+    assert model.feature_names_out_.tolist() == [names[j] for j in best]
+    assert model.feature_names_in_.tolist() == names
+    order = np.random.default_rng(0).permutation(D)
+    np.testing.assert_allclose(
+        model.decision_function(frame.iloc[:, order]), model.decision_function(frame), atol=1e-5
+    )
