@@ -85,6 +85,13 @@ class StoredArray(ABC):
         self.container.check_unchanged()
         return values
 
+    def texts(self) -> list[str]:
+        """Return all elements of an array of text, decoded chunk by chunk."""
+        found: list[str] = []
+        for start in range(0, self.length, self.chunk):
+            found += self.read(start, min(start + self.chunk, self.length)).tolist()
+        return found
+
     def _raise_for_chunk(self, start: int, stop: int, error: Exception) -> NoReturn:
         """Raise an error that names the first chunk of the range that cannot be read by itself."""
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):

@@ -84,6 +84,7 @@ def fit_store(
             "C_auto": chosen,
             "transforms": records_of(transforms),
             "error_weights": weights.record(),
+            **_encoding_of(store),
             **{f"{name}_fingerprint": _check_held_out(name, store, settings, plan) for name in _HELD_OUT},
         }
         with claimed(run, force=force):
@@ -207,6 +208,11 @@ def _open_to_train(path: str | Path, settings: Settings) -> Store:
         store.close()
         raise
     return store
+
+
+def _encoding_of(store: Store) -> dict[str, Any]:
+    """How columns of a table became the features of a store, as records of runs and models have it."""
+    return {"encoding": store.meta["encoding"]} if store.meta.get("encoding") else {}
 
 
 def _class_counts(store: Store, settings: Settings) -> np.ndarray:
@@ -391,6 +397,7 @@ class _StoreRun:
                 "C_auto": self.record["C_auto"],
                 "store_fingerprint": store.fingerprint,
                 "transforms": records_of(self.transforms),
+                **_encoding_of(store),
             },
             names=store.feature_names(),
             weights=self.weights,
