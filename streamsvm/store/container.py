@@ -188,6 +188,10 @@ class Container(ABC):
         """Return ``"group"``, ``"array"``, or None if there is nothing."""
 
     @abstractmethod
+    def children(self, group: str) -> list[str]:
+        """Return the names of what is in a group, sorted; none if there is no such group."""
+
+    @abstractmethod
     def array(self, path: str, axes: int = 1) -> StoredArray: ...
 
     @abstractmethod

@@ -17,6 +17,7 @@ from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.reader import Store
+from streamsvm.store.views import with_labels
 from streamsvm.text import check_local
 
 
@@ -26,6 +27,8 @@ def open_store(
     label: str | None = None,
     labelled: bool = True,
     sample_weight: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
 ) -> Store:
     """Open a store for reading.
 
@@ -34,8 +37,9 @@ def open_store(
     path : path-like
         A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file.
     label : str, optional
-        For AnnData that streamsvm did not write: the categorical column of ``obs`` that holds the classes;
-        or, where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
+        For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
+        texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
+        where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
         class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
         A store that streamsvm wrote has only one, ``"label"``.
     labelled : bool
@@ -44,6 +48,10 @@ def open_store(
     sample_weight : str, optional
         The numeric column of ``obs`` that holds the weights of the rows. A store that streamsvm wrote can
         have one, ``"weight"``, which is read by default; of other AnnData none is.
+    layer : str, optional
+        The entry of ``layers`` to read instead of ``X``, in AnnData that streamsvm did not write.
+    raw : bool
+        Whether ``raw.X`` is read instead, with its own features.
 
     Returns
     -------
@@ -72,13 +80,20 @@ def open_store(
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
+            for name, given in ("layer", layer), ("raw", raw):
+                if given:
+                    raise StoreError(
+                        f"{path}: a store that streamsvm wrote has one matrix",
+                        remedy=Remedy("omit {}", Option(name, given)),
+                    )
             return _open_native(container, record, label if labelled else None, sample_weight)
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
                 "an interrupted conversion leaves such a container: convert again"
             )
-        return open_anndata(container, label if labelled else None, labelled, sample_weight)
+        store = open_anndata(container, label if labelled else None, labelled, sample_weight, layer, raw)
+        return with_labels(store) if labelled else store
     except BaseException:
         container.close()
         raise

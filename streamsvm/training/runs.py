@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.data import memory_plan
-from streamsvm.data.blocks import Blocks, blocks_to_score
+from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
 from streamsvm.errors import Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
@@ -25,6 +25,7 @@ from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store, open_store, open_validation_store
+from streamsvm.store.scoring import blocks_to_score
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
@@ -265,7 +266,7 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
         return None
     with open_validation_store(path, settings.label) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
-        _held_out_blocks(held_out, store, settings, plan)
+        _held_out_blocks(held_out, store, settings, plan).match.warn()
         if name == "calibrate":
             _check_calibration_store(held_out, store)
         return held_out.fingerprint
