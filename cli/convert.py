@@ -93,6 +93,8 @@ def convert(
         Literal["inner", "outer"] | None,
         typer.Option(help="Several AnnData files: keep the features of all of them, or of any."),
     ] = None,
+    layer: Annotated[str | None, typer.Option(help="Layer of AnnData to read instead of X.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Read raw.X of AnnData, of its own features.")] = False,
     format: Annotated[
         Literal["libsvm", "csv", "tsv", "jsonl"] | None,
         typer.Option(help="What text is, if its suffix is another."),
@@ -121,7 +123,7 @@ def convert(
             like=like, unseen_label=unseen_label, on_error=on_error, weights=weights,
             multilabel=multilabel, groups=groups, force=force, label=label, labels=labels, join=join,
             drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
-            ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits, format=format,
+            layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits, format=format,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:

@@ -121,6 +121,8 @@ def convert(
     label: str | None = None,
     labels: str | Path | None = None,
     join: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     text: str | Sequence[str] = (),
@@ -198,6 +200,10 @@ def convert(
     join : {"inner", "outer"}, optional
         Which features the store has if several AnnData files have different ones: those of all of them, or
         those of any, with zeros where a file lacks one.
+    layer : str, optional
+        The entry of ``layers`` of AnnData to read instead of ``X``.
+    raw : bool
+        Whether ``raw.X`` of AnnData is read instead, with its own features.
     drop : sequence of str
         Columns of a table that are not used. All others, but the labels, become features: numbers and
         booleans as they are, and texts one feature for each of their values.
@@ -276,8 +282,9 @@ def convert(
     options = ReadOptions(
         dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
         progress=progress, like=schema, format=format, index_base=index_base, n_features=n_features,
-        multilabel=multilabel, groups=groups, label=label, labels=labels, join=join, drop=tuple(drop),
-        categorical=tuple(categorical), text=(text,) if isinstance(text, str) else tuple(text),
+        multilabel=multilabel, groups=groups, label=label, labels=labels, join=join, layer=layer, raw=raw,
+        drop=tuple(drop), categorical=tuple(categorical),
+        text=(text,) if isinstance(text, str) else tuple(text),
         analyzer=analyzer, ngrams=ngrams, bits=bits,
     )  # fmt: skip
 

@@ -44,6 +44,8 @@ class ReadOptions:
     label: str | None = None
     labels: str | Path | None = None
     join: str | None = None
+    layer: str | None = None
+    raw: bool = False
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
     text: Sequence[str] = ()

@@ -39,7 +39,7 @@ _TABLE = frozenset({"label", "drop", "categorical", "text", "analyzer", "ngrams"
 _MATRIX = frozenset({"label", "labels"})
 KINDS = {
     "libsvm": Kind("LIBSVM text", "libsvm", frozenset({"index_base", "n_features", "multilabel", "groups"})),
-    "anndata": Kind("AnnData", "anndata", frozenset({"label", "join"})),
+    "anndata": Kind("AnnData", "anndata", frozenset({"label", "join", "layer", "raw"})),
     "npz": Kind("a .npz archive", "matrix", _MATRIX),
     "npy": Kind("a NumPy array", "matrix", _MATRIX),
     "parquet": Kind("a Parquet table", "table", _TABLE),

@@ -187,6 +187,23 @@ class CscMatrix(StoredMatrix):
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise self._by_columns()
 
+    def pieces(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield rows, columns and values of at most `most` stored values at a time, column after column."""
+        pointers = read_pointers(self.arrays["indptr"], 0, self.shape[1], self.nnz)
+        for start, rows in enumerate(self.row_pieces(most)):
+            low = start * most
+            places = np.arange(low, low + len(rows))
+            columns = np.searchsorted(pointers, places, "right") - 1
+            values = self._convert(self.arrays["data"].read(low, low + len(rows)), low)
+            yield rows, columns.astype(self.index_dtype, copy=False), values
+
+    def row_pieces(self, most: int) -> Iterator[np.ndarray]:
+        """Yield the rows alone of the values that `pieces` yields."""
+        for low in range(0, self.nnz, most):
+            rows = self.arrays["indices"].read(low, min(low + most, self.nnz))
+            check_indices(self.arrays["indices"], rows, low, self.shape[0])
+            yield rows
+
     def _by_columns(self) -> StoreError:
         return StoreError(
             f"{self.path}: {self.name} is CSC, which stores columns, and rows are needed",
