@@ -123,7 +123,8 @@ def convert(
             like=like, unseen_label=unseen_label, on_error=on_error, weights=weights,
             multilabel=multilabel, groups=groups, force=force, label=label, labels=labels, join=join,
             drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
-            layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits, format=format,
+            layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
+            format=format,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:

@@ -315,8 +315,10 @@ def _mapped(path: Path, where: str) -> np.ndarray:
     except ValueError as error:
         if "pickle" in str(error) or "object" in str(error).lower():
             raise InputError(f"{where} holds Python objects, a pickle, which is not read") from None
-        if "mmap" in str(error) or "zero" in str(error).lower() or "empty" in str(error).lower():
-            return np.load(path, allow_pickle=False)  # an array without elements cannot be mapped
+        with contextlib.suppress(ValueError, EOFError):
+            array = np.load(path, allow_pickle=False)
+            if array.size == 0:  # which cannot be mapped
+                return array
         raise InputError(f"{where} is damaged or truncated ({error}); fetch it again") from None
 
 

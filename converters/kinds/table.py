@@ -219,7 +219,11 @@ class FileReader(Reader):
         if self.options.on_error == "raise":
             raise InputError(
                 messages[0],
-                remedy=Remedy("fill it in, or leave out such rows with {}", Option("on_error", "skip")),
+                remedy=Remedy(
+                    "correct it, leave out such rows with {}, or take the column for categories with {}",
+                    Option("on_error", "skip"),
+                    Option("categorical"),
+                ),
             )
         self.counts.skipped += len(faults)
         self.counts.first_errors += messages[: _FIRST_ERRORS - len(self.counts.first_errors)]

@@ -24,7 +24,7 @@ def choose_columns(
 ) -> ColumnsEncoding:
     """Decide what each of some columns becomes, and collect the values of categories.
 
-    Columns of text hold numbers if all values of their first batch in the first table are numbers.
+    Columns of text hold numbers if most values of their first batch in the first table are numbers.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def _number(text: str) -> float:
 
 
 def _holds_numbers(pa: Any, column: Any) -> bool:
-    """Whether all values of a column of text are numbers, or spellings of a missing one; and some are."""
+    """Whether more than half of the values of a column of text are numbers: others are then errors."""
     texts = column.unique().to_pylist()
     given = [text.strip() for text in texts if text is not None and text.strip() not in _MISSING_NUMBERS]
-    return bool(given) and all(not np.isnan(_number(text)) for text in given)
+    return 2 * sum(not np.isnan(_number(text)) for text in given) > len(given)
