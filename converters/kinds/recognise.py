@@ -159,6 +159,6 @@ def _refuse_foreign(path: Path, begin: bytes, packed: str | None) -> None:
         if packed is not None and begin.startswith(magic):
             raise InputError(f"{path} is {packed} data of a file of the kind {kind}; unpack it")
     control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
-    if packed is None and 16 * control > len(begin):
+    if packed is None and b"\0" in begin and 16 * control > len(begin):
         start = begin[:4].hex(" ")
         raise InputError(f"{path} is a binary file of a kind that is not read (it begins with {start})")

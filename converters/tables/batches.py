@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ class Table:
     path : path
     kind : {"parquet", "csv", "tsv", "jsonl"}
     memory : int
-        Bytes that reading may take.
+        Bytes that reading may take: half of all.
 
     Attributes
     ----------
@@ -109,7 +110,8 @@ class Table:
         if self.kind == "tsv":
             self._delimiter = "\t"
         else:
-            self._delimiter = max(_DELIMITERS, key=first.count)  # the first of them if several are equal
+            bare = re.sub('"[^"]*"', "", first)
+            self._delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
         with self._csv(None) as reader:
             names = reader.schema.names
         if len(names) == 1:
@@ -209,7 +211,7 @@ class Table:
                 raise PlanError(
                     f"{self.path}: a row is longer than the {format_size(self._block)} that are read at a "
                     "time, or a quotation mark is not closed",
-                    needed_memory=2 * _BLOCK_FACTOR * self._block if self._block < _BLOCKS[1] else None,
+                    needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _BLOCKS[1] else None,
                 ) from None
             if "utf8" in text.lower() or "utf-8" in text.lower():
                 raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,17 +68,26 @@ def choose_columns(
         Column(name, "category", sorted(values[name])) if name in values else Column(name, "number")
         for name in names
     ]
-    return ColumnsEncoding("columns", columns)
+    encoding = ColumnsEncoding("columns", columns)
+    twice = [name for name, times in Counter(encoding.feature_names).items() if times > 1]
+    if twice:
+        raise InputError(
+            f"{tables[0].path}: two features would have the name '{printable(twice[0])}', that of a column "
+            "and of a value of another; rename the column"
+        )
+    return encoding
 
 
 def _collect(tables: Sequence[Table], names: Sequence[str]) -> dict[str, set[str]]:
     """Return the distinct values of some columns in all tables."""
     values: dict[str, set[str]] = {name: set() for name in names}
     rows = dict.fromkeys(names, 0)  # that have a value
+    total = 0
     if not names:
         return values
     for table in tables:
         for batch in table.batches(names):
+            total += batch.num_rows
             for name in names:
                 column = batch.column(name)
                 rows[name] += len(column) - column.null_count
@@ -90,6 +100,11 @@ def _collect(tables: Sequence[Table], names: Sequence[str]) -> dict[str, set[str
                     remedy=_not_a_category(most),
                 )
     for name, found in values.items():
+        if not found and total:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' has no value in any row",
+                remedy=Remedy("leave it out with {}", Option("drop", name)),
+            )
         if len(found) == rows[name] > 20:
             raise InputError(
                 f"{tables[0].path}: column '{printable(name)}' has another value in each of {rows[name]:,} "
@@ -210,11 +225,14 @@ class ColumnEncoder:
 def describe(encoding: ColumnsEncoding) -> list[str]:
     """Return lines that say how columns became features."""
     numbers = [column.name for column in encoding.columns if column.values is None]
-    lines = [f"{len(numbers):,} columns of numbers: {listed(numbers)}"] if numbers else []
+    columns = "column" if len(numbers) == 1 else "columns"
+    lines = [f"{len(numbers):,} {columns} of numbers: {listed(numbers)}"] if numbers else []
     for column in encoding.columns:
         if column.values is not None:
-            lines.append(f"column '{printable(column.name)}' as {len(column.values):,} categories: "
-                         f"{listed(column.values)}")  # fmt: skip
+            n = len(column.values)
+            categories = "category" if n == 1 else "categories"
+            name = printable(column.name)
+            lines.append(f"column '{name}' as {n:,} {categories}: {listed(column.values)}")
     return lines
 
 

@@ -18,6 +18,7 @@ from streamsvm.errors import InputError, SettingsError
 from streamsvm.store import open_store
 
 N, D = 300, 40
+pytestmark = pytest.mark.filterwarnings("ignore:.*zarr:UserWarning")  # of anndata, about its next version
 MATRICES: dict[str, Callable[[Any], Any]] = {
     "csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": lambda X: X.toarray(),
 }  # fmt: skip
@@ -39,8 +40,7 @@ def cells() -> anndata.AnnData:
 
 
 def write(cells: anndata.AnnData, path: Path) -> Path:
-    with anndata.settings.override(zarr_write_format=3):
-        cells.write_h5ad(path) if path.suffix == ".h5ad" else cells.write_zarr(path)
+    cells.write_h5ad(path) if path.suffix == ".h5ad" else cells.write_zarr(path)
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import OneHotEncoder
 from streamsvm_converters import convert
 
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store
 
 N = 400
@@ -184,6 +185,12 @@ def test_weights_follow_rows_that_are_left_out(tmp_path: Path) -> None:
         ("x,z\n1,a\n", r"has no label column 'y'; its columns are 'x', 'z'"),
         ("1,2,2\n3,4,5\n", "several columns have the name '2'|the first line holds numbers"),
         ("y,z\na,b\n", None),
+        ('"x, z";y\n1;a\n2;b\n', None),
+        ('\ufeffx,y\r\n"1",a\r\n\r\n2,b\r\n', None),
+        ("x,z,y\n1,,a\n2,,b\n", "column 'z' has no value in any row.*drop='z'"),
+        ("c,c=red,y\nred,1,a\nblue,2,b\n", "two features would have the name 'c=red'"),
+        ("x,y\n1,a\x07b\n2,b\n", "row 1: the class .* has a control character in its name"),
+        ("1,2,2.0\n", "the first line holds numbers, not the names of columns"),
         ("y\tx\na\t1\nb\t2\n", None),
     ],
 )
@@ -268,3 +275,24 @@ def test_options_that_do_not_apply_are_refused(options: dict[str, Any], named: s
     with pytest.raises(SettingsError) as caught:
         convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", **options)
     assert caught.value.setting == named
+
+
+def test_a_row_that_does_not_fit_into_memory_says_what_would(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"t,y\n{'w' * 400_000},a\nw,b\n")
+    options: dict[str, Any] = {"label": "y", "text": "t", "chunk_nnz": 256}
+    memory = 2**21
+    for _ in range(2):
+        with pytest.raises(PlanError, match="a row is longer than") as caught:
+            convert([tmp_path / "t.csv"], tmp_path / "a.zarr", memory=memory, **options)
+        needed = caught.value.needed_memory
+        assert needed is not None
+        assert needed > memory
+        memory = needed
+    assert convert([tmp_path / "t.csv"], tmp_path / "a.zarr", memory=4 * memory, **options).n == 2
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n2,b\n")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'streamsvm\[tables\]'"):
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
