@@ -18,7 +18,7 @@ from streamsvm.kernels import jit
 from streamsvm.losses import LOSSES
 
 ROOT = Path(jit.__file__).parents[2]
-HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn"}
+HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn", "pyarrow", "joblib"}
 
 
 def python(code: str, *words: object, **env: object) -> str:
