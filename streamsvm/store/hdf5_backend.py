@@ -15,7 +15,9 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.page_cache import dont_need
+from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error, wrong_shape
+from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
 
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
@@ -54,12 +56,25 @@ class Hdf5Array(StoredArray):
         self.width = dataset.dtype.itemsize * (1 if self.columns is None else self.columns)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
+        self._compressed = compressed_chunks(dataset) if axes == 1 else None
+
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self._compressed is None:
+            return super()._read_ranges(ranges)
+        values = self.container.reader.read(self._compressed, ranges)
+        self._drop_cache()
+        return values
 
     def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._compressed is not None:
+            return self._read_ranges([(start, stop)])
         values = np.asarray(self._source[start:stop])
+        self._drop_cache()
+        return values
+
+    def _drop_cache(self) -> None:
         if self.exceeds_page_cache:
             dont_need(self._dataset.file.id.get_vfd_handle())
-        return values
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
@@ -96,6 +111,7 @@ class Hdf5Container(Container):
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
         self.writes = write
+        self.reader = ChunkReader()
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
@@ -219,6 +235,7 @@ class Hdf5Container(Container):
             durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
+        self.reader.close()
         if self._file is not None:
             with self.wrapped(""), _kept_open(self._file):
                 self._file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from streamsvm.schema import Count, SchemaError, between, decode
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
+from streamsvm.store.joined import join_stores
 from streamsvm.store.reader import Store
 from streamsvm.store.views import with_labels
 from streamsvm.text import check_local
@@ -99,15 +101,26 @@ def open_store(
         raise
 
 
-def open_validation_store(path: str | os.PathLike[str], label: str | None) -> Store:
-    """Open a store as `open_store` does; one that streamsvm wrote is opened whatever `label` is.
+def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
+    """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(open_store(path, **options)) for path in paths]
+        joined = join_stores(stores, join)
+        stack.pop_all()
+        return joined
 
-    `label` is that of the store that is trained on, which may be AnnData of other origin.
+
+def open_validation_store(
+    path: str | os.PathLike[str], label: str | None, layer: str | None = None, raw: bool = False
+) -> Store:
+    """Open a store as `open_store` does; one that streamsvm wrote is opened whatever the options are.
+
+    They are those of the store that is trained on, which may be AnnData of other origin.
     """
-    if label is not None:
+    if label is not None or layer is not None or raw:
         with contextlib.suppress(StoreError):
             return open_store(path)
-    return open_store(path, label=label)
+    return open_store(path, label=label, layer=layer, raw=raw)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

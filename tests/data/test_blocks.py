@@ -35,7 +35,7 @@ def store_of(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
-        weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
+        units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
         n_labels=int(label_offsets[-1]), groups=lambda begin, end: np.array(groups)[begin:end],
         label_indptr=lambda begin, end: label_offsets[begin : end + 1].copy(),
     )  # fmt: skip
