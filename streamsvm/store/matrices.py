@@ -190,14 +190,17 @@ class CscMatrix(StoredMatrix):
             low = start * most
             places = np.arange(low, low + len(rows))
             columns = np.searchsorted(pointers, places, "right") - 1
-            values = self._convert(self.arrays["data"].read(low, low + len(rows)), low)
+            span = (low, low + len(rows))
+            values = self._convert(self.arrays["data"].read(*span), [span])
             yield rows, columns.astype(self.index_dtype, copy=False), values
 
     def row_pieces(self, most: int) -> Iterator[np.ndarray]:
         """Yield the rows alone of the values that `pieces` yields."""
         for low in range(0, self.nnz, most):
             rows = self.arrays["indices"].read(low, min(low + most, self.nnz))
-            check_indices(self.arrays["indices"], rows, low, self.shape[0])
+            if not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
+                at = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
+                raise self.arrays["indices"].damage(low + at, f"row {rows[at]} is out of range")
             yield rows
 
     def _by_columns(self) -> StoreError:
