@@ -249,6 +249,7 @@ def test_converters_use_only_what_writes_a_store() -> None:
         "data.schema",
         "data.prefetch",
         "data.csr_checks",
+        "data.feature_names",
         "data.label_sets",
         "schema",
         "errors",

@@ -66,29 +66,33 @@ _FOREIGN_TEXT = {
 }
 
 
-def recognise(path: str | Path, format: str | None = None) -> str:
-    """Return the kind of a file: see `streamsvm_converters.kinds.registry.kind_of`."""
+def recognise(path: str | Path) -> tuple[str, bool]:
+    """Return the kind of a file, a name in `registry.KINDS`, and whether its content says so.
+
+    If not, it is text, or a pipe, and the kind is what the suffix says, or LIBSVM text. Raises `InputError` if
+    it cannot be read, or is of another kind.
+    """
     if str(path) == STDIN:
-        return _agreed(path, "libsvm", format)
+        return "libsvm", True
     check_local(path, InputError)
     path = Path(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             if any((path / name).exists() for name in ("zarr.json", ".zgroup")):
-                return _agreed(path, "anndata", format)
+                return "anndata", True
             raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(mode):  # a pipe cannot be looked at and then read
-            return _agreed(path, format or "libsvm", format)
+            return "libsvm", False
         with path.open("rb") as file:
             begin = file.read(_BEGIN)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from None
     for magic, kind in _MAGIC.items():
         if begin.startswith(magic):
-            return _agreed(path, kind, format)
+            return kind, True
     if begin.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _agreed(path, _zip(path), format)
+        return _zip(path), True
     packed = next((name for magic, name in _COMPRESSED.items() if begin.startswith(magic)), None)
     text = begin if packed is None else _unpacked(begin, packed)
     _refuse_foreign(path, text, packed)
@@ -101,15 +105,7 @@ def recognise(path: str | Path, format: str | None = None) -> str:
             f"{path} is not what its suffix says: it does not begin as such files do; it may be truncated, "
             "or another kind of file"
         )
-    return format or by_name or "libsvm"
-
-
-def _agreed(path: str | Path, found: str, format: str | None) -> str:
-    from streamsvm_converters.kinds.registry import KINDS
-
-    if format not in (None, found):
-        raise InputError(f"{path} is {KINDS[found].title}, not {KINDS[str(format)].title}")
-    return found
+    return by_name or "libsvm", False
 
 
 def _zip(path: Path) -> str:

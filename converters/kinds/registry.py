@@ -68,7 +68,12 @@ def kind_of(path: str | Path, format: str | None = None) -> str:
     """
     if format is not None and format not in KINDS:
         raise ValueError(f"format must be one of {', '.join(KINDS)}, not {format!r}")
-    return recognise(path, format)
+    found, certain = recognise(path)
+    if format is None or format == found:
+        return found
+    if certain:
+        raise InputError(f"{path} is {KINDS[found].title}, not {KINDS[format].title}")
+    return format
 
 
 def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None, **changes: Any) -> Reader:
