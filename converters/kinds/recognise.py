@@ -69,8 +69,8 @@ _FOREIGN_TEXT = {
 def recognise(path: str | Path) -> tuple[str, bool]:
     """Return the kind of a file, a name in `registry.KINDS`, and whether its content says so.
 
-    If not, it is text, or a pipe, and the kind is what the suffix says, or LIBSVM text. Raises `InputError` if
-    it cannot be read, or is of another kind.
+    If not, it is text, or a pipe, and the kind is what the suffix says, or LIBSVM text. Raises `InputError`
+    if it cannot be read, or is of another kind.
     """
     if str(path) == STDIN:
         return "libsvm", True
