@@ -77,6 +77,8 @@ _COUNTS = {  # of text: what is counted, and what was done with it
     "explicit_zeros": ("explicit zero", "dropped"),
     "qids": ("qid field", "ignored"),
     "unseen_features": ("value", "of unseen features dropped"),
+    "unlabelled": ("row", "without a label left out"),
+    "unseen_values": ("value", "of unseen categories: no feature"),
     "unseen_labels": ("row", "with unseen labels: kept, and counted as wrong"),
 }
 
@@ -86,7 +88,7 @@ def print_text_counts(console: Console, counts: dict[str, Any]) -> None:
     for line in counts["first_errors"]:
         console.warn(f"skipped: {line}")
     for name, (noun, what) in _COUNTS.items():
-        if counts[name]:
+        if counts.get(name):
             console.say(f"  {count(counts[name], noun)} {what}")
 
 

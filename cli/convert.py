@@ -1,4 +1,4 @@
-"""`streamsvm convert`: LIBSVM text to a store."""
+"""`streamsvm convert`: files of any kind to a store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from typing import Annotated, Literal
 import typer
 from streamsvm_cli.console import Console, print_text_counts, terminate_as_interrupt
 from streamsvm_cli.memory import give_memory_back
-from streamsvm_cli.options import Force, Inputs, Json, Memory, OnError, Quiet, UnseenLabel
+from streamsvm_cli.options import Files, Force, Json, Label, Labels, Memory, OnError, Quiet, UnseenLabel
 from streamsvm_cli.wording import count, size_of_data, wrong_usage
 
 
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _ngrams(text: str) -> tuple[int, int]:
+    least, _, most = text.partition("-")
+    try:
+        return int(least), int(most or least)
+    except ValueError:
+        raise wrong_usage(f"{text!r} is not two lengths, such as 1-2") from None
+
+
 def convert(
-    inputs: Inputs,
+    inputs: Files,
     out: Annotated[Path, typer.Option("--out", "-o", help="Store to write: .zarr, or .h5 / .h5ad.")],
     index_base: Annotated[
         Literal["auto", "0", "1"],
@@ -55,13 +67,46 @@ def convert(
     groups: Annotated[
         bool, typer.Option("--groups", help="Keep qid: fields; rows of a group stay together, in order.")
     ] = False,
+    label: Label = None,
+    labels: Labels = None,
+    drop: Annotated[
+        str, typer.Option(metavar="A,B", help="Columns of a table that are not used; all others are.")
+    ] = "",
+    categorical: Annotated[
+        str, typer.Option(metavar="A,B", help="Columns of numbers that are categories, as text is.")
+    ] = "",
+    text: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="Columns of text whose hashed n-grams are the features, alone."),
+    ] = "",
+    analyzer: Annotated[
+        Literal["word", "char", "char_wb"] | None,
+        typer.Option(help="With --text: n-grams of words (default), or of characters."),
+    ] = None,
+    ngrams: Annotated[
+        str | None, typer.Option(metavar="N-M", help="With --text: lengths of the n-grams (1-2).")
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(min=1, max=30, help="With --text: hash to 2^bits features (20).")
+    ] = None,
+    join: Annotated[
+        Literal["inner", "outer"] | None,
+        typer.Option(help="Several AnnData files: keep the features of all of them, or of any."),
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="Layer of AnnData to read instead of X.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Read raw.X of AnnData, of its own features.")] = False,
+    format: Annotated[
+        Literal["libsvm", "csv", "tsv", "jsonl"] | None,
+        typer.Option(help="What text is, if its suffix is another."),
+    ] = None,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Turn LIBSVM text into a store.
+    """Turn LIBSVM text, tables, text columns, AnnData or arrays into a store.
 
-    The store is chunked, checksummed and shuffled; anndata opens it too.
+    The store is chunked, checksummed and shuffled; anndata opens it too. Of a table, columns of numbers are
+    features as they are, and columns of text are one feature for each value; with --text, n-grams.
     """
     if like is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --like too")
@@ -70,20 +115,25 @@ def convert(
 
     give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another
 
-    base = index_base if index_base == "auto" else int(index_base)
+    first = index_base if index_base == "auto" else int(index_base)
     with terminate_as_interrupt():
         report = to_store(
-            inputs, out, index_base=base, n_features=n_features, dtype=dtype,
+            inputs, out, index_base=first, n_features=n_features, dtype=dtype,
             shuffle=shuffle, seed=seed, memory=memory, threads=threads, codec=codec, chunk_nnz=chunk_nnz,
             like=like, unseen_label=unseen_label, on_error=on_error, weights=weights,
-            multilabel=multilabel, groups=groups, force=force,
+            multilabel=multilabel, groups=groups, force=force, label=label, labels=labels, join=join,
+            drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
+            layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
+            format=format,
             progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:
         console.warn(warning)
+    for note in report.notes:
+        console.say(note)
+    base = "" if report.index_base is None else f"; feature numbers start at {report.index_base}"
     console.say(
-        f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} "
-        f"in {report.seconds:.1f} s; feature numbers start at {report.index_base}"
+        f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} in {report.seconds:.1f} s{base}"
     )
     if report.decompress_seconds > report.seconds / 2:
         console.say(

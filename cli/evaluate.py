@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Memory, Quiet
+from streamsvm_cli.options import Json, Label, Labels, Memory, Quiet
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
-    data: Annotated[Path, typer.Argument(help="Store or LIBSVM text (- for standard input).")],
+    data: Annotated[Path, typer.Argument(help="Store, or a file of any kind that convert takes.")],
     top_k: Annotated[
         int | None,
         typer.Option(
@@ -49,6 +49,7 @@ def evaluate(
     ] = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
+    labels: Labels = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -65,7 +66,7 @@ def evaluate(
     import streamsvm
 
     loaded = streamsvm.load_model(model)
-    rows = data_to_score(console, loaded, data, memory, multilabel=multilabel)
+    rows = data_to_score(console, loaded, data, memory, multilabel=multilabel, label=label, labels=labels)
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, label=label,

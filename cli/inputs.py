@@ -1,22 +1,21 @@
-"""What `predict` and `evaluate` take as data: a store, or LIBSVM text, which is read as it is scored."""
+"""What `predict` and `evaluate` take as data: a store, or any file that `convert` takes, read as it is."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamsvm_cli.console import Console
 from streamsvm_cli.wording import count
 
-from streamsvm.errors import InputError, ModelError, SettingsError, part_of_memory
-from streamsvm.text import check_local
+from streamsvm.errors import ModelError, SettingsError, part_of_memory
 
 if TYPE_CHECKING:
-    from streamsvm import Model, Rows
+    import numpy as np
 
-_STDIN = "-"
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+    from streamsvm import Model, Rows
 
 
 def data_to_score(
@@ -27,43 +26,37 @@ def data_to_score(
     *,
     labelled: bool = True,
     multilabel: bool = False,
-) -> Path | Iterator[Rows]:
-    """The path of a store, or the rows of text, in half of `memory`, for a model.
+    label: str | None = None,
+    labels: Path | None = None,
+) -> Path | Iterator[tuple[Rows, np.ndarray]]:
+    """The path of a store, or the rows of a file and their numbers, in half of `memory`, for a model.
 
-    Commas in text separate labels if `multilabel`, or if the labels do not matter.
+    Commas in text separate labels if `multilabel`, or if the labels do not matter. `label` and `labels` are
+    as for `convert`.
     """
-    if not _is_store(path):
-        return _rows_of_text(console, model, path, memory, labelled, multilabel or not labelled)
-    if multilabel:
+    from streamsvm_converters import kind_of
+
+    kind = "anndata" if path.is_dir() else kind_of(path)
+    if multilabel and kind != "libsvm":
         raise SettingsError("multilabel is for text; a store says itself", setting="multilabel")
-    return path
-
-
-def _is_store(path: Path) -> bool:
-    """Return True for a folder and for a file that begins as HDF5 does."""
-    if str(path) == _STDIN:
-        return False
-    check_local(path, InputError)
-    if path.is_dir():
-        return True
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_HDF5)) == _HDF5
-    except OSError as error:
-        from streamsvm.durable import reason
-
-        raise InputError(f"{path}: {reason(error)}") from None
+    if labels is not None and kind not in ("npz", "npy"):
+        raise SettingsError("labels is for arrays; other data has its own", setting="labels")
+    if kind == "anndata":
+        return path
+    if kind == "libsvm":
+        return _rows_of_text(console, model, path, memory, labelled, multilabel or not labelled)
+    return _rows_of_file(console, model, path, memory, labelled=labelled, label=label, labels=labels)
 
 
 def _rows_of_text(
     console: Console, model: Model, path: Path, memory: int, labelled: bool, multilabel: bool
-) -> Iterator[Rows]:
+) -> Iterator[tuple[Rows, np.ndarray]]:
     from streamsvm_converters import read_rows
 
     if model.record["index_base"] is None:
         raise ModelError(
-            "the model was trained on AnnData, whose features have no numbers in LIBSVM text; "
-            "predict on AnnData"
+            "the features of the model have no numbers in LIBSVM text; give data of the kind that it was "
+            "trained on"
         )
     text = read_rows(
         [str(path)],
@@ -77,16 +70,47 @@ def _rows_of_text(
     )
     first = 0
     with part_of_memory(2):
-        for rows, _ in text:
-            yield model.transformed(rows, where=str(path), first=first)
+        for rows, numbers in text:
+            yield model.transformed(rows, where=str(path), first=first), numbers
             first += rows.n_rows
-    counts = text.counts
+    _warn(console, text.counts, labelled, "label" if multilabel else "row")
+
+
+def _rows_of_file(
+    console: Console, model: Model, path: Path, memory: int, **options: Any
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    from streamsvm_converters import open_reader
+
+    from streamsvm.data.csr_checks import row_norms
+    from streamsvm.data.schema import schema_of_model
+
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    reader = open_reader(
+        [path], like=schema_of_model(model, "the model"), dtype=model.record["dtype"],
+        memory=memory // 2, threads=threads, unseen_label="keep", **options,
+    )  # fmt: skip
+    first = 0
+    with part_of_memory(2):
+        for rows, numbers in reader:
+            rows = rows._replace(norm2=row_norms(rows.data, rows.indptr))
+            yield model.transformed(rows, where=str(path), first=first), numbers
+            first += rows.n_rows
+    for note in reader.notes:
+        console.warn(note)
+    _warn(console, reader.counts, options["labelled"], "row")
+
+
+def _warn(console: Console, counts: Any, labelled: bool, noun: str) -> None:
+    """Warn of what the model does not know."""
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")
+    if getattr(counts, "unseen_values", None):
+        console.warn(f"{count(counts.unseen_values, 'value')} of categories unknown to the model: no feature")
+    if labelled and getattr(counts, "unlabelled", None):
+        console.warn(f"left out {count(counts.unlabelled, 'row')} without a label")
     if labelled and counts.unseen_labels:
-        if multilabel:
-            labels = count(counts.unseen_labels, "label")
-            console.warn(f"left out {labels} unknown to the model")
+        if noun == "label":
+            console.warn(f"left out {count(counts.unseen_labels, 'label')} unknown to the model")
         else:
             rows_of_them = count(counts.unseen_labels, "row")
             console.warn(f"{rows_of_them} with labels unknown to the model, counted as wrong")

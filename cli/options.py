@@ -50,9 +50,24 @@ UnseenLabel = Annotated[
     Literal["error", "keep"],
     typer.Option(help="With known classes: whether another label is an error, or kept and counted as wrong."),
 ]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        help="LIBSVM text, CSV, TSV or JSON lines, plain or .gz .bz2 .xz .zst; Parquet; AnnData; .npz; "
+        ".npy; - for LIBSVM text on standard input."
+    ),
+]
 Label = Annotated[
     str | None,
-    typer.Option(help="Column of obs with the labels, for AnnData that was not written by convert."),
+    typer.Option(
+        help="Column with the labels: of a table, or of obs of AnnData that was not written by convert."
+    ),
+]
+
+
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="Labels of an .npy or .npz matrix: .npy, or text with one a line.", metavar="FILE"),
 ]
 
 

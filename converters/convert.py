@@ -1,4 +1,4 @@
-"""LIBSVM text to a store: read everything once, shuffle it on disk, and write it."""
+"""Files of any kind to a store: read everything, shuffle it on disk, and write it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 
 from streamsvm.data.label_sets import recode
 from streamsvm.durable import reason
-from streamsvm.errors import InputError, Option, PlanError, Remedy, StoreError
+from streamsvm.errors import InputError, PlanError, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.schema import encode
 from streamsvm.text import check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.external_shuffle import ExternalShuffle
+    from streamsvm_converters.kinds.reader import Reader
     from streamsvm_converters.libsvm.position import Source
-    from streamsvm_converters.libsvm.reader import LibsvmReader
 
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
@@ -42,8 +42,8 @@ class ConvertReport:
         The store.
     n, d, nnz, n_classes : int
         Rows, features, values and classes of the store.
-    index_base : int
-        Index of the first feature in the text: 0 or 1.
+    index_base : int or None
+        Index of the first feature in the text: 0 or 1; None if the features have no such numbers.
     fingerprint : str
         Hash of the content: equal for equal input, options and seed, whatever the container.
     seconds, decompress_seconds : float
@@ -60,6 +60,12 @@ class ConvertReport:
         Rows of the store without a value.
     bytes_read : int
         Bytes of all inputs as stored.
+    unlabelled : int
+        Rows left out because they have no label.
+    unseen_values : int
+        With `like`: values of categories that are not among the known ones.
+    notes : tuple of str
+        How columns of a table became features, and other facts about the reading.
     warnings : tuple of str
         Warnings about the labels.
     n_labels, n_groups : int or None
@@ -71,7 +77,7 @@ class ConvertReport:
     d: int
     nnz: int
     n_classes: int
-    index_base: int
+    index_base: int | None
     fingerprint: str
     seconds: float
     decompress_seconds: float
@@ -87,6 +93,9 @@ class ConvertReport:
     warnings: tuple[str, ...]
     n_labels: int | None = None
     n_groups: int | None = None
+    unlabelled: int = 0
+    unseen_values: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def convert(
@@ -108,28 +117,44 @@ def convert(
     weights: str | Path | None = None,
     multilabel: bool = False,
     groups: bool = False,
+    format: str | None = None,
+    label: str | None = None,
+    labels: str | Path | None = None,
+    join: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    text: str | Sequence[str] = (),
+    analyzer: str | None = None,
+    ngrams: tuple[int, int] | None = None,
+    bits: int | None = None,
     force: bool = False,
     progress: Callable[[int, int | None, int], None] | None = None,
 ) -> ConvertReport:
-    """Convert LIBSVM text to a store, in bounded memory.
+    """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
-    The text is read once and stored in a hidden folder beside `out`, since classes, width and index base
-    are known only at its end. The store is then written there, and renamed to `out` when it is complete and
+    What a file is, its content says, and its suffix only where several kinds of text look alike. All inputs
+    are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they have
+    categories. The rows are stored in a hidden folder beside `out`, since classes and width are known only at
+    the end of the input. The store is then written there, and renamed to `out` when it is complete and
     durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per row, and for the
-    store itself. A conversion that fails leaves nothing behind; the remains of a killed one are not a
-    store, and the next conversion to `out` deletes them.
+    store itself. A conversion that fails leaves nothing behind; the remains of a killed one are not a store,
+    and the next conversion to `out` deletes them.
 
     Parameters
     ----------
     inputs : sequence of path or "-"
-        Plain text or compressed by gzip, bzip2, xz or zstd; read one after another. "-" is standard input.
+        LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2, xz or zstd; Parquet; AnnData;
+        ``.npz`` of SciPy or NumPy, or ``.npy``. "-" is standard input, with LIBSVM text.
     out : path
         The store to write. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container.
     index_base : {"auto", 0, 1}
-        Index of the first feature. "auto" is 0 if any row that is kept has an index 0, explicit zeros
-        included, else 1. With `like` it is that of its data, and must not contradict it.
+        LIBSVM text: index of the first feature. "auto" is 0 if any row that is kept has an index 0, explicit
+        zeros included, else 1. With `like` it is that of its data, and must not contradict it.
     n_features : int, optional
-        Width of the store. By default the largest index determines it; a smaller width is an error.
+        LIBSVM text: width of the store. By default the largest index determines it; a smaller width is an
+        error.
     dtype : {"float32", "float64"}
         Type of the values, to which they are rounded once.
     shuffle : bool
@@ -148,21 +173,50 @@ def convert(
     like : path, optional
         A store, run or model whose classes, index base and width to use, as for test data: values of
         further features are dropped and counted. Of a model that hashes features, only the classes are used.
+        Tables are read as those that it was made from; AnnData is matched by the names of features.
     unseen_label : {"error", "keep"}
         With `like`: whether a label that is not among the classes is an error, or the row is kept with
         label -1, or with its other labels.
     on_error : {"raise", "skip", "fix"}
-        Whether a malformed row is an error, or is dropped and counted. "fix" also sorts unsorted rows and
+        Whether a malformed row (of a table: one with a missing or infinite number) is an error, or is dropped
+        and counted. "fix" is for LIBSVM text, and also sorts unsorted rows and
         sums duplicate indices (in float64) instead of dropping them.
     weights : path, optional
         A file with the weight of each row in a line of its own, in the order of the inputs, also for rows
         that are skipped: finite numbers of at least 0.
     multilabel : bool
-        Whether commas separate several labels of a row (``1,5,7 1:0.3``), and a line that begins with a
-        blank has none. A label that a row lists twice counts once.
+        LIBSVM text: whether commas separate several labels of a row (``1,5,7 1:0.3``), and a line that begins
+        with a blank has none. A label that a row lists twice counts once.
     groups : bool
-        Whether ``qid:`` fields are kept: each row names its group, the rows of a group stand together, and
-        shuffling leaves them so, in their order. By default such fields are ignored.
+        LIBSVM text: whether ``qid:`` fields are kept: each row names its group, the rows of a group stand
+        together, and shuffling leaves them so, in their order. By default such fields are ignored.
+    format : {"libsvm", "anndata", "parquet", "csv", "tsv", "jsonl", "npz", "npy"}, optional
+        What the inputs are, if text has another suffix than its kind.
+    label : str, optional
+        The column with the labels: of a table, or of ``obs`` of AnnData; or the array with them in an
+        ``.npz`` file. Rows without a label are left out and counted.
+    labels : path, optional
+        A file with the labels of an ``.npy`` or ``.npz`` matrix: ``.npy``, or text with one a line.
+    join : {"inner", "outer"}, optional
+        Which features the store has if several AnnData files have different ones: those of all of them, or
+        those of any, with zeros where a file lacks one.
+    layer : str, optional
+        The entry of ``layers`` of AnnData to read instead of ``X``.
+    raw : bool
+        Whether ``raw.X`` of AnnData is read instead, with its own features.
+    drop : sequence of str
+        Columns of a table that are not used. All others, but the labels, become features: numbers and
+        booleans as they are, and texts one feature for each of their values.
+    categorical : sequence of str
+        Columns of numbers that are categories, such as codes.
+    text : str or sequence of str
+        Columns of text whose hashed n-grams become the features, and no other column.
+    analyzer : {"word", "char", "char_wb"}, optional
+        With `text`: n-grams of words, the default, or of characters, also beyond or only within words.
+    ngrams : tuple of int, optional
+        With `text`: the least and the largest n, by default (1, 2).
+    bits : int, optional
+        With `text`: there are 2**bits features, by default 2**20.
     force : bool
         Whether to replace an existing store. It stays in place until the new one is complete.
     progress : callable, optional
@@ -175,7 +229,7 @@ def convert(
     Raises
     ------
     InputError
-        For malformed text, with input, line, column and token; for inputs that cannot be read; for groups
+        For malformed input, with its place; for inputs that cannot be read or are of another kind; for groups
         that begin twice; and for options that contradict the input or `like`.
     StoreError
         If `out` exists, is being written by another process or cannot be written, or if the store `like`
@@ -184,21 +238,22 @@ def convert(
         If `like` is a run or a model that cannot be read.
     PlanError
         If `memory` is too small; `needed_memory` says what would be enough. `SettingsError` if it is not a
-        size.
+        size, or an option does not apply to this kind of file.
     ValueError
         If another option is not among its choices.
     """
     from streamsvm_converters.external_shuffle import ExternalShuffle, NumberedRows
-    from streamsvm_converters.libsvm.groups import GroupPlaces
-    from streamsvm_converters.libsvm.inputs import plain_size
+    from streamsvm_converters.kinds.options import ReadOptions
+    from streamsvm_converters.kinds.registry import open_reader
     from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
-    from streamsvm_converters.libsvm.reader import LibsvmReader
+    from streamsvm_converters.libsvm.reader import check_choices
     from streamsvm_converters.staging import publish, staging_folder
 
     from streamsvm.data.prefetch import Prefetcher
     from streamsvm.data.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
+    check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     memory = parse_size(memory)
@@ -219,66 +274,65 @@ def convert(
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads < 1:
         raise ValueError(f"threads must be 1 or more, not {threads}")
-    read = inputs if weights is None else [*inputs, weights]
+    read = [*inputs, *(path for path in (weights, labels) if path is not None)]
     _check_distinct(read, out)
     if weights is not None and sum(str(path) == "-" for path in read) > 1:
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
-    classes: Sequence[str] | None = None
-    known_features: int | None = None
-    if like is not None:
-        schema = read_schema(like)
-        classes = schema.classes
-        if not schema.takes_any_feature:
-            index_base = schema.resolve_index_base(None if index_base == "auto" else int(index_base))
-            known_features = schema.n_features
-            if n_features not in (None, known_features):
-                raise InputError(f"n_features={n_features} contradicts {like}, which has {known_features}")
+    schema = None if like is None else read_schema(like)
+    options = ReadOptions(
+        dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
+        progress=progress, like=schema, format=format, index_base=index_base, n_features=n_features,
+        multilabel=multilabel, groups=groups, label=label, labels=labels, join=join, layer=layer, raw=raw,
+        drop=tuple(drop), categorical=tuple(categorical),
+        text=(text,) if isinstance(text, str) else tuple(text),
+        analyzer=analyzer, ngrams=ngrams, bits=bits,
+    )  # fmt: skip
 
     with _os_errors_about(out), staging_folder(out, force) as staging:
-        reader = LibsvmReader(
-            inputs, dtype=dtype, index_base=1 if index_base == 1 else 0, n_features=known_features,
-            classes=classes, unseen_label=unseen_label, on_error=on_error, memory=memory, threads=threads,
-            progress=progress, multilabel=multilabel, groups="keep" if groups else "ignore",
-        )  # fmt: skip
-        reader.group_places = places = GroupPlaces(memory // 2) if groups else None
+        reader = open_reader(inputs, dataclasses.replace(options, folder=staging))
         columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
         shuffled = ExternalShuffle(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
             columns=[name for name, present in columns.items() if present],
-            expected=plain_size(inputs),  # about right: most pairs are longer than the 8 bytes of a value
+            expected=reader.expected_bytes,
         )  # fmt: skip
         with shuffled:
             sources = _read_all(reader, weights, shuffled)
         counts = reader.counts
         if counts.rows == 0:
-            first = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
-            raise InputError(f"the input has no rows{first}")
+            why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
+            if getattr(counts, "unlabelled", 0):
+                why += f"; {counts.unlabelled:,} have no label"
+            raise InputError(f"the input has no rows{why}")
         if multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label")
-        if places is not None:
-            places.check(["standard input" if str(path) == "-" else str(path) for path in inputs])
-        base, width = _base_and_width(reader, index_base, n_features, known_features)
+        features = reader.features()
+        classes: Sequence[str]
         codes = None
         warnings: list[str] = []
-        if classes is None:
-            labels = reader.labels.texts()
-            order = class_order(labels)
-            classes = [labels[code] for code in order]
+        if schema is None:
+            learned = reader.labels()
+            order = class_order(learned)
+            classes = [learned[code] for code in order]
             warnings = duplicate_warnings(classes)
+            if len(classes) == 1 and not multilabel:
+                warnings.append(f"all rows have the label {classes[0]!r}: nothing can be learned from them")
             codes = np.full(len(order) + 1, UNSEEN_LABEL, LABEL_DTYPE)
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
+        else:
+            classes = schema.classes
 
         made = staging / out.name
-        batches: Iterator[NumberedRows] = shuffled.drain(
-            base if index_base == "auto" else 0, index_dtype(width)
-        )
+        width = features.width
+        batches: Iterator[NumberedRows] = shuffled.drain(features.shift, index_dtype(width))
         with contextlib.ExitStack() as stack:
             writer = stack.enter_context(StoreWriter(
                 made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
-                index_base=base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
+                index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
                 meta={"sources": encode(sources), "shuffle_seed": seed if shuffle else None},
                 weighted=weights is not None, grouped=groups,
                 n_labels=shuffled.n_labels if multilabel else None,
+                feature_names=features.names, encoding=features.encoding,
             ))  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
@@ -294,18 +348,19 @@ def convert(
         n=counts.rows,
         d=width,
         n_classes=len(classes),
-        index_base=base,
+        index_base=features.index_base,
         fingerprint=fingerprint,
         seconds=max(time.monotonic() - began, 0.0),
         decompress_seconds=reader.decompress_seconds,
         warnings=tuple(warnings),
         n_labels=shuffled.n_labels if multilabel else None,
-        n_groups=None if places is None else places.count,
+        n_groups=reader.n_groups,
+        notes=tuple(reader.notes),
         **counted | {"first_errors": tuple(counts.first_errors)},
     )
 
 
-def _read_all(reader: LibsvmReader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[Source]:
+def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[Source]:
     """Store all rows, with their weights if there is a file of them; return what was read."""
     from streamsvm_converters.libsvm.sample_weights import WeightFile
 
@@ -316,28 +371,13 @@ def _read_all(reader: LibsvmReader, weights: str | Path | None, shuffled: Extern
     with WeightFile(weights) as file:
         for rows, numbers in reader:
             shuffled.append(rows._replace(cost=file.at(numbers)), numbers)
-        return [*reader.sources, file.finish(reader.counts.rows + reader.counts.skipped)]
+        return [*reader.sources, file.finish(_rows_read(reader))]
 
 
-def _base_and_width(
-    reader: LibsvmReader, index_base: str | int, n_features: int | None, known_features: int | None
-) -> tuple[int, int]:
-    """Return index base and width of the store, from the options and the indices read."""
-    if known_features is not None:  # values of further features were dropped
-        return int(index_base), known_features
-    base = int(index_base) if index_base != "auto" else 0 if reader.smallest == 0 else 1
-    width = reader.largest - base + 1
-    if n_features is not None and width > n_features:
-        raise InputError(
-            f"{reader.largest_at} has index {reader.largest}, the largest of the input: with indices from "
-            f"{base} that makes {width} features, more than n_features={n_features}"
-        )
-    if n_features is None and reader.largest < 0:
-        raise InputError(
-            "no row of the input has a feature",
-            remedy=Remedy("if that is intended, give {}", Option("n_features")),
-        )
-    return base, width if n_features is None else n_features
+def _rows_read(reader: Reader) -> int:
+    """The number of rows of the input, those that were left out included."""
+    counts = reader.counts
+    return counts.rows + counts.skipped + getattr(counts, "unlabelled", 0)
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:

@@ -189,8 +189,8 @@ def rows_to_score(
     elif isinstance(data, Rows):
         yield _fitting(model, data)
     elif has_labels:
-        for rows in cast(Iterable[Rows], data):
-            yield _fitting(model, rows)
+        for each in cast(Iterable[Any], data):  # rows, or pairs of rows and their names
+            yield _fitting(model, each if isinstance(each, Rows) else each[0])
     else:
         yield model.rows(data, labels_of(data, y, label) if labelled else None, groups)
 

@@ -18,7 +18,7 @@ from streamsvm.kernels import jit
 from streamsvm.losses import LOSSES
 
 ROOT = Path(jit.__file__).parents[2]
-HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn"}
+HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn", "pyarrow", "joblib"}
 
 
 def python(code: str, *words: object, **env: object) -> str:
@@ -250,6 +250,7 @@ def test_converters_use_only_what_writes_a_store() -> None:
         "data.schema",
         "data.prefetch",
         "data.csr_checks",
+        "data.feature_names",
         "data.label_sets",
         "schema",
         "errors",

@@ -64,7 +64,8 @@ def explain(
     """
     token = token_at(line, at)
     if fault in (lines.LABEL, lines.COMMA_IN_LABEL, lines.MALFORMED) and (other := _other_format(line)):
-        return Message(f"{show(token)} is not LIBSVM text: {other}; {_LAYOUT}")
+        remedy = Remedy("if it is one, give {}", Option("format", "csv")) if "table" in other else None
+        return Message(f"{show(token)} is not LIBSVM text: {other}; {_LAYOUT}", remedy)
     hopeless = fault == lines.VALUE_LARGE and dtype == "float64"
     remedies = [_REMEDIES[fault]] if fault in _REMEDIES and not hopeless else []
     if fault == lines.COMMA_IN_LABEL:  # skipping such rows would leave a part that is not like the whole

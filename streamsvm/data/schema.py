@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamsvm import format
 from streamsvm.errors import InputError, Option, Remedy
 
 if TYPE_CHECKING:
+    from streamsvm.model import Model
     from streamsvm.transforms import Transform
 
 
@@ -28,8 +29,10 @@ class DataSchema:
         Index of the first feature in the text that the data is from, if it is from text.
     transforms : sequence of Transform
         What a model applies to the data, whose features `n_features` counts.
-    named : bool
-        Whether the features have names, which LIBSVM text cannot give.
+    names : sequence of str or None
+        Of the features, which LIBSVM text cannot give.
+    encoding : dict or None
+        How columns of a table became the features (docs/formats.md).
     """
 
     path: Path
@@ -37,7 +40,8 @@ class DataSchema:
     n_features: int
     index_base: int | None
     transforms: Sequence[Transform] = ()
-    named: bool = False
+    names: Sequence[str] | None = None
+    encoding: dict[str, Any] | None = None
 
     @property
     def takes_any_feature(self) -> bool:
@@ -49,7 +53,12 @@ class DataSchema:
 
         Raises `InputError` if `given` contradicts it, neither is known, or the features have names.
         """
-        if self.named:
+        if self.encoding is not None:
+            raise InputError(
+                f"the features of {self.path} are columns of a table, and those of LIBSVM text have numbers",
+                remedy=Remedy("give a table with the same columns, or convert without {}", Option("like")),
+            )
+        if self.names is not None:
             raise InputError(
                 f"the features of {self.path} have names, and those of LIBSVM text have numbers",
                 remedy=Remedy(
@@ -77,11 +86,20 @@ def read_schema(path: str | Path) -> DataSchema:
         from streamsvm.model import load_model
 
         model = load_model(path)
-        record, named = model.record, model.feature_names_in_ is not None
-        return DataSchema(
-            path, record["classes"], model.n_features_in_, record["index_base"], model.transforms, named
-        )
+        return schema_of_model(model, path)
     from streamsvm.store import open_store
 
     with open_store(path) as store:
-        return DataSchema(path, store.classes, store.n_features, store.index_base)
+        return DataSchema(
+            path, store.classes, store.n_features, store.index_base, (), store.feature_names(),
+            store.meta.get("encoding"),
+        )  # fmt: skip
+
+
+def schema_of_model(model: Model, path: str | Path) -> DataSchema:
+    """What a model that was read from `path` says of its data."""
+    record, names = model.record, model.feature_names_in_
+    return DataSchema(
+        Path(path), record["classes"], model.n_features_in_, record["index_base"], model.transforms,
+        None if names is None else names.tolist(), record.get("encoding"),
+    )  # fmt: skip

@@ -94,6 +94,13 @@ class StoredArray(ABC):
         self.container.check_unchanged()
         return values
 
+    def texts(self) -> list[str]:
+        """Return all elements of an array of text, decoded chunk by chunk."""
+        found: list[str] = []
+        for start in range(0, self.length, self.chunk):
+            found += self.read(start, min(start + self.chunk, self.length)).tolist()
+        return found
+
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if len(ranges) == 1:
             return self._read(*ranges[0])

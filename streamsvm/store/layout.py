@@ -76,12 +76,21 @@ def store_kind(path: str | os.PathLike[str]) -> str:
 
 
 def array_specs(
-    n: int, d: int, nnz: int, k: int, dtype: np.dtype, columns: Collection[str] = (), n_labels: int = 0
+    n: int,
+    d: int,
+    nnz: int,
+    k: int,
+    dtype: np.dtype,
+    columns: Collection[str] = (),
+    n_labels: int = 0,
+    *,
+    named: bool = False,
 ) -> dict[str, ArraySpec]:
     """Return every array of a store with `n` rows, `d` features, `nnz` non-zeros and `k` classes.
 
-    `columns` says which of `COLUMNS` it has, and `n_labels` how many labels its rows have in all. Readers
-    refuse each of the fill values: a lost chunk must not turn into plausible numbers.
+    `columns` says which of `COLUMNS` it has, `n_labels` how many labels its rows have in all, and `named`
+    whether its features have names. Readers refuse each of the fill values: a lost chunk must not turn into
+    plausible numbers.
     """
     specs = {
         DATA: ArraySpec(nnz, dtype, float("nan")),
@@ -93,7 +102,9 @@ def array_specs(
         CODES: ArraySpec(n, format.LABEL_DTYPE, -2),
         CATEGORIES: ArraySpec(k, None, ""),
     }
-    if d <= VAR_LIMIT:
+    if named:
+        specs[FEATURES] = ArraySpec(d, None, "")
+    elif d <= VAR_LIMIT:
         specs[FEATURES] = ArraySpec(d, np.dtype(np.int64), -1)
     if WEIGHTS in columns:
         specs[WEIGHT] = ArraySpec(n, format.WEIGHT_DTYPE, float("nan"))
@@ -130,7 +141,15 @@ def text_digest(texts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(texts), separators=(",", ":")).encode()).hexdigest()
 
 
-def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests: Mapping[str, str]) -> str:
+def fingerprint(
+    n: int,
+    d: int,
+    dtype: np.dtype,
+    classes: Sequence[str],
+    digests: Mapping[str, str],
+    *,
+    named: bool = False,
+) -> str:
     """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
 
     Parameters
@@ -143,6 +162,8 @@ def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests
     digests : mapping of str to str
         SHA-256 of the little-endian bytes, in row order, of `data`, `indices`, `indptr`, the label codes
         and the row names, and of the weights, groups and label sets of a store that has them, by array name.
+    named : bool
+        Whether the features have names, whose digest is then part of it.
 
     Returns
     -------
@@ -153,4 +174,6 @@ def fingerprint(n: int, d: int, dtype: np.dtype, classes: Sequence[str], digests
     always = (DATA, INDICES, INDPTR, CODES, NAMES)
     arrays = {name: digests[name] for name in always}
     arrays |= {name: digests[name] for name in (WEIGHT, QID, LABELS_INDPTR, LABELS_CODES) if name in digests}
+    if named:
+        arrays[FEATURES] = digests[FEATURES]
     return format.json_digest({"header": header, "arrays": arrays})

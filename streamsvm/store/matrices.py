@@ -183,6 +183,26 @@ class CscMatrix(StoredMatrix):
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise self._by_columns()
 
+    def pieces(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield rows, columns and values of at most `most` stored values at a time, column after column."""
+        pointers = read_pointers(self.arrays["indptr"], 0, self.shape[1], self.nnz)
+        for start, rows in enumerate(self.row_pieces(most)):
+            low = start * most
+            places = np.arange(low, low + len(rows))
+            columns = np.searchsorted(pointers, places, "right") - 1
+            span = (low, low + len(rows))
+            values = self._convert(self.arrays["data"].read(*span), [span])
+            yield rows, columns.astype(self.index_dtype, copy=False), values
+
+    def row_pieces(self, most: int) -> Iterator[np.ndarray]:
+        """Yield the rows alone of the values that `pieces` yields."""
+        for low in range(0, self.nnz, most):
+            rows = self.arrays["indices"].read(low, min(low + most, self.nnz))
+            if not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
+                at = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
+                raise self.arrays["indices"].damage(low + at, f"row {rows[at]} is out of range")
+            yield rows
+
     def _by_columns(self) -> StoreError:
         return StoreError(
             f"{self.path}: {self.name} is CSC, which stores columns, and rows are needed",

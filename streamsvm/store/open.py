@@ -148,7 +148,7 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 class _Record:
     """The record of a complete store: the entries that reading needs; docs/formats.md has all."""
 
-    version: Literal[1, 2]
+    version: Literal[1, 2, 3]
     complete: Literal[True]
     n: Count
     d: Count
@@ -162,10 +162,16 @@ class _Record:
     chunk_checksums: dict[str, str] = field(default_factory=dict)
     columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
     n_labels: Count = 0
+    feature_names: bool = False
+    encoding: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if (self.version == 2) != bool(self.columns) or len(set(self.columns)) < len(self.columns):
+        if len(set(self.columns)) < len(self.columns) or (
+            self.version < 3 and (self.version == 2) != bool(self.columns)
+        ):
             raise ValueError(f"version {self.version} does not have the columns {self.columns}")
+        if (self.version == 3) != (self.feature_names or self.encoding is not None):
+            raise ValueError("names of features, or an encoding, make version 3, and nothing else does")
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
@@ -187,8 +193,9 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         )
     dtype = np.dtype(record.dtype)
     specs = layout.array_specs(
-        record.n, record.d, record.nnz, record.n_classes, dtype, record.columns, record.n_labels
-    )
+        record.n, record.d, record.nnz, record.n_classes, dtype, record.columns, record.n_labels,
+        named=record.feature_names,
+    )  # fmt: skip
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
     if container.attr("X", "shape") != [record.n, record.d]:
@@ -220,13 +227,12 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         if name in record.chunk_checksums:
             array.load_checksums(record.chunk_checksums[name])
         arrays[name] = array
-    texts = arrays[layout.CATEGORIES]
-    classes: list[str] = []
-    for start in range(0, texts.length, texts.chunk):
-        classes += texts.read(start, min(start + texts.chunk, texts.length)).tolist()
+    classes = arrays[layout.CATEGORIES].texts()
     if layout.text_digest(classes) != digests[layout.CATEGORIES]:
-        raise texts.damage(0, "the class names are not those on record")
-    if layout.fingerprint(record.n, record.d, dtype, classes, digests) != record.fingerprint:
+        raise arrays[layout.CATEGORIES].damage(0, "the class names are not those on record")
+    named = record.feature_names
+    content_digest = layout.fingerprint(record.n, record.d, dtype, classes, digests, named=named)
+    if content_digest != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
     internal = ("arrays", "chunk_checksums", "checksum")
     store = Store(

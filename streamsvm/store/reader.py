@@ -16,6 +16,7 @@ from streamsvm.data.csr_checks import (
     find_violation,
     first_labels,
 )
+from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
@@ -296,14 +297,22 @@ class Store:
         return names
 
     def feature_names(self) -> list[str] | None:
-        """Read the names of the features; None if they only have numbers, as in every `native` store.
+        """Read the names of the features; None if they only have numbers, as those of LIBSVM text.
 
         Raises
         ------
         FeatureError
             If a name occurs twice.
+        StoreError
+            If they are not those on record, or cannot be read.
         """
-        return None
+        if not self.meta.get("feature_names"):
+            return None
+        array = self.arrays[layout.FEATURES]
+        names = array.texts()
+        if layout.text_digest(names) != self._digests[layout.FEATURES]:
+            raise array.damage(0, "the names of the features are not those on record")
+        return feature_names(names, str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read every chunk of every array, and compare the content with the fingerprint.
@@ -321,6 +330,9 @@ class Store:
         total = sum(array.length * array.dtype.itemsize for array in self.arrays.values() if array.dtype)
         done = 0
         found = {layout.CATEGORIES: layout.text_digest(self.classes)}
+        named = bool(self.meta.get("feature_names"))
+        if named:
+            found[layout.FEATURES] = layout.text_digest(self.feature_names() or [])
         for name, array in self.arrays.items():
             if array.dtype is None:
                 continue
@@ -335,7 +347,7 @@ class Store:
             found[name] = sha.hexdigest()
             if found[name] != self._digests[name]:
                 raise StoreError(f"{self.path}: array {name} does not match the store's record ({DAMAGED})")
-        whole = layout.fingerprint(self.n_rows, self.n_features, self.dtype, self.classes, found)
+        whole = layout.fingerprint(self.n_rows, self.n_features, self.dtype, self.classes, found, named=named)
         if whole != self.fingerprint:
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")
 

@@ -74,6 +74,10 @@ class StoreWriter:
         Whether `append` stores the groups of rows.
     n_labels : int, optional
         If rows may have several labels: how many they have in all.
+    feature_names : sequence of str, optional
+        Distinct names of the features, at most 2**27.
+    encoding : mapping, optional
+        How columns of a table became features, as JSON: `Store.meta` returns it as ``encoding``.
 
     Raises
     ------
@@ -100,6 +104,8 @@ class StoreWriter:
         weighted: bool = False,
         grouped: bool = False,
         n_labels: int | None = None,
+        feature_names: Sequence[str] | None = None,
+        encoding: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
         self.n_rows, self.n_features = (int(size) for size in shape)
@@ -118,6 +124,12 @@ class StoreWriter:
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must be distinct")
         check_classes(self.classes, path, StoreError)
+        self.feature_names = None if feature_names is None else list(feature_names)
+        if self.feature_names is not None:
+            if len(self.feature_names) != self.n_features or self.n_features > layout.VAR_LIMIT:
+                raise ValueError("there is not one name for each of at most 2**27 features")
+            if len(set(self.feature_names)) != self.n_features:
+                raise ValueError("feature names must be distinct")
 
         self.columns = [
             name
@@ -126,7 +138,7 @@ class StoreWriter:
         ]
         self.n_labels = int(n_labels or 0)
         self._record: dict[str, Any] = {
-            "version": format.STORE_VERSION if self.columns else 1,
+            "version": format.COLUMNS_STORE_VERSION if self.columns else 1,
             "n": self.n_rows,
             "d": self.n_features,
             "nnz": self.nnz,
@@ -140,9 +152,13 @@ class StoreWriter:
             self._record["columns"] = self.columns
         if n_labels is not None:
             self._record["n_labels"] = self.n_labels
+        if self.feature_names is not None or encoding is not None:  # other stores stay readable as before
+            self._record["version"] = format.NAMED_STORE_VERSION
+            self._record["feature_names"] = self.feature_names is not None
+            self._record["encoding"] = None if encoding is None else dict(encoding)
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
         ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
-        ours |= {"columns", "n_labels", "n_groups", "weight_range"}
+        ours |= {"columns", "n_labels", "n_groups", "weight_range", "feature_names", "encoding"}
         if clash := {*self._record, *ours} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)
@@ -181,10 +197,14 @@ class StoreWriter:
             labels = {**_CSR, "shape": [n, len(self.classes)]}
             container.create_group(f"obsm/{layout.LABEL_SETS}", labels)
         arrays = {}
-        specs = layout.array_specs(n, d, self.nnz, len(self.classes), self.dtype, self.columns, self.n_labels)
+        specs = layout.array_specs(
+            n, d, self.nnz, len(self.classes), self.dtype, self.columns, self.n_labels,
+            named=self.feature_names is not None,
+        )  # fmt: skip
         for name, spec in specs.items():
             if spec.dtype is None:
-                container.create_text(name, self.classes, attrs=_TEXT)
+                texts = (self.feature_names or []) if name == layout.FEATURES else self.classes
+                container.create_text(name, texts, attrs=_TEXT)
                 continue
             chunk = layout.chunk_length(name, spec.length, n=n, nnz=self.nnz, chunk_nnz=record["chunk_nnz"])
             # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
@@ -332,10 +352,15 @@ class StoreWriter:
         digests = {name: array.finish() for name, array in self._arrays.items()}
         self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
+        named = self.feature_names is not None
+        if self.feature_names is not None:
+            digests[layout.FEATURES] = layout.text_digest(self.feature_names)
         checksums = container.write_checksums()
         container.sync()
 
-        content = layout.fingerprint(self.n_rows, self.n_features, self.dtype, self.classes, digests)
+        content = layout.fingerprint(
+            self.n_rows, self.n_features, self.dtype, self.classes, digests, named=named
+        )
         arrays = {
             name: {**array_metadata(container.array(name)), "sha256": digest}
             for name, digest in digests.items()

@@ -99,6 +99,7 @@ def fit_store(
             "C_auto": chosen,
             **fitted.record,
             "error_weights": weights.record(),
+            **_encoding_of(store),
             **{
                 f"{name}_fingerprint": _check_held_out(name, raw, transforms, settings, plan)
                 for name in _HELD_OUT
@@ -246,6 +247,11 @@ def _open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) 
         store.close()
         raise
     return store
+
+
+def _encoding_of(store: Store) -> dict[str, Any]:
+    """How columns of a table became the features of a store, as records of runs and models have it."""
+    return {"encoding": store.meta["encoding"]} if store.meta.get("encoding") else {}
 
 
 def _class_counts(store: Store, settings: Settings) -> np.ndarray:
@@ -464,6 +470,7 @@ class _StoreRun:
                 "C_auto": self.record["C_auto"],
                 "store_fingerprint": self.raw.fingerprint,
                 **{name: self.record[name] for name in OF_DATA if name in self.record},
+                **_encoding_of(store),
             },
             names=self.raw.feature_names(),
             weights=self.weights,

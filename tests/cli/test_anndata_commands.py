@@ -164,7 +164,7 @@ def test_columns_without_names_are_taken_in_order_and_this_is_said(folder: Path)
     [
         ("twice.h5ad", "names that several features share: 1 ('twice')"),
         ("foreign.h5ad", "has none of the 60 features of the"),
-        ("text", "predict on AnnData"),
+        ("text", "give data of the kind that it was trained on"),
     ],
 )
 def test_other_features_are_refused(folder: Path, tmp_path: Path, data: str, message: str) -> None:

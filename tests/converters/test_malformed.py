@@ -222,7 +222,7 @@ def test_any_tokens_convert_or_give_an_input_error(tmp_path: Path, content: byte
 
 
 def test_text_in_another_format_is_not_to_be_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
+    path = tmp_path / "table"
     path.write_text("5.1,3.5,setosa\n4.9,3.0,virginica\n")
     with pytest.raises(InputError, match="looks like a table") as refused:
         convert([path], tmp_path / "a.zarr")

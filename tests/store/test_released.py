@@ -18,7 +18,15 @@ from streamsvm.store import open_store
 
 RELEASED = Path(__file__).parent / "released"
 PLAIN = json.loads((RELEASED / "rows.json").read_text())
-STORES = ["store-1.zarr", "store-1.h5", "store-1-first.zarr", "store-1-first.h5"]
+STORES = [
+    "store-1.zarr",
+    "store-1.h5",
+    "store-1-first.zarr",
+    "store-1-first.h5",
+    "store-3.zarr",
+    "store-3.h5",
+]
+NAMES = ["x", "colour=blau", "colour=grün", "colour=rot", "n"]  # of the features in version 3
 
 
 def test_every_file_is_tested() -> None:
@@ -67,8 +75,18 @@ def test_the_fingerprint_is_that_of_the_content(path: Path) -> None:
     }
     header = {"n": 6, "d": 5, "dtype": "float32", "classes": digest(PLAIN["classes"])}
     digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
+    if path.stem == "store-3":
+        digests["var/_index"] = digest(NAMES)
     with open_store(path) as store:
         assert store.fingerprint == digest({"header": header, "arrays": digests})
+
+
+def test_names_and_encoding_are_those_that_were_written(path: Path) -> None:
+    named = path.stem == "store-3"
+    with open_store(path) as store:
+        assert store.feature_names() == (NAMES if named else None)
+        columns = (store.meta.get("encoding") or {"columns": []})["columns"]
+        assert [column["name"] for column in columns] == ["x", "colour", "n"] * named
 
 
 # -- models ----------------------------------------------------------------------------------------

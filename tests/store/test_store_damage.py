@@ -291,7 +291,7 @@ def edit_record(path: Path, change) -> None:
     [
         ("nnz", 1, "its checksum does not match"),
         ("fingerprint", "0" * 64, "its checksum does not match"),
-        ("version", 3, "written by a newer streamsvm .store format 3; this one reads 2.; update streamsvm"),
+        ("version", 4, "written by a newer streamsvm .store format 4; this one reads 3.; update streamsvm"),
         ("complete", False, "incomplete: its conversion did not finish"),
     ],
 )

@@ -1,0 +1,1 @@
+"""The kinds of files that can be converted, one file for each; `registry` lists them."""

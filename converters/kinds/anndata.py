@@ -1,0 +1,240 @@
+"""AnnData in HDF5 files and Zarr folders; several files are joined by the names of their features."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.kinds.reader import Features, Reader, TableCounts
+from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.sorted_rows import Piece, sorted_rows
+
+from streamsvm.data.feature_names import match_features, move_columns
+from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.format import UNSEEN_LABEL, index_dtype
+from streamsvm.store import Store, open_store
+from streamsvm.store.anndata import AnnDataStore
+from streamsvm.store.matrices import CscMatrix
+
+_MOST_VALUES = 2**20  # of rows read at a time
+_NO_NORMS = np.empty(0)
+
+
+class FileReader(Reader):
+    """Reads the labelled rows of AnnData in slices; a CSC matrix is sorted by rows on disk first."""
+
+    counts: TableCounts
+
+    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+        super().__init__(inputs, options)
+        like = options.like
+        if options.on_error != "raise":
+            raise SettingsError("on_error does not apply to AnnData: its rows are sound", setting="on_error")
+        if like is not None and like.encoding is not None:
+            raise InputError(f"the features of {like.path} are columns of a table; give such a table")
+        self._labels = LabelCodes(
+            None if like is None else like.classes, options.unseen_label, options.memory // 4
+        )
+        self._names: list[str] | None = None
+        self._width = 0
+        self._values = 0
+        self._find_features()
+
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        number = done = 0
+        for path in self.inputs:
+            with contextlib.ExitStack() as stack:
+                store = stack.enter_context(self._open(path))
+                columns = self._columns(store)
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
+                for start, rows in self._rows(store, folder):
+                    batch = self._batch(store, rows, start, columns)
+                    if batch.n_rows:
+                        kept = self._kept[: rows.n_rows]
+                        yield batch, number + start + np.flatnonzero(kept)
+                    done += len(rows.data)
+                    if self.options.progress is not None:
+                        size = 8 * min(done, self._values)
+                        self.options.progress(size, 8 * self._values, self.counts.rows)
+                number += store.n_rows
+                source = self._source(store)
+            self.sources.append(source)
+            self.counts.bytes_read += source.size
+        self.counts.unseen_labels = self._labels.unseen
+
+    def labels(self) -> list[str]:
+        return self._labels.texts()
+
+    def features(self) -> Features:
+        base = None if self.options.like is None else self.options.like.index_base
+        return Features(self._width, index_base=base, names=self._names)
+
+    @property
+    def expected_bytes(self) -> int | None:
+        return 8 * self._values
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _open(self, path: str | Path) -> AnnDataStore:
+        """Open a file, with the rows that have no label."""
+        options = self.options
+        store: Store = open_store(
+            path, label=options.label, labelled=options.labelled, layer=options.layer, raw=options.raw
+        )
+        inner = getattr(store, "inner", store)
+        if not isinstance(inner, AnnDataStore):
+            store.close()
+            raise InputError(f"{path} is a store already, and AnnData of other origin was expected")
+        if inner.multilabel:
+            store.close()
+            raise InputError(
+                f"{path}: {options.label!r} holds several labels a row, which cannot be converted; "
+                "fit trains on such a file as it is"
+            )
+        return inner
+
+    def _find_features(self) -> None:
+        """Decide what the features are, from the names that all files have."""
+        like, join = self.options.like, self.options.join
+        known: list[list[str] | None] = []
+        for path in self.inputs:
+            with self._open(path) as store:
+                known.append(store.feature_names())
+                self._values += store.nnz
+                if like is None and known[0] is None and self._width not in (0, store.n_features):
+                    raise InputError(
+                        f"{self.inputs[0]} has {self._width:,} features and {path} {store.n_features:,}, and "
+                        "they have no names by which they could be joined"
+                    )
+                self._width = max(self._width, store.n_features)
+        if like is not None:
+            self._names = None if like.names is None else list(like.names)
+            if like.takes_any_feature:
+                return
+            widest, self._width = self._width, like.n_features
+            if widest > self._width and (self._names is None or None in known):
+                raise InputError(
+                    f"{self.inputs[0]} has {widest:,} features without names in common, and {like.path} has "
+                    f"{self._width:,}"
+                )
+            return
+        named = [names for names in known if names is not None]
+        if not named:
+            return
+        if len(named) < len(known):
+            path = self.inputs[known.index(None)]
+            raise InputError(f"{path} does not name its features, and others to be joined with it do")
+        everywhere = set(named[0]).intersection(*named[1:])
+        union = list(dict.fromkeys(name for names in named for name in names))
+        if join is None and len(everywhere) < len(union):
+            raise InputError(
+                f"{len(union):,} features are in any of the files, and {len(everywhere):,} in all of them",
+                remedy=Remedy(
+                    "keep these with {}, or those with {}", Option("join", "inner"), Option("join", "outer")
+                ),
+            )
+        self._names = union if join == "outer" else [name for name in named[0] if name in everywhere]
+        self._width = len(self._names)
+        if not self._width:
+            raise InputError(
+                "no feature is in all of the files",
+                remedy=Remedy("keep those of any of them with {}", Option("join", "outer")),
+            )
+
+    def _columns(self, store: AnnDataStore) -> np.ndarray | None:
+        """Return the new column of each column of a file, below 0 if left out; None if all are equal."""
+        own = store.feature_names()
+        match = match_features(own, self._names, str(store.path), model="the joined data")
+        if self.options.like is not None and match.message is not None:
+            self.notes.append(str(match.message))
+        return match.columns
+
+    def _rows(self, store: AnnDataStore, folder: Path) -> Iterator[tuple[int, Rows]]:
+        """Yield consecutive rows of a file, with the file's codes of labels."""
+        dtype = np.dtype(self.options.dtype)
+        if isinstance(store.matrix, CscMatrix):
+            matrix = store.matrix
+            parts = sorted_rows(
+                lambda: map(_as_piece, matrix.pieces(_MOST_VALUES)), matrix.shape, matrix.dtype, folder,
+                self.options.memory // 4, row_pieces=lambda: matrix.row_pieces(_MOST_VALUES),
+            )  # fmt: skip
+            for part in parts:
+                stop = part.start + len(part.indptr) - 1
+                labels = store.labels(part.start, stop)
+                yield (
+                    part.start,
+                    Rows(part.data.astype(dtype, copy=False), part.indices, part.indptr, labels, _NO_NORMS),
+                )
+            return
+        start = 0
+        while start < store.n_rows:
+            offsets = store.indptr(start, min(start + _MOST_VALUES, store.n_rows))
+            stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + _MOST_VALUES, "right")) - 1)
+            rows = store.rows(start, stop)
+            yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=_NO_NORMS)
+            start = stop
+
+    def _batch(self, store: AnnDataStore, rows: Rows, start: int, columns: np.ndarray | None) -> Rows:
+        """Return the rows with a label, in the joined features; `_kept` says which they are."""
+        codes = np.full(rows.n_rows, UNSEEN_LABEL, np.int32)
+        if self.options.labelled:
+            codes = self._labels.encode(
+                store.classes, rows.labels, lambda row: f"{store.path}, row {start + row}"
+            )
+        self._kept = codes != MISSING
+        self.counts.unlabelled += int(np.count_nonzero(~self._kept))
+        finite = np.isfinite(rows.data)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            row = start + int(np.searchsorted(rows.indptr, at, "right")) - 1
+            raise InputError(
+                f"{store.path}: {store.matrix.name}, row {row}, column {int(rows.indices[at])}: "
+                f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
+            )
+        rows = rows._replace(labels=codes)
+        if not self._kept.all():
+            rows = kept_rows(rows, self._kept)
+        if (rows.data == 0).any():
+            rows = _without_zeros(rows)
+        if columns is not None:
+            before = len(rows.data)
+            data, indices, indptr = move_columns(rows.data, rows.indices, rows.indptr, columns, self._width)
+            rows = rows._replace(data=data, indices=indices, indptr=indptr)
+            self.counts.unseen_features += before - len(data)
+        rows = rows._replace(indices=rows.indices.astype(index_dtype(self._width), copy=False))
+        self.counts.rows += rows.n_rows
+        self.counts.nnz += len(rows.data)
+        self.counts.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
+        return rows
+
+    def _source(self, store: AnnDataStore) -> Source:
+        """What was read: the hash is of samples of the file."""
+        path = store.path
+        files = [path]
+        if path.is_dir():
+            files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+        if not isinstance(store.matrix, CscMatrix):
+            return Source(path.name, sum(file.stat().st_size for file in files), store.fingerprint)
+        sha = hashlib.sha256()
+        for sample in store.matrix.samples():
+            sha.update(sample)
+        return Source(path.name, sum(file.stat().st_size for file in files), sha.hexdigest())
+
+
+def _as_piece(parts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Piece:
+    return Piece(*parts)
+
+
+def _without_zeros(rows: Rows) -> Rows:
+    """Return rows without the zeros that are stored."""
+    kept = rows.data != 0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return rows._replace(data=rows.data[kept], indices=rows.indices[kept], indptr=before[rows.indptr])

@@ -1,0 +1,348 @@
+"""Matrices in files of NumPy and SciPy: ``.npz`` and ``.npy``, whose labels are another array or file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.kinds.reader import Features, Reader, TableCounts
+from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.libsvm.inputs import Input
+from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.sorted_rows import Piece, sorted_rows
+
+from streamsvm.data.rows import Rows
+from streamsvm.durable import reason
+from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.format import UNSEEN_LABEL, index_dtype
+
+_FIRST_ERRORS = 5
+_MOST_VALUES = 2**20  # of rows read at a time
+_NO_NORMS = np.empty(0)
+_SPARSE = ("csr", "csc", "coo")
+
+
+class FileReader(Reader):
+    """Reads sparse and dense matrices; their columns are features without names."""
+
+    counts: TableCounts
+
+    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+        super().__init__(inputs, options)
+        if options.on_error == "fix":
+            raise SettingsError(
+                "on_error fix does not apply to a matrix; it can skip rows", setting="on_error"
+            )
+        if options.labels is not None and options.label is not None:
+            raise SettingsError("labels are given twice: by label and by labels", setting="labels")
+        if options.labels is not None and len(inputs) > 1:
+            raise InputError("labels in a file of their own are for one matrix; convert one at a time")
+        like = options.like
+        if like is not None and like.encoding is not None:
+            raise InputError(
+                f"the features of {like.path} are columns of a table; give a table with the same columns"
+            )
+        self._labels = LabelCodes(
+            None if like is None else like.classes, options.unseen_label, options.memory // 4
+        )
+        self._width: int | None = None
+        if like is not None and not like.takes_any_feature:
+            self._width = like.n_features
+
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        number = 0
+        total = sum(Path(path).stat().st_size for path in self.inputs)
+        for path in map(Path, self.inputs):
+            with contextlib.ExitStack() as stack:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
+                matrix, labels = self._opened(path, folder)
+                self._check_width(path, matrix.shape[1])
+                for start, values in matrix.parts(folder, self.options, str(path)):
+                    n = len(values[2]) - 1
+                    batch = self._batch(path, values, start, number, labels)
+                    if batch is not None:
+                        yield batch
+                    if self.options.progress is not None:
+                        share = (start + n) / max(1, matrix.shape[0])
+                        done = self.counts.bytes_read + int(path.stat().st_size * share)
+                        self.options.progress(done, total, self.counts.rows)
+                number += matrix.shape[0]
+            self.sources.append(_source(path))
+            self.counts.bytes_read += path.stat().st_size
+        self.counts.unseen_labels = self._labels.unseen
+
+    def labels(self) -> list[str]:
+        return self._labels.texts()
+
+    def features(self) -> Features:
+        like = self.options.like
+        assert self._width is not None
+        if like is None or like.takes_any_feature:
+            return Features(self._width)
+        if like.names is not None:
+            self.notes.append(
+                f"{self.inputs[0]} does not name its features, and {like.path} does: taken in that order"
+            )
+        return Features(self._width, index_base=like.index_base, names=like.names)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _opened(self, path: Path, folder: Path) -> tuple[_Matrix, np.ndarray | None]:
+        """Return the matrix of a file, and its labels if they are wanted."""
+        arrays = _unpacked(path, folder) if _is_zip(path) else {"": _mapped(path, str(path))}
+        matrix = _matrix(path, arrays)
+        if not self.options.labelled:
+            return matrix, None
+        if self.options.labels is not None:
+            labels, where = _read_labels(Path(self.options.labels)), str(self.options.labels)
+        elif self.options.label is not None:
+            if self.options.label not in arrays:
+                names = ", ".join(map(repr, arrays)) if "" not in arrays else "one array, without a name"
+                raise InputError(f"{path} has no array {self.options.label!r}; it has {names}")
+            labels, where = arrays[self.options.label], f"{path}, array {self.options.label!r}"
+        else:
+            raise InputError(
+                f"{path} is a matrix, and its labels are missing",
+                remedy=Remedy(
+                    "give a file with one a line, or an .npy array, with {}, or name an array of it "
+                    "with {}", Option("labels"), Option("label"),
+                ),
+            )  # fmt: skip
+        if labels.ndim != 1 or len(labels) != matrix.shape[0]:
+            raise InputError(
+                f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
+            )
+        return matrix, labels
+
+    def _check_width(self, path: Path, width: int) -> None:
+        like = self.options.like
+        if self._width is None or (like is not None and like.takes_any_feature):
+            self._width = max(width, self._width or 0)
+        elif width != self._width and (like is None or width > self._width):
+            other = self.inputs[0] if like is None else like.path
+            raise InputError(f"{path} has {width:,} columns, and {other} has {self._width:,} features")
+
+    def _batch(
+        self, path: Path, values: Any, start: int, number: int, labels: np.ndarray | None
+    ) -> tuple[Rows, np.ndarray] | None:
+        """Return some rows from `start` of a file on, without those that are left out."""
+        data, indices, indptr = values
+        n = len(indptr) - 1
+        where = lambda row: f"{path}, row {start + row + 1:,}"  # noqa: E731
+        codes = np.full(n, UNSEEN_LABEL, np.int32)
+        if labels is not None:
+            distinct, at = np.unique(np.asarray(labels[start : start + n]), return_inverse=True)
+            codes = self._labels.encode(distinct.tolist(), at.ravel(), where)
+        kept = codes != MISSING
+        self.counts.unlabelled += int(np.count_nonzero(~kept))
+        finite = np.isfinite(data)
+        if not finite.all():
+            bad = np.unique(np.searchsorted(indptr, np.flatnonzero(~finite), "right") - 1)
+            for row in bad[kept[bad]].tolist():
+                place = int(indptr[row] + np.argmin(finite[indptr[row] : indptr[row + 1]]))
+                message = f"{where(row)}, column {int(indices[place]) + 1:,}: {data[place]} is not finite"
+                if self.options.on_error == "raise":
+                    raise InputError(
+                        message, remedy=Remedy("leave out such rows with {}", Option("on_error", "skip"))
+                    )
+                self.counts.skipped += 1
+                if len(self.counts.first_errors) < _FIRST_ERRORS:
+                    self.counts.first_errors.append(message)
+            kept[bad] = False
+        of_value = np.repeat(kept, np.diff(indptr)) & (data != 0)
+        before = np.concatenate([[0], np.cumsum(of_value)])
+        lengths = np.diff(before[indptr])[kept]
+        data, indices = data[of_value], indices[of_value]
+        rows = Rows(data, indices, np.concatenate([[0], np.cumsum(lengths)]), codes[kept], _NO_NORMS)
+        self.counts.rows += rows.n_rows
+        self.counts.nnz += len(data)
+        self.counts.empty_rows += int(np.count_nonzero(lengths == 0))
+        return (rows, number + start + np.flatnonzero(kept)) if rows.n_rows else None
+
+
+class _Matrix:
+    """A matrix whose rows are read in parts: dense, or of one of SciPy's formats."""
+
+    def __init__(self, shape: tuple[int, int], kind: str, arrays: dict[str, np.ndarray]) -> None:
+        self.shape, self._kind, self._arrays = shape, kind, arrays
+
+    def parts(self, folder: Path, options: ReadOptions, where: str) -> Iterator[tuple[int, Any]]:
+        """Yield the first row, and ``data, indices, indptr``, of consecutive rows; files go into `folder`."""
+        read = {"dense": self._dense, "csr": self._csr}.get(self._kind)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused, or left out
+            if read is not None:
+                yield from read(np.dtype(options.dtype), where)
+                return
+            for part in sorted_rows(
+                self._csc if self._kind == "csc" else self._coo, self.shape, options.dtype, folder,
+                options.memory // 4,
+            ):  # fmt: skip
+                yield part.start, part[1:]
+
+    def _dense(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
+        matrix, (n, d) = self._arrays["data"], self.shape
+        step = max(1, _MOST_VALUES // max(1, d))
+        columns = np.arange(d, dtype=index_dtype(d))
+        for start in range(0, n, step):
+            piece = np.asarray(matrix[start : start + step]).astype(dtype)
+            present = piece != 0  # NaN is
+            indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+            yield start, (piece[present], np.broadcast_to(columns, piece.shape)[present], indptr)
+
+    def _csr(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
+        import scipy.sparse
+
+        data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
+        start = 0
+        while start < self.shape[0]:
+            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + _MOST_VALUES, "right")) - 1)
+            stop = min(stop, start + _MOST_VALUES, self.shape[0])
+            low, high = int(indptr[start]), int(indptr[stop])
+            own = np.asarray(indptr[start : stop + 1]).astype(np.int64) - low
+            found = np.asarray(indices[low:high])
+            _check_range(found, self.shape[1], "column", where)
+            part = scipy.sparse.csr_array(
+                (np.asarray(data[low:high]).astype(dtype), found, own), shape=(stop - start, self.shape[1])
+            )
+            part.sum_duplicates()
+            yield start, (
+                part.data, part.indices.astype(index_dtype(self.shape[1]), copy=False),
+                part.indptr.astype(np.int64),
+            )  # fmt: skip
+            start = stop
+
+    def _csc(self) -> Iterator[Piece]:
+        data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
+        for low in range(0, len(data), _MOST_VALUES):
+            high = min(low + _MOST_VALUES, len(data))
+            columns = np.searchsorted(indptr, np.arange(low, high), "right") - 1
+            rows = np.asarray(indices[low:high])
+            _check_range(rows, self.shape[0], "row", "the matrix")
+            yield Piece(rows, columns, np.asarray(data[low:high]))
+
+    def _coo(self) -> Iterator[Piece]:
+        for low in range(0, len(self._arrays["data"]), _MOST_VALUES):
+            row, column, data = (
+                np.asarray(self._arrays[name][low : low + _MOST_VALUES]) for name in ("row", "col", "data")
+            )
+            _check_range(row, self.shape[0], "row", "the matrix")
+            _check_range(column, self.shape[1], "column", "the matrix")
+            yield Piece(row, column, data)
+
+
+def _matrix(path: Path, arrays: dict[str, np.ndarray]) -> _Matrix:
+    """Return the matrix among the arrays of a file; raises `InputError` without a sound one."""
+    if "format" in arrays and "shape" in arrays:
+        kind = arrays["format"].item()
+        kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+        if kind not in _SPARSE:
+            raise InputError(
+                f"{path} is a {kind!r} matrix of SciPy, which is not read; "
+                "scipy.sparse.save_npz(path, matrix.tocsr()) writes one that is"
+            )
+        names = ("row", "col", "data") if kind == "coo" else ("data", "indices", "indptr")
+        if missing := [name for name in names if name not in arrays]:
+            raise InputError(f"{path} is damaged: the {kind} matrix has no array {missing[0]!r}")
+        shape = tuple(int(size) for size in np.asarray(arrays["shape"]).ravel())
+        if len(shape) != 2 or min(shape) < 0 or any(arrays[name].ndim != 1 for name in names):
+            raise InputError(f"{path} is damaged: its arrays are not those of a {kind} matrix of two axes")
+        _check_sparse(path, kind, shape, arrays)
+        return _Matrix((shape[0], shape[1]), kind, arrays)
+    matrices = {name: array for name, array in arrays.items() if array.ndim == 2}
+    if len(matrices) != 1:
+        shapes = ", ".join(f"{name or 'the array'} {array.shape}" for name, array in arrays.items())
+        raise InputError(f"{path} has {len(matrices)} arrays of two axes, not one: {shapes}")
+    (matrix,) = matrices.values()
+    if matrix.dtype.kind not in "biuf":
+        raise InputError(f"{path} holds {matrix.dtype}, and not numbers")
+    return _Matrix((matrix.shape[0], matrix.shape[1]), "dense", {"data": matrix})
+
+
+def _check_sparse(path: Path, kind: str, shape: tuple[int, ...], arrays: dict[str, np.ndarray]) -> None:
+    """Raise `InputError` unless the lengths and pointers of a sparse matrix agree."""
+    others = ("row", "col") if kind == "coo" else ("indices",)
+    good = arrays["data"].dtype.kind in "biuf"
+    good &= all(arrays[name].dtype.kind in "iu" for name in others)
+    good &= all(len(arrays[name]) == len(arrays["data"]) for name in others)
+    if kind != "coo" and good:
+        pointers = arrays["indptr"]
+        good = len(pointers) == shape[0 if kind == "csr" else 1] + 1 and pointers.dtype.kind in "iu"
+        good = good and pointers[0] == 0 and pointers[-1] == len(arrays["data"])
+        good = good and bool((pointers[1:] >= pointers[:-1]).all())
+    if not good:
+        raise InputError(f"{path} is damaged: its arrays are not those of a {kind} matrix")
+
+
+def _check_range(found: np.ndarray, size: int, what: str, where: str) -> None:
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < size:
+        raise InputError(f"{where} is damaged: it has a value in {what} {int(found.max())} of {size}")
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
+    """Unpack the arrays of an .npz file into `folder`, and map them."""
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for number, name in enumerate(archive.namelist()):
+                out = folder / f"array-{number}.npy"
+                with archive.open(name) as packed, out.open("wb") as file:
+                    shutil.copyfileobj(packed, file, 2**20)
+                arrays[name.removesuffix(".npy")] = _mapped(out, f"{path}, array {name}")
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path} is damaged or truncated ({error}); fetch it again") from None
+    return arrays
+
+
+def _mapped(path: Path, where: str) -> np.ndarray:
+    """Map the array in an .npy file."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {reason(error)}") from None
+    except ValueError as error:
+        if "pickle" in str(error) or "object" in str(error).lower():
+            raise InputError(f"{where} holds Python objects, a pickle, which is not read") from None
+        with contextlib.suppress(ValueError, EOFError):
+            array = np.load(path, allow_pickle=False)
+            if array.size == 0:  # which cannot be mapped
+                return array
+        raise InputError(f"{where} is damaged or truncated ({error}); fetch it again") from None
+
+
+def _read_labels(path: Path) -> np.ndarray:
+    """Return the labels in an .npy file, or in the lines of a text."""
+    try:
+        with path.open("rb") as file:
+            is_array = file.read(6) == b"\x93NUMPY"
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from None
+    if is_array:
+        return _mapped(path, str(path))
+    content = bytearray()
+    space = bytearray(2**20)
+    with Input(path) as text:
+        while count := text.readinto(memoryview(space)):
+            content += space[:count]
+    try:
+        lines = bytes(content).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
+    return np.array([line.strip() for line in lines], dtype=np.str_)
+
+
+def _source(path: Path) -> Source:
+    with path.open("rb") as file:
+        return Source(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())

@@ -1,0 +1,54 @@
+"""What a reader of files is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamsvm.data.schema import DataSchema
+
+ANALYZERS = ("word", "char", "char_wb")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a reader is told; `streamsvm_converters.convert` describes the options.
+
+    Attributes
+    ----------
+    folder : Path or None
+        Where temporary files may be written; None for the system's folder of such files.
+    like : DataSchema or None
+        The classes and features of earlier data, which the rows must fit.
+    labelled : bool
+        Whether labels are read; if not, all codes are -1.
+    """
+
+    dtype: str = "float32"
+    memory: int = 2**30
+    threads: int = 1
+    on_error: str = "raise"
+    unseen_label: str = "error"
+    progress: Callable[[int, int | None, int], None] | None = None
+    folder: Path | None = None
+    like: DataSchema | None = None
+    labelled: bool = True
+    format: str | None = None
+    index_base: str | int = "auto"
+    n_features: int | None = None
+    multilabel: bool = False
+    groups: bool = False
+    label: str | None = None
+    labels: str | Path | None = None
+    join: str | None = None
+    layer: str | None = None
+    raw: bool = False
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    text: Sequence[str] = ()
+    analyzer: str | None = None
+    ngrams: tuple[int, int] | None = None
+    bits: int | None = None

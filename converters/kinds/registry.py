@@ -1,0 +1,115 @@
+"""Which kinds of files can be converted, how each is recognised, and what reads it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.kinds.recognise import recognise
+
+from streamsvm.errors import InputError, SettingsError
+
+if TYPE_CHECKING:
+    from streamsvm_converters.kinds.reader import Reader
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes
+    ----------
+    title : str
+        What messages call it.
+    module : str
+        Has `FileReader`, a `Reader`; imported when it is used.
+    options : frozenset of str
+        Those of `ReadOptions` that are for this kind, and not for all.
+    """
+
+    title: str
+    module: str
+    options: frozenset[str]
+
+
+_TABLE = frozenset({"label", "drop", "categorical", "text", "analyzer", "ngrams", "bits"})
+_MATRIX = frozenset({"label", "labels"})
+KINDS = {
+    "libsvm": Kind("LIBSVM text", "libsvm", frozenset({"index_base", "n_features", "multilabel", "groups"})),
+    "anndata": Kind("AnnData", "anndata", frozenset({"label", "join", "layer", "raw"})),
+    "npz": Kind("a .npz archive", "matrix", _MATRIX),
+    "npy": Kind("a NumPy array", "matrix", _MATRIX),
+    "parquet": Kind("a Parquet table", "table", _TABLE),
+    "csv": Kind("CSV", "table", _TABLE),
+    "tsv": Kind("tab-separated values", "table", _TABLE),
+    "jsonl": Kind("JSON lines", "table", _TABLE),
+}
+_SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
+_DEFAULTS = {each.name: each.default for each in fields(ReadOptions)}
+
+
+def kind_of(path: str | Path, format: str | None = None) -> str:
+    """Return the kind of a file or folder, a name in `KINDS`: by its content, and else by its suffix.
+
+    Parameters
+    ----------
+    path : path or "-"
+        Standard input is LIBSVM text.
+    format : str, optional
+        A name in `KINDS`, which the content must not contradict.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is of no kind in `KINDS`; the message says what it is.
+    """
+    if format is not None and format not in KINDS:
+        raise ValueError(f"format must be one of {', '.join(KINDS)}, not {format!r}")
+    found, certain = recognise(path)
+    if format is None or format == found:
+        return found
+    if certain:
+        raise InputError(f"{path} is {KINDS[found].title}, not {KINDS[format].title}")
+    return format
+
+
+def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None, **changes: Any) -> Reader:
+    """Return a reader of some files, all of one kind.
+
+    Parameters
+    ----------
+    inputs : sequence of path
+    options : ReadOptions, optional
+    **changes
+        Attributes of the options that are others.
+
+    Returns
+    -------
+    Reader
+        Iterate over it once for pairs of `Rows`, without norms, and row numbers.
+
+    Raises
+    ------
+    InputError
+        If they are of several kinds, or of none in `KINDS`, or cannot be read.
+    SettingsError
+        If an option is not for this kind.
+    """
+    options = replace(options or ReadOptions(), **changes)
+    kinds = {str(path): kind_of(path, options.format) for path in inputs}
+    name = next(iter(kinds.values()), "libsvm")
+    other = next((path for path, kind in kinds.items() if kind != name), None)
+    if other is not None:
+        raise InputError(
+            f"{next(iter(kinds))} is {KINDS[name].title}, and {other} is {KINDS[kinds[other]].title}; "
+            "convert files of one kind at a time"
+        )
+    kind = KINDS[name]
+    for option in sorted(_SPECIFIC - kind.options):
+        if getattr(options, option) != _DEFAULTS[option]:
+            raise SettingsError(f"{option} does not apply to {kind.title}", setting=option)
+    module = importlib.import_module(f"streamsvm_converters.kinds.{kind.module}")
+    return module.FileReader(list(inputs), options)

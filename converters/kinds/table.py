@@ -1,0 +1,248 @@
+"""Tables: CSV, tab-separated values, JSON lines and Parquet; columns or text become features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from streamsvm_converters.kinds.options import ANALYZERS, ReadOptions
+from streamsvm_converters.kinds.reader import Features, Reader, TableCounts
+from streamsvm_converters.kinds.registry import kind_of
+from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.tables.batches import Table, label_remedy, listed
+from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
+from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
+from streamsvm_converters.tables.text import hashed_texts, joined_texts
+
+from streamsvm.data.feature_names import feature_names
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.format import UNSEEN_LABEL
+from streamsvm.schema import encode
+
+_FIRST_ERRORS = 5
+_NO_NORMS = np.empty(0)
+_TEXTS = 4096  # hashed at a time
+_WORTH_PROCESSES = 2**24  # bytes of text: below, starting processes takes longer than they save
+
+
+class FileReader(Reader):
+    """Reads tables, in the way of earlier data if that is given."""
+
+    counts: TableCounts
+
+    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+        super().__init__(inputs, options)
+        memory = options.memory // 2
+        kinds = [kind_of(path, options.format) for path in inputs]
+        self._tables = [Table(path, kind, memory) for path, kind in zip(inputs, kinds, strict=True)]
+        if options.on_error == "fix":
+            raise SettingsError(
+                "on_error fix does not apply to a table; it can skip rows", setting="on_error"
+            )
+        like = options.like
+        self._labels = LabelCodes(None if like is None else like.classes, options.unseen_label, memory)
+        self._has_labels = options.labelled
+        if options.labelled:
+            self._check_label(options.label)
+        self._encoding: Encoding = self._known() if like is not None else self._chosen()
+        for table in self._tables:
+            table.check_has(self._encoding.used)
+
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        if isinstance(self._encoding, TextEncoding):
+            yield from self._hashed(self._encoding)
+        else:
+            yield from self._encoded(self._encoding)
+        self.counts.bytes_read = sum(source.size for source in self.sources)
+
+    def labels(self) -> list[str]:
+        return self._labels.texts()
+
+    def features(self) -> Features:
+        record = encode(self._encoding)
+        if isinstance(self._encoding, TextEncoding):
+            return Features(2**self._encoding.bits, encoding=record)
+        for column in record["columns"]:
+            if column["values"] is None:
+                del column["values"]
+        where = str(self._tables[0].path)
+        names = feature_names(self._encoding.feature_names, where)
+        return Features(len(self._encoding.feature_names), names=names, encoding=record)
+
+    @property
+    def expected_bytes(self) -> int | None:
+        rows = [table.n_rows for table in self._tables]
+        if isinstance(self._encoding, TextEncoding) or None in rows:
+            return None
+        return 8 * len(self._encoding.used) * sum(filter(None, rows))
+
+    # -- which columns, and how --------------------------------------------------------------------
+
+    def _check_label(self, label: str | None) -> None:
+        for table in self._tables:
+            if label is None:
+                raise InputError(
+                    f"{table.path} is a table with the columns {listed(table.columns)}", remedy=label_remedy()
+                )
+            table.check_has([label], "label ")
+
+    def _known(self) -> Encoding:
+        """Return how the columns of earlier data became features."""
+        like, options = self.options.like, self.options
+        assert like is not None
+        if like.encoding is None:
+            raise InputError(
+                f"{like.path} was not made from a table, and does not say how columns become features",
+                remedy=Remedy("give data like its own, or convert without {}", Option("like")),
+            )
+        for name in ("drop", "categorical", "text", "analyzer", "ngrams", "bits"):
+            if getattr(options, name) != getattr(ReadOptions, name):
+                raise SettingsError(
+                    f"{name} does not apply: {like.path} says what columns become", setting=name
+                )
+        return read_encoding(like.encoding, like.path)
+
+    def _chosen(self) -> Encoding:
+        options, first = self.options, self._tables[0]
+        for table in self._tables:
+            table.check_has([*options.drop, *options.categorical, *options.text])
+        if options.text:
+            for name in ("drop", "categorical"):
+                if getattr(options, name):
+                    raise SettingsError(f"{name} does not apply: text takes no other column", setting=name)
+            if options.label in options.text:
+                raise InputError(f"column {options.label!r} cannot be both text and label")
+            least, most = options.ngrams or (1, 2)
+            if not 1 <= least <= most <= 100:
+                raise SettingsError("ngrams are two lengths from 1 to 100, such as (1, 2)", setting="ngrams")
+            bits, analyzer = options.bits or 20, options.analyzer or "word"
+            if not 1 <= bits <= 30:
+                raise SettingsError(f"bits must be from 1 to 30, not {bits}", setting="bits")
+            if analyzer not in ANALYZERS:
+                raise SettingsError(f"analyzer must be one of {', '.join(ANALYZERS)}", setting="analyzer")
+            self.notes.append(
+                f"text of {listed(options.text)}: n-grams of {least} to {most} "
+                f"{'words' if analyzer == 'word' else 'characters'}, hashed to 2^{bits} features"
+            )
+            return TextEncoding("text", list(options.text), analyzer, (least, most), bits)  # type: ignore[arg-type]
+        for name in ("analyzer", "ngrams", "bits"):
+            if getattr(options, name) is not None:
+                raise SettingsError(f"{name} needs a column of text", setting=name)
+        left_out = {options.label, *options.drop}
+        names = [name for name in first.columns if name not in left_out]
+        for table in self._tables[1:]:
+            table.check_has(names)
+            others = table.columns.keys() - set(names) - left_out
+            if others:
+                raise InputError(
+                    f"{table.path} has the columns {listed(sorted(others))}, which {first.path} has not",
+                    remedy=Remedy("leave them out with {}", Option("drop", ",".join(sorted(others)))),
+                )
+        if not names:
+            raise InputError(f"{first.path} has no column but labels; there is nothing to learn from")
+        encoding = choose_columns(self._tables, names, options.categorical)
+        self.notes += describe(encoding)
+        return encoding
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
+        """Yield the used columns of labelled rows, their label codes, their numbers, and where they are."""
+        label = self.options.label if self._has_labels else None
+        names = list(self._encoding.used)
+        extra = [label] if label is not None and label not in names else []
+        number, total = 0, sum(table.path.stat().st_size for table in self._tables)
+        most = max(1, min(2**14, self.options.memory // (128 * len(names))))
+        if isinstance(self._encoding, TextEncoding):
+            most = _TEXTS
+        done = 0
+        for table in self._tables:
+            row = 0  # of this table
+            for batch in table.batches([*names, *extra]):
+                for piece in _pieces(batch, most):
+                    n = piece.num_rows
+                    numbers = np.arange(number, number + n)
+                    codes = np.full(n, UNSEEN_LABEL, np.int32)
+                    rows = np.arange(row, row + n)
+                    if label is not None:
+                        where = _places(table, rows)
+                        codes = self._codes(piece.column(piece.schema.get_field_index(label)), where)
+                        kept = codes != MISSING
+                        if not kept.all():
+                            self.counts.unlabelled += int(np.count_nonzero(~kept))
+                            piece, codes, numbers, rows = (
+                                piece.filter(kept), codes[kept], numbers[kept], rows[kept],
+                            )  # fmt: skip
+                    number, row = number + n, row + n
+                    if len(codes):
+                        yield piece.select(names), codes, numbers, _places(table, rows)
+                self.counts.bytes_read = done + table.size
+                if self.options.progress is not None:
+                    self.options.progress(self.counts.bytes_read, total, self.counts.rows)
+            done += table.path.stat().st_size
+            if table.source is not None:
+                self.sources.append(table.source)
+        self.counts.unseen_labels = self._labels.unseen
+
+    def _codes(self, column: Any, where: Callable[[int], str]) -> np.ndarray:
+        if not hasattr(column, "dictionary"):
+            column = column.dictionary_encode()
+        at = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return self._labels.encode(column.dictionary.to_pylist(), at, where)
+
+    def _hashed(self, encoding: TextEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
+        size = sum(table.path.stat().st_size for table in self._tables)
+        processes = self.options.threads if size >= _WORTH_PROCESSES else 1
+        texts = ((joined_texts(batch), (codes, numbers)) for batch, codes, numbers, _ in self._batches())
+        for matrix, (codes, numbers) in hashed_texts(texts, encoding, self.options.dtype, processes):
+            data, indices, indptr = matrix
+            yield self._counted(Rows(data, indices, indptr, codes, _NO_NORMS)), numbers
+
+    def _encoded(self, encoding: ColumnsEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
+        encoder = ColumnEncoder(encoding, self.options.dtype)
+        for batch, codes, numbers, where in self._batches():
+            values, features, faults = encoder.encode(batch, where)
+            if faults:
+                values, features, codes, numbers = self._without(faults, values, features, codes, numbers)
+            present = values != 0
+            indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))]).astype(np.int64)
+            rows = Rows(values[present], features[present], indptr, codes, _NO_NORMS)
+            yield self._counted(rows), numbers
+            self.counts.unseen_values = encoder.unseen
+
+    def _without(self, faults: dict[int, str], *arrays: np.ndarray) -> list[np.ndarray]:
+        """Count rows with faults and return what is left; raises the first fault unless they are skipped."""
+        messages = [faults[row] for row in sorted(faults)]
+        if self.options.on_error == "raise":
+            raise InputError(
+                messages[0],
+                remedy=Remedy(
+                    "correct it, leave out such rows with {}, or take the column for categories with {}",
+                    Option("on_error", "skip"),
+                    Option("categorical"),
+                ),
+            )
+        self.counts.skipped += len(faults)
+        self.counts.first_errors += messages[: _FIRST_ERRORS - len(self.counts.first_errors)]
+        good = np.ones(len(arrays[0]), bool)
+        good[list(faults)] = False
+        return [array[good] for array in arrays]
+
+    def _counted(self, rows: Rows) -> Rows:
+        self.counts.rows += rows.n_rows
+        self.counts.nnz += len(rows.data)
+        self.counts.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
+        return rows
+
+
+def _places(table: Table, rows: np.ndarray) -> Callable[[int], str]:
+    """Return what says where a row of a batch is: its number counts from 1, without a line of names."""
+    return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
+
+
+def _pieces(batch: Any, most: int) -> Iterator[Any]:
+    for start in range(0, batch.num_rows, most):
+        yield batch.slice(start, most)

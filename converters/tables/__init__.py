@@ -1,0 +1,1 @@
+"""Tables by pyarrow: record batches, and what becomes of their columns."""

@@ -1,0 +1,265 @@
+"""Tables as record batches, in bounded memory: Parquet, CSV, tab-separated values and JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm_converters.libsvm.inputs import Input
+from streamsvm_converters.libsvm.position import Source
+
+from streamsvm.errors import InputError, Option, PlanError, Remedy
+from streamsvm.text import format_size, printable
+
+_DELIMITERS = ",\t;|"
+_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_BLOCKS = 2**16, 2**22  # least and most bytes of text that are parsed at a time
+# Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
+_BLOCK_FACTOR = 32
+_ROWS = 2**14  # of a Parquet file, at most, at a time
+
+
+def load_pyarrow() -> Any:
+    """Return the module pyarrow; raises `InputError`, which names the extra, if it is not installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputError("tables are read by pyarrow: pip install 'streamsvm[tables]'") from None
+    return pyarrow
+
+
+class Table:
+    """A table in a file, whose columns are read in batches of rows.
+
+    Parameters
+    ----------
+    path : path
+    kind : {"parquet", "csv", "tsv", "jsonl"}
+    memory : int
+        Bytes that reading may take: half of all.
+
+    Attributes
+    ----------
+    columns : dict of str to pyarrow.DataType
+        The columns in their order; all those of CSV are text.
+    kind : str
+    size : int
+        Bytes read so far, as stored.
+    source : Source or None
+        What was read, once it has been read to its end.
+    n_rows : int or None
+        Rows, where the file says how many.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is not such a table, or has two columns of one name.
+    """
+
+    def __init__(self, path: str | Path, kind: str, memory: int) -> None:
+        self._pa = load_pyarrow()
+        self.path, self.kind = Path(path), kind
+        self._block = min(max(memory // _BLOCK_FACTOR, _BLOCKS[0]), _BLOCKS[1])
+        self._memory = memory
+        self.size = 0
+        self.source: Source | None = None
+        self.n_rows: int | None = None
+        self._delimiter = ","
+        self.columns: dict[str, Any] = {}
+        with self._errors():
+            pairs = self._schema()
+        twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+        if twice:
+            raise InputError(f"{path}: several columns have the name {_quoted(twice[0])}; rename them")
+        self.columns = dict(pairs)
+
+    def check_has(self, names: Sequence[str], what: str = "") -> None:
+        """Raise `InputError`, which lists the columns, unless the table has all of some columns."""
+        for name in names:
+            if name not in self.columns:
+                raise InputError(
+                    f"{self.path} has no {what}column {_quoted(name)}; its columns are {listed(self.columns)}"
+                )
+
+    def batches(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches with some of the columns, in this order."""
+        with self._errors():
+            yield from self._batches(list(names))
+
+    def _schema(self) -> list[tuple[str, Any]]:
+        if self.kind == "parquet":
+            with self._parquet() as file:
+                self.n_rows = file.metadata.num_rows
+                return [(field.name, field.type) for field in file.schema_arrow]
+        if self.kind == "jsonl":
+            with self._jsonl(None) as reader:
+                return [(field.name, field.type) for field in reader.schema]
+        with Input(self.path) as text:
+            begin = _Readable(text).read(self._block)
+        if not begin.strip():
+            raise InputError(f"{self.path} is empty")
+        if begin.startswith(b"\xef\xbb\xbf"):
+            begin = begin[3:]
+        first = begin.splitlines()[0].decode("utf-8", "replace")
+        if self.kind == "tsv":
+            self._delimiter = "\t"
+        else:
+            bare = re.sub('"[^"]*"', "", first)
+            self._delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
+        with self._csv(None) as reader:
+            names = reader.schema.names
+        if len(names) == 1:
+            means = "tabs" if self.kind == "tsv" else "commas, tabs, semicolons or bars"
+            raise InputError(
+                f"{self.path} has a single column, {_quoted(names[0])}: no {means} separate its first line; "
+                "check that it is a table, and its delimiter"
+            )
+        if all(_is_number(name) for name in names) and len({float(name) for name in names}) < len(names):
+            raise InputError(
+                f"{self.path}: the first line holds numbers, not the names of columns; add such a line"
+            )
+        return [(name, self._pa.string()) for name in names]
+
+    def _batches(self, names: list[str]) -> Iterator[Any]:
+        if self.kind == "parquet":
+            with self._parquet() as file:
+                rows = max(1, min(_ROWS, self._memory // (64 * max(1, len(names)))))
+                total, done = self.path.stat().st_size, 0
+                for batch in file.iter_batches(rows, columns=names, use_threads=False):
+                    done += batch.num_rows
+                    self.size = total * done // max(1, file.metadata.num_rows)
+                    yield batch.select(names)  # in this order
+            with self.path.open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            self.source = Source(self.path.name, self.path.stat().st_size, digest)
+            return
+        opened = self._jsonl(names) if self.kind == "jsonl" else self._csv(names)
+        with opened as reader:
+            for batch in reader:
+                self.size = self._text.size
+                yield batch.select(names)
+            self.source = self._text.record()
+
+    @contextlib.contextmanager
+    def _parquet(self) -> Iterator[Any]:
+        import pyarrow.parquet
+
+        # A page at a time, and not a row group: these may be as large as the file.
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def _csv(self, names: list[str] | None) -> Iterator[Any]:
+        import pyarrow.csv
+
+        text = self._pa.string()
+        known = names if names is not None else []
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(known, text), include_columns=known, strings_can_be_null=True,
+            null_values=[""], quoted_strings_can_be_null=True, check_utf8=True,
+        )  # fmt: skip
+        with self._opened() as stream, pyarrow.csv.open_csv(
+            stream,
+            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=self._block),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            convert_options=convert,
+        ) as reader:  # fmt: skip
+            yield reader
+
+    @contextlib.contextmanager
+    def _jsonl(self, names: list[str] | None) -> Iterator[Any]:
+        import pyarrow.json
+
+        parse = None
+        if names is not None:
+            # Without a schema the types of each block would be its own. Whole numbers may have others below.
+            pa = self._pa
+            schema = pa.schema(
+                [
+                    (name, pa.float64() if pa.types.is_integer(kind) else kind)
+                    for name, kind in self.columns.items()
+                    if name in names
+                ]
+            )
+            parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        options = pyarrow.json.ReadOptions(use_threads=False, block_size=self._block)
+        with self._opened() as stream, pyarrow.json.open_json(
+            stream, read_options=options, parse_options=parse
+        ) as reader:  # fmt: skip
+            yield reader
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        with Input(self.path) as self._text:
+            yield self._pa.PythonFile(_Readable(self._text), mode="r")
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn what pyarrow raises into one line about the file."""
+        pa = self._pa
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            text = " ".join(str(error).split())
+            if "straddling" in text or "block size" in text.lower():
+                raise PlanError(
+                    f"{self.path}: a row is longer than the {format_size(self._block)} that are read at a "
+                    "time, or a quotation mark is not closed",
+                    needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _BLOCKS[1] else None,
+                ) from None
+            if "utf8" in text.lower() or "utf-8" in text.lower():
+                raise InputError(
+                    f"{self.path} is not UTF-8 text ({printable(text[:200])}); "
+                    "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
+                ) from None
+            if "Empty" in text:
+                raise InputError(f"{self.path} is empty") from None
+            what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
+            by = "" if self.kind in ("parquet", "jsonl") else f" with {_NAMES[self._delimiter]}"
+            raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
+
+
+class _Readable(io.RawIOBase):
+    """An `Input` as a file that pyarrow reads."""
+
+    def __init__(self, text: Input) -> None:
+        self._text = text
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        space = bytearray(size if size >= 0 else 2**20)
+        filled = 0
+        while filled < len(space) and (count := self._text.readinto(memoryview(space)[filled:])):
+            filled += count
+        return bytes(space[:filled])
+
+
+def listed(names: Sequence[str] | dict[str, Any]) -> str:
+    """Return some names, quoted, and at most the first 20."""
+    first = ", ".join(_quoted(name) for name in list(names)[:20])
+    return first + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _quoted(name: str) -> str:
+    return f"'{printable(name)}'"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def label_remedy() -> Remedy:
+    """Return what to do without a label column."""
+    return Remedy("name its label column with {}", Option("label"))

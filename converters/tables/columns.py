@@ -1,0 +1,294 @@
+"""Columns of numbers and categories as sparse rows: numbers as they are, categories one-hot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from streamsvm_converters.label_codes import label_text
+from streamsvm_converters.tables.batches import Table, listed, load_pyarrow
+from streamsvm_converters.tables.encoding import Column, ColumnsEncoding
+
+from streamsvm.errors import InputError, Option, Remedy
+from streamsvm.format import index_dtype
+from streamsvm.text import printable
+
+# Distinct values of all categories together: they are in memory, and in the records of stores and models.
+MOST_VALUES = 2**20
+_MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "-nan", "#N/A")
+
+
+def choose_columns(
+    tables: Sequence[Table], names: Sequence[str], categorical: Sequence[str]
+) -> ColumnsEncoding:
+    """Decide what each of some columns becomes, and collect the values of categories.
+
+    Columns of text hold numbers if most values of their first batch in the first table are numbers.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+        With the same columns; read once, if there are categories or text.
+    names : sequence of str
+    categorical : sequence of str
+        Columns of numbers that are categories.
+
+    Raises
+    ------
+    InputError
+        If a column holds neither numbers nor text, a category has as many values as rows, or there are too
+        many values.
+    """
+    pa = load_pyarrow()
+    kinds = {}
+    for name in names:
+        kind = tables[0].columns[name]
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if _is_text(pa, kind) or pa.types.is_null(kind):
+            kinds[name] = "text"
+        elif _is_numeric(pa, kind):
+            kinds[name] = "category" if name in categorical else "number"
+        else:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' holds {kind}, and neither numbers nor text",
+                remedy=Remedy("leave it out with {}", Option("drop", name)),
+            )
+    texts = [name for name, kind in kinds.items() if kind == "text"]
+    if tables[0].columns and texts and not _types_are_known(tables[0]):
+        first = next(tables[0].batches(texts), None)
+        for name in texts:
+            if first is not None and name not in categorical and _holds_numbers(pa, first.column(name)):
+                kinds[name] = "number"
+    wanted = [name for name, kind in kinds.items() if kind != "number"]
+    values = _collect(tables, wanted)
+    columns = [
+        Column(name, "category", sorted(values[name])) if name in values else Column(name, "number")
+        for name in names
+    ]
+    encoding = ColumnsEncoding("columns", columns)
+    twice = [name for name, times in Counter(encoding.feature_names).items() if times > 1]
+    if twice:
+        raise InputError(
+            f"{tables[0].path}: two features would have the name '{printable(twice[0])}', that of a column "
+            "and of a value of another; rename the column"
+        )
+    return encoding
+
+
+def _collect(tables: Sequence[Table], names: Sequence[str]) -> dict[str, set[str]]:
+    """Return the distinct values of some columns in all tables."""
+    values: dict[str, set[str]] = {name: set() for name in names}
+    rows = dict.fromkeys(names, 0)  # that have a value
+    total = 0
+    if not names:
+        return values
+    for table in tables:
+        for batch in table.batches(names):
+            total += batch.num_rows
+            for name in names:
+                column = batch.column(name)
+                rows[name] += len(column) - column.null_count
+                values[name].update(text for text in map(_category_text, column.unique().to_pylist()) if text)
+            if sum(map(len, values.values())) > MOST_VALUES:
+                most = max(values, key=lambda name: len(values[name]))
+                raise InputError(
+                    f"{table.path}: column '{printable(most)}' has more than {len(values[most]) - 1:,} "
+                    "different values, too many for a category",
+                    remedy=_not_a_category(most),
+                )
+    for name, found in values.items():
+        if not found and total:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' has no value in any row",
+                remedy=Remedy("leave it out with {}", Option("drop", name)),
+            )
+        if len(found) == rows[name] > 20:
+            raise InputError(
+                f"{tables[0].path}: column '{printable(name)}' has another value in each of {rows[name]:,} "
+                "rows: that is no category",
+                remedy=_not_a_category(name),
+            )
+    return values
+
+
+def _not_a_category(name: str) -> Remedy:
+    return Remedy(
+        "leave it out with {}, or take its words with {}", Option("drop", name), Option("text", name)
+    )
+
+
+class ColumnEncoder:
+    """Makes CSR rows of record batches.
+
+    Parameters
+    ----------
+    encoding : ColumnsEncoding
+    dtype : str
+
+    Attributes
+    ----------
+    width : int
+    unseen : int
+        Values of categories so far that are not in the encoding.
+    """
+
+    def __init__(self, encoding: ColumnsEncoding, dtype: str) -> None:
+        self._pa = load_pyarrow()
+        self._encoding, self._dtype = encoding, np.dtype(dtype)
+        self._starts = np.cumsum([0, *(len(column.feature_names) for column in encoding.columns)])
+        self.width = int(self._starts[-1])
+        self._codes = [
+            None if column.values is None else {value: code for code, value in enumerate(column.values)}
+            for column in encoding.columns
+        ]
+        self.unseen = 0
+
+    def encode(
+        self, batch: Any, where: Callable[[int], str]
+    ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        """Return the values of the rows of a batch, and what is wrong with some of them.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            With the columns of the encoding, in its order.
+        where : callable
+            Says where a row is.
+
+        Returns
+        -------
+        values : ndarray, shape (n_rows, n_columns)
+        features : ndarray of int32 or int64, shape (n_rows, n_columns)
+            Of each value, increasing along a row; values that are 0 are none.
+        faults : dict of int to str
+            By row: missing values and those that are not finite, one for each row.
+        """
+        shape = (batch.num_rows, len(self._encoding.columns))
+        values = np.empty(shape, self._dtype)
+        features = np.empty(shape, index_dtype(self.width))
+        faults: dict[int, str] = {}
+        for at, column in enumerate(self._encoding.columns):
+            codes = self._codes[at]
+            if codes is None:
+                features[:, at] = self._starts[at]
+                values[:, at] = self._numbers(batch.column(at), column.name, where, faults)
+                continue
+            found = self._categories(batch.column(at), codes)
+            features[:, at] = self._starts[at] + np.maximum(found, 0)
+            values[:, at] = found >= 0
+        return values, features, faults
+
+    def _categories(self, column: Any, codes: dict[str, int]) -> np.ndarray:
+        """Return the code of each value, below 0 where it is missing or unknown."""
+        if not self._pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        texts = [_category_text(value) for value in column.dictionary.to_pylist()]
+        table = np.array([-2 if text is None else codes.get(text, -1) for text in texts] + [-2])
+        found = table[column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
+        self.unseen += int(np.count_nonzero(found == -1))
+        return found
+
+    def _numbers(self, column: Any, name: str, where: Callable[[int], str], faults: dict[int, str]) -> Any:
+        """Return the numbers of a column in the dtype; a row with another value gets a fault."""
+        pa = self._pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        numbers = column
+        if _is_text(pa, column.type) or pa.types.is_null(column.type):
+            numbers = _parsed(pa, column)
+        elif not pa.types.is_floating(column.type):
+            numbers = pc.cast(column, pa.float64(), safe=False)
+        found = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):
+            result = found.astype(self._dtype)
+        good = np.isfinite(result)
+        if not good.all():
+            for row in np.flatnonzero(~good).tolist():
+                value = column[row].as_py()
+                if value is None or str(value).strip() in _MISSING_NUMBERS:
+                    what = "has no value"
+                elif np.isfinite(found[row]):
+                    what = f"has {value}, which is too large for {self._dtype.name}"
+                elif isinstance(value, str) and np.isnan(found[row]):
+                    what = f"has '{printable(value[:40])}', which is not a number"
+                else:
+                    what = f"has {value}, which is not finite"
+                faults.setdefault(row, f"{where(row)}: column '{printable(name)}' {what}")
+        return result
+
+
+def describe(encoding: ColumnsEncoding) -> list[str]:
+    """Return lines that say how columns became features."""
+    numbers = [column.name for column in encoding.columns if column.values is None]
+    columns = "column" if len(numbers) == 1 else "columns"
+    lines = [f"{len(numbers):,} {columns} of numbers: {listed(numbers)}"] if numbers else []
+    for column in encoding.columns:
+        if column.values is not None:
+            n = len(column.values)
+            categories = "category" if n == 1 else "categories"
+            name = printable(column.name)
+            lines.append(f"column '{name}' as {n:,} {categories}: {listed(column.values)}")
+    return lines
+
+
+def _category_text(value: Any) -> str | None:
+    try:
+        return label_text(value)
+    except ValueError as error:
+        raise InputError(f"a category cannot be made of a value: {error}") from None
+
+
+def _types_are_known(table: Table) -> bool:
+    """Whether the file says which columns hold numbers."""
+    return table.kind in ("parquet", "jsonl")
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_numeric(pa: Any, kind: Any) -> bool:
+    types = pa.types
+    return bool(
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    )
+
+
+_TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
+
+
+def _parsed(pa: Any, column: Any) -> Any:
+    """Return numbers spelled in text, true and false included; null where there is none."""
+    import pyarrow.compute as pc
+
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.float64())
+    trimmed = pc.utf8_trim_whitespace(column)
+    try:
+        return pc.cast(trimmed, pa.float64())
+    except pa.ArrowInvalid:
+        encoded = trimmed.dictionary_encode()
+        numbers = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
+        at = encoded.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)
+        return pa.array(numbers[at])
+
+
+def _number(text: str) -> float:
+    if text in _TRUTH:
+        return _TRUTH[text]
+    try:
+        return float(text.replace("_", "x"))  # Python would read 1_000
+    except ValueError:
+        return np.nan
+
+
+def _holds_numbers(pa: Any, column: Any) -> bool:
+    """Whether more than half of the values of a column of text are numbers: others are then errors."""
+    texts = column.unique().to_pylist()
+    given = [text.strip() for text in texts if text is not None and text.strip() not in _MISSING_NUMBERS]
+    return 2 * sum(not np.isnan(_number(text)) for text in given) > len(given)

@@ -1,0 +1,90 @@
+"""How columns of a table become features, as records have it: see docs/formats.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from streamsvm.errors import InputError
+from streamsvm.schema import Check, SchemaError, between, decode
+from streamsvm.text import printable
+
+_NOT_EMPTY = Check(lambda value: len(value) > 0, "not empty")
+_Length = Annotated[int, between(1, 100)]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers, or of categories with these values in increasing order."""
+
+    name: str
+    type: Literal["number", "category"]
+    values: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.type == "category") != (self.values is not None):
+            raise ValueError("a category has values, and a number has none")
+        if self.values is not None and any(
+            a >= b for a, b in zip(self.values, self.values[1:], strict=False)
+        ):
+            raise ValueError("the values of a category must be distinct and in order")
+
+    @property
+    def feature_names(self) -> list[str]:
+        if self.values is None:
+            return [self.name]
+        return [f"{self.name}={value}" for value in self.values]
+
+
+@dataclass(frozen=True)
+class ColumnsEncoding:
+    """Columns of numbers and categories, in the order of their features."""
+
+    kind: Literal["columns"]
+    columns: Annotated[list[Column], _NOT_EMPTY]
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def used(self) -> list[str]:
+        """Names of the columns of the table that are read."""
+        return [column.name for column in self.columns]
+
+
+@dataclass(frozen=True)
+class TextEncoding:
+    """Hashed n-grams of columns of text."""
+
+    kind: Literal["text"]
+    columns: Annotated[list[str], _NOT_EMPTY]
+    analyzer: Literal["word", "char", "char_wb"]
+    ngrams: tuple[_Length, _Length]
+    bits: Annotated[int, between(1, 30)]
+
+    def __post_init__(self) -> None:
+        if self.ngrams[0] > self.ngrams[1]:
+            raise ValueError("the least n of the n-grams is above the largest")
+
+    @property
+    def used(self) -> list[str]:
+        return self.columns
+
+
+Encoding = ColumnsEncoding | TextEncoding
+
+
+def read_encoding(record: dict[str, Any], where: object) -> Encoding:
+    """Return the encoding in a record of `where`; raises `InputError` if it is not valid."""
+    kinds = {"columns": ColumnsEncoding, "text": TextEncoding}
+    kind = kinds.get(str(record.get("kind")))
+    if kind is None:
+        raise InputError(
+            f"{where} encodes columns in a way that this program does not know "
+            f"({printable(str(record.get('kind')))}); update streamsvm"
+        )
+    try:
+        return decode(kind, record, "encoding")
+    except SchemaError as error:
+        raise InputError(f"{where}: how columns became features is not valid: {error}") from None

@@ -1,0 +1,72 @@
+"""Columns of text as sparse rows: hashed n-grams by scikit-learn's HashingVectorizer, in processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from streamsvm_converters.tables.batches import load_pyarrow
+from streamsvm_converters.tables.encoding import TextEncoding
+
+from streamsvm.errors import InputError
+
+Item = TypeVar("Item")
+Matrix = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def hashed_texts(
+    batches: Iterable[tuple[list[str], Item]], encoding: TextEncoding, dtype: str, processes: int
+) -> Iterator[tuple[Matrix, Item]]:
+    """Yield the n-grams of each batch of texts as ``data, indices, indptr``, with what came with the batch.
+
+    With more than one process they are made in that many, a few batches ahead, and come in the same order.
+
+    Raises
+    ------
+    InputError
+        If scikit-learn is not installed.
+    """
+    options = {
+        "n_features": 2**encoding.bits,
+        "analyzer": encoding.analyzer,
+        "ngram_range": encoding.ngrams,
+        "dtype": np.dtype(dtype).type,
+    }
+    try:
+        import joblib
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise InputError("text is read by scikit-learn: pip install 'streamsvm[text]'") from None
+    if processes == 1:
+        for texts, item in batches:
+            yield _hash(texts, options), item
+        return
+    items: deque[Item] = deque()
+
+    def tasks() -> Iterator[Any]:
+        for texts, item in batches:
+            items.append(item)
+            yield joblib.delayed(_hash)(texts, options)
+
+    parallel = joblib.Parallel(processes, return_as="generator", pre_dispatch=processes + 1, max_nbytes=None)
+    for matrix in parallel(tasks()):
+        yield matrix, items.popleft()
+
+
+def _hash(texts: Sequence[str], options: dict[str, Any]) -> Matrix:
+    """Return the n-grams of some texts as CSR, without zeros and with increasing indices."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    matrix = HashingVectorizer(**options).transform(texts)
+    matrix.eliminate_zeros()  # signs may cancel
+    matrix.sort_indices()
+    return matrix.data, matrix.indices, matrix.indptr.astype(np.int64)
+
+
+def joined_texts(batch: Any) -> list[str]:
+    """Return the text of each row of a record batch: that of its columns, joined by line feeds."""
+    load_pyarrow()
+    columns = [["" if value is None else str(value) for value in column.to_pylist()] for column in batch]
+    return columns[0] if len(columns) == 1 else ["\n".join(parts) for parts in zip(*columns, strict=True)]

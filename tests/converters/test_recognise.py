@@ -1,0 +1,126 @@
+"""Files are recognised by their content; a wrong kind is named for what it is."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from streamsvm_converters import convert, kind_of
+
+from streamsvm.errors import InputError
+
+
+def tar() -> bytes:
+    space = io.BytesIO()
+    with tarfile.open(fileobj=space, mode="w") as archive:
+        info = tarfile.TarInfo("a")
+        info.size = 4
+        archive.addfile(info, io.BytesIO(b"1 1:"))
+    return space.getvalue()
+
+
+def archive_of(name: str) -> bytes:
+    space = io.BytesIO()
+    with zipfile.ZipFile(space, "w") as archive:
+        archive.writestr(name, "x")
+    return space.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a", b"1 1:2\n", "libsvm"),
+        ("a.csv", b"x,y\n", "csv"),
+        ("a.TSV", b"x\ty\n", "tsv"),
+        ("a.csv.gz", gzip.compress(b"x,y\n"), "csv"),
+        ("a.jsonl.bz2", bz2.compress(b"{}\n"), "jsonl"),
+        ("a.svm.xz", lzma.compress(b"1 1:2\n"), "libsvm"),
+        ("a.csv", b"PAR1\x15\x04", "parquet"),
+        ("a.txt", b"\x89HDF\r\n\x1a\n", "anndata"),
+        ("a.dat", b"\x93NUMPY\x01\x00", "npy"),
+        ("a.zip", archive_of("X.npy"), "npz"),
+        ("a", b"ORC 1:2\n", "libsvm"),
+    ],
+)
+def test_content_comes_before_the_suffix(name: str, content: bytes, kind: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert kind_of(tmp_path / name) == kind
+
+
+def test_what_numpy_pandas_and_zarr_write_is_recognised(tmp_path: Path) -> None:
+    npy, npz = io.BytesIO(), io.BytesIO()
+    np.save(npy, np.eye(2))
+    np.savez(npz, a=np.eye(2))
+    makers: dict[str, Callable[[Path], object]] = {
+        "npy": lambda path: path.write_bytes(npy.getvalue()),
+        "npz": lambda path: path.write_bytes(npz.getvalue()),
+        "parquet": lambda path: pd.DataFrame({"a": [1]}).to_parquet(path),
+        "anndata": lambda path: zarr.open_group(path, mode="w"),
+    }
+    for kind, make in makers.items():
+        make(tmp_path / kind)
+        assert kind_of(tmp_path / kind) == kind
+    assert kind_of("-") == "libsvm"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.svm", b"\x89PNG\r\n\x1a\n" + bytes(99), "is a PNG image"),
+        ("a.pkl", pickle.dumps({"a": [1, 2]}), "is a pickle, which is not read"),
+        ("a.pkl.gz", gzip.compress(pickle.dumps({"a": [1]})), "unpacked by gzip, is a pickle"),
+        ("a.tar", tar(), "is a tar archive; unpack it"),
+        ("a.tar.gz", gzip.compress(tar()), "unpacked by gzip, is a tar archive"),
+        ("a.rds", gzip.compress(b"X\n\x00\x00\x00\x03\x00\x04"), r"unpacked by gzip, is an \.rds file of R"),
+        ("a.xlsx", archive_of("xl/workbook.xml"), "is an Excel workbook; save the table as CSV"),
+        ("a.pt", archive_of("m/data.pkl"), "a file of PyTorch, which holds a pickle"),
+        ("a.zip", archive_of("a.csv"), "is a zip archive of other files; unpack it"),
+        ("a.mtx", b"%%MatrixMarket matrix coordinate\n1 1 1\n", "is a Matrix Market file; read it with"),
+        ("a.csv", b"<!DOCTYPE html><html>", "is a web page, perhaps of an error"),
+        ("a.feather", b"ARROW1\x00\x00" + bytes(40), r"is an Arrow \(Feather\) file; write it as Parquet"),
+        ("a.bin", bytes(range(32)) * 20, "is a binary file of a kind that is not read"),
+        ("a.parquet.gz", gzip.compress(b"PAR1\x15"), "is gzip data of a file of the kind parquet; unpack it"),
+        ("a.parquet", b"hello\n", "is not what its suffix says"),
+        ("a.h5ad", b"", "is not what its suffix says"),
+    ],
+)
+def test_other_kinds_are_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        convert([tmp_path / name], tmp_path / "out.zarr", label="y")
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_format_must_not_contradict_the_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"PAR1\x15")
+    with pytest.raises(InputError, match="is a Parquet table, not CSV"):
+        kind_of(tmp_path / "a", "csv")
+    (tmp_path / "b").write_text("x,y\n1,a\n2,b\n")
+    assert convert([tmp_path / "b"], tmp_path / "b.zarr", label="y", format="csv").n == 2
+    with pytest.raises(InputError, match=r"looks like a table.*format='csv'"):
+        convert([tmp_path / "b"], tmp_path / "c.zarr")
+
+
+def test_kinds_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1 1:1\n")
+    (tmp_path / "b.csv").write_text("x,y\n1,a\n")
+    with pytest.raises(InputError, match=r"a is LIBSVM text, and .*b\.csv is CSV"):
+        convert([tmp_path / "a", tmp_path / "b.csv"], tmp_path / "c.zarr")
+
+
+def test_a_folder_that_is_no_zarr_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="is a folder; give the files in it"):
+        kind_of(tmp_path / "folder")

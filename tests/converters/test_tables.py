@@ -1,0 +1,298 @@
+"""Tables become stores: columns as pandas and scikit-learn encode them, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from sklearn.preprocessing import OneHotEncoder
+from streamsvm_converters import convert
+
+from streamsvm.errors import InputError, PlanError, SettingsError
+from streamsvm.store import open_store
+
+N = 400
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.normal(size=N).round(3),
+            "y": rng.choice(["no", "yes", "perhaps"], N),
+            "member": rng.random(N) < 0.5,
+            "colour": rng.choice(["red", "green", "blue", "NA"], N),
+            "visits": rng.integers(0, 3, N),
+            "zip": rng.choice([1010, 99, 2345], N),
+        }
+    )
+
+
+Writer = Callable[[pd.DataFrame, Path], object]
+WRITERS: dict[str, Writer] = {
+    "t.csv": lambda frame, path: frame.to_csv(path, index=False),
+    "t.csv.gz": lambda frame, path: frame.to_csv(path, index=False),
+    "semicolons.csv": lambda frame, path: frame.to_csv(path, index=False, sep=";"),
+    "t.tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "t.jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    "t.parquet": lambda frame, path: frame.to_parquet(path),
+    "dictionary.parquet": lambda frame, path: frame.astype({"colour": "category"}).to_parquet(path),
+    "no suffix": lambda frame, path: frame.to_parquet(path),
+}
+
+
+def stored(path: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
+    """The matrix, labels and feature names of a store, in its order."""
+    with open_store(path) as store:
+        rows = store.rows(0, store.n_rows)
+        matrix = sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, store.n_features))
+        labels = ["?" if code < 0 else store.classes[code] for code in rows.labels]
+        return matrix.toarray(), labels, store.feature_names()
+
+
+def expected(frame: pd.DataFrame) -> np.ndarray:
+    """What scikit-learn makes of the frame, in the order of its columns but `y`."""
+    parts = []
+    for name in ("age", "member", "colour", "visits", "zip"):
+        if name in ("colour", "zip"):
+            parts.append(OneHotEncoder(sparse_output=False).fit_transform(frame[[name]].astype(str)))
+        else:
+            parts.append(frame[[name]].to_numpy(np.float64))
+    return np.hstack(parts).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_columns_are_what_scikit_learn_makes_of_them(frame: pd.DataFrame, name: str, tmp_path: Path) -> None:
+    WRITERS[name](frame, tmp_path / name)
+    report = convert([tmp_path / name], tmp_path / "a.zarr", label="y", categorical=["zip"], shuffle=False)
+    matrix, labels, names = stored(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(matrix, expected(frame))
+    assert labels == frame["y"].tolist()
+    assert names == [
+        "age", "member", "colour=NA", "colour=blue", "colour=green", "colour=red", "visits",
+        "zip=1010", "zip=2345", "zip=99",
+    ]  # fmt: skip
+    assert report.nnz == np.count_nonzero(expected(frame))
+    assert report.bytes_read == (tmp_path / name).stat().st_size
+    assert any("'colour' as 4 categories" in note for note in report.notes)
+
+
+def test_little_memory_and_many_batches_give_the_same(frame: pd.DataFrame, tmp_path: Path) -> None:
+    many = pd.concat([frame] * 60, ignore_index=True)
+    many.to_csv(tmp_path / "t.csv", index=False)
+    prints = {
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", force=True, **options).fingerprint
+        for options in ({}, {"memory": 2**22, "chunk_nnz": 2**10}, {"threads": 1})
+    }
+    assert len(prints) == 1
+
+
+def test_several_files_are_one_table(frame: pd.DataFrame, tmp_path: Path) -> None:
+    """A category that is in the second file alone has a feature, too; columns may be in another order."""
+    frame[:300].assign(colour="red").to_csv(tmp_path / "a.csv", index=False)
+    frame[300:][frame.columns[::-1]].to_csv(tmp_path / "b.csv", index=False)
+    both = pd.concat([frame[:300].assign(colour="red"), frame[300:]])
+    convert(
+        [tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y", categorical=["zip"],
+        shuffle=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(stored(tmp_path / "a.zarr")[0], expected(both))
+
+
+def test_like_encodes_new_tables_as_the_first_one(frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    convert([tmp_path / "a.csv"], tmp_path / "a.zarr", label="y", categorical=["zip"])
+    new = frame[:50].assign(colour="violet", more=1, y="never")
+    new.loc[3, "colour"] = "red"
+    new.to_parquet(tmp_path / "b.parquet")
+    report = convert(
+        [tmp_path / "b.parquet"], tmp_path / "b.zarr", label="y", like=tmp_path / "a.zarr",
+        unseen_label="keep", shuffle=False,
+    )  # fmt: skip
+    assert (report.unseen_values, report.unseen_labels, report.d) == (49, 50, 10)
+    matrix, labels, names = stored(tmp_path / "b.zarr")
+    assert labels == ["?"] * 50
+    assert names == stored(tmp_path / "a.zarr")[2]
+    assert np.flatnonzero(matrix[:, 2:6].any(axis=1)).tolist() == [3]
+    with pytest.raises(InputError, match="row 1: label 'never' is not among the 3 known classes"):
+        convert([tmp_path / "b.parquet"], tmp_path / "c.zarr", label="y", like=tmp_path / "a.zarr")
+    new.drop(columns="zip").to_csv(tmp_path / "c.csv", index=False)
+    with pytest.raises(InputError, match=r"c\.csv has no column 'zip'; its columns are 'age'"):
+        convert([tmp_path / "c.csv"], tmp_path / "c.zarr", label="y", like=tmp_path / "a.zarr")
+
+
+def test_labels_of_any_type_and_missing_ones(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {
+        "whole": pa.array([1, 2, None, 1]),
+        "float": pa.array([1.0, 2.5, None, float("nan")]),
+        "truth": pa.array([True, False, None, True]),
+        "text": pa.array(["b", "", None, "ä"]),
+        "dictionary": pa.array(["b", "a", None, "b"]).dictionary_encode(),
+    }
+    labels = {
+        "whole": ["1", "2", "1"], "float": ["1", "2.5"], "truth": ["True", "False", "True"],
+        "text": ["b", "ä"], "dictionary": ["b", "a", "b"],
+    }  # fmt: skip
+    pq.write_table(pa.table({**columns, "x": pa.array([1.0, 2, 3, 4])}), tmp_path / "t.parquet")
+    for name, found in labels.items():
+        drop = [other for other in columns if other != name]
+        report = convert(
+            [tmp_path / "t.parquet"], tmp_path / "a.zarr", label=name, drop=drop, force=True, shuffle=False
+        )
+        assert stored(tmp_path / "a.zarr")[1] == found, name
+        assert report.unlabelled == 4 - len(found)
+        with open_store(tmp_path / "a.zarr") as store:
+            assert store.names(0, store.n_rows).tolist() == [0, 1, 3][: len(found)] or name == "text"
+
+
+def test_weights_follow_rows_that_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n2,\n,b\n4,b\n")
+    (tmp_path / "w").write_text("1\n2\n3\n4\n")
+    report = convert(
+        [tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", weights=tmp_path / "w", on_error="skip",
+        shuffle=False,
+    )  # fmt: skip
+    assert (report.n, report.unlabelled, report.skipped) == (2, 1, 1)
+    assert "row 3: column 'x' has no value" in report.first_errors[0]
+    with open_store(tmp_path / "a.zarr") as store:
+        assert store.weights(0, 2).tolist() == [1.0, 4.0]
+        assert store.names(0, 2).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x,y\n1,a\nnan,b\n", "row 2: column 'x' has no value"),
+        ("x,y\n1,a\n-inf,b\n", "row 2: column 'x' has -inf, which is not a number|not finite"),
+        ("x,y\n1,a\n1e39,b\n", "row 2: column 'x' has 1e39, which is too large for float32"),
+        ("x,y\n1,a\n2,b,c\n", r"t\.csv cannot be read as a table with commas: .*Expected 2 columns, got 3"),
+        ("x,y\n1,a\n2\n", "Expected 2 columns, got 1"),
+        ("x,x,y\n1,2,a\n", "several columns have the name 'x'"),
+        ("xy\n1\n2\n", "a single column, 'xy': no commas, tabs, semicolons or bars"),
+        ("", "is empty"),
+        ("x,y\n", "the input has no rows"),
+        ("x,y\n1,\n2,\n", "the input has no rows; 2 have no label"),
+        ("x,z\n1,a\n", r"has no label column 'y'; its columns are 'x', 'z'"),
+        ("1,2,2\n3,4,5\n", "several columns have the name '2'|the first line holds numbers"),
+        ("y,z\na,b\n", None),
+        ('"x, z";y\n1;a\n2;b\n', None),
+        ('\ufeffx,y\r\n"1",a\r\n\r\n2,b\r\n', None),
+        ("x,z,y\n1,,a\n2,,b\n", "column 'z' has no value in any row.*drop='z'"),
+        ("c,c=red,y\nred,1,a\nblue,2,b\n", "two features would have the name 'c=red'"),
+        ("x,y\n1,a\x07b\n2,b\n", "row 1: the class .* has a control character in its name"),
+        ("1,2,2.0\n", "the first line holds numbers, not the names of columns"),
+        ("y\tx\na\t1\nb\t2\n", None),
+    ],
+)
+def test_bad_csv_is_named_in_one_line(text: str, message: str | None, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    if message is None:
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "a.zarr").exists()
+
+
+def test_a_number_that_is_none_far_down_is_named(tmp_path: Path) -> None:
+    """Of a column that holds numbers at first, whatever the batches are."""
+    lines = [f"{i % 7},{'ab'[i % 2]}\n" for i in range(300_000)]
+    lines[250_000] = "five,a\n"
+    lines[10] = "3.5,a\n"
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(lines))
+    with pytest.raises(InputError, match="row 250,001: column 'x' has 'five', which is not a number"):
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
+    report = convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", on_error="skip")
+    assert (report.n, report.skipped) == (299_999, 1)
+
+
+def test_damaged_files_are_named(frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_parquet(tmp_path / "t.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "short.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"short\.parquet cannot be read as a Parquet table"):
+        convert([tmp_path / "short.parquet"], tmp_path / "a.zarr", label="y")
+    (tmp_path / "latin.csv").write_bytes("x,y\n1,Käse\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"latin\.csv is not UTF-8 text.*iconv"):
+        convert([tmp_path / "latin.csv"], tmp_path / "a.zarr", label="y")
+    packed = gzip.compress(b"x,y\n" + b"1,a\n" * 9999)
+    (tmp_path / "t.csv.gz").write_bytes(packed[:-20])
+    with pytest.raises(InputError, match=r"t\.csv\.gz: the gzip data is truncated"):
+        convert([tmp_path / "t.csv.gz"], tmp_path / "a.zarr", label="y")
+    (tmp_path / "t.jsonl").write_text('{"x": 1, "y": "a"}\n{"x": 2, "y"')
+    with pytest.raises(InputError, match=r"t\.jsonl cannot be read as a table of JSON lines"):
+        convert([tmp_path / "t.jsonl"], tmp_path / "a.zarr", label="y")
+
+
+def test_columns_that_cannot_become_features_have_remedies(tmp_path: Path) -> None:
+    n = 50
+    frame = pd.DataFrame({"id": [f"u{i}" for i in range(n)], "x": range(n), "y": ["a", "b"] * (n // 2)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=r"'id' has another value in each of 50 rows.*drop='id'.*text='id'"):
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
+    assert convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", drop=["id"]).d == 1
+    frame.assign(when=pd.Timestamp("2020-01-01")).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"'when' holds timestamp.*drop='when'"):
+        convert([tmp_path / "t.parquet"], tmp_path / "b.zarr", label="y", drop=["id"])
+    pq.write_table(pa.table({"x": [[1.0]], "y": ["a"]}), tmp_path / "lists.parquet")
+    with pytest.raises(InputError, match="'x' holds list"):
+        convert([tmp_path / "lists.parquet"], tmp_path / "b.zarr", label="y")
+
+
+def test_one_class_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n2,a\n")
+    report = convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
+    assert report.warnings == ("all rows have the label 'a': nothing can be learned from them",)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"index_base": 1}, "index_base"),
+        ({"multilabel": True}, "multilabel"),
+        ({"labels": "l"}, "labels"),
+        ({"on_error": "fix"}, "on_error"),
+        ({"bits": 4}, "bits"),
+        ({"text": "x", "drop": ["z"]}, "drop"),
+        ({"text": "x", "analyzer": "words"}, "analyzer"),
+        ({"text": "x", "ngrams": (2, 1)}, "ngrams"),
+        ({"text": "x", "bits": 31}, "bits"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(options: dict[str, Any], named: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y,z\n1,a,1\n2,b,1\n")
+    with pytest.raises(SettingsError) as caught:
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", **options)
+    assert caught.value.setting == named
+
+
+def test_a_row_that_does_not_fit_into_memory_says_what_would(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"t,y\n{'w' * 400_000},a\nw,b\n")
+    options: dict[str, Any] = {"label": "y", "text": "t", "chunk_nnz": 256}
+    memory = 2**21
+    for _ in range(2):
+        with pytest.raises(PlanError, match="a row is longer than") as caught:
+            convert([tmp_path / "t.csv"], tmp_path / "a.zarr", memory=memory, **options)
+        needed = caught.value.needed_memory
+        assert needed is not None
+        assert needed > memory
+        memory = needed
+    assert convert([tmp_path / "t.csv"], tmp_path / "a.zarr", memory=4 * memory, **options).n == 2
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,a\n2,b\n")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'streamsvm\[tables\]'"):
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")

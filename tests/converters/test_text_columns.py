@@ -1,0 +1,112 @@
+"""Columns of text become what scikit-learn's HashingVectorizer makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import HashingVectorizer
+from streamsvm_converters import convert
+from streamsvm_converters.kinds import table
+
+from streamsvm.errors import InputError
+from streamsvm.store import open_store
+
+N = 600
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    words = np.array(["Äpfel", "pear", "don't", "a", "x1", "big\nline", "the", "of"])
+    bodies = [" ".join(rng.choice(words, rng.integers(0, 9))) for _ in range(N)]
+    titles: list[str | None] = [f"title {i % 5}" for i in range(N)]
+    titles[5] = None
+    return pd.DataFrame({"body": bodies, "title": titles, "topic": rng.choice(["u", "v"], N), "n": range(N)})
+
+
+def matrix_of(path: Path) -> sp.csr_array:
+    with open_store(path) as store:
+        rows = store.rows(0, store.n_rows)
+        return sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, store.n_features))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.jsonl"])
+@pytest.mark.parametrize(
+    ("options", "vectorizer"),
+    [
+        ({}, {"ngram_range": (1, 2)}),
+        ({"bits": 3, "ngrams": (1, 1)}, {"n_features": 8}),
+        (
+            {"analyzer": "char_wb", "ngrams": (2, 4), "bits": 12},
+            {"analyzer": "char_wb", "ngram_range": (2, 4), "n_features": 4096},
+        ),
+    ],
+)
+def test_rows_are_those_of_the_hashing_vectorizer(
+    frame: pd.DataFrame, name: str, options: dict, vectorizer: dict, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if name == "t.csv":
+        frame.to_csv(path, index=False)
+    elif name == "t.parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_json(path, orient="records", lines=True)
+    convert([path], tmp_path / "a.zarr", label="topic", text="body", shuffle=False, **options)
+    wanted = HashingVectorizer(**vectorizer).transform(frame["body"])
+    found = matrix_of(tmp_path / "a.zarr")
+    assert found.shape == wanted.shape
+    assert abs(found - wanted).max() < 1e-7
+    assert (found.data != 0).all()
+
+
+def test_several_columns_are_joined_and_missing_texts_are_empty(frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_parquet(tmp_path / "t.parquet")
+    convert(
+        [tmp_path / "t.parquet"], tmp_path / "a.zarr", label="topic", text=["title", "body"], shuffle=False
+    )
+    joined = frame["title"].fillna("") + "\n" + frame["body"]
+    wanted = HashingVectorizer(ngram_range=(1, 2)).transform(joined)
+    assert abs(matrix_of(tmp_path / "a.zarr") - wanted).max() < 1e-7
+
+
+def test_processes_give_the_same_store(
+    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows without a label are left out before texts are hashed; numbers and labels stay with theirs."""
+    frame.loc[::7, "topic"] = None
+    frame.to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr(table, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(table, "_TEXTS", 50)
+    options: dict[str, Any] = {"label": "topic", "text": "body"}
+    reports = [
+        convert([tmp_path / "t.parquet"], tmp_path / f"{threads}.zarr", threads=threads, **options)
+        for threads in (1, 2)
+    ]
+    assert reports[0].fingerprint == reports[1].fingerprint
+    assert reports[0].unlabelled == len(range(0, N, 7))
+
+
+def test_the_encoding_is_on_record_and_serves_new_texts(frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="body", bits=10, ngrams=(1, 3))
+    with open_store(tmp_path / "a.zarr") as store:
+        assert store.meta["encoding"] == {
+            "kind": "text", "columns": ["body"], "analyzer": "word", "ngrams": [1, 3], "bits": 10,
+        }  # fmt: skip
+    convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="topic", like=tmp_path / "a.zarr", shuffle=False)
+    wanted = HashingVectorizer(n_features=1024, ngram_range=(1, 3)).transform(frame["body"])
+    assert abs(matrix_of(tmp_path / "b.zarr") - wanted).max() < 1e-7
+
+
+def test_text_needs_its_column(frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=r"has no column 'text'; its columns are 'body', 'title'"):
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="text")
+    with pytest.raises(InputError, match="cannot be both text and label"):
+        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="topic")
