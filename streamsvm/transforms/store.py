@@ -10,6 +10,8 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.rows import Rows
+from streamsvm.errors import StreamsvmError
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Store
 from streamsvm.store.views import StoreView
 from streamsvm.transforms import Transform, apply, features_after, names_after, records_of
@@ -56,8 +58,16 @@ class TransformedStore(StoreView):
                 sha.update(np.ascontiguousarray(transform.array).data)
         return sha.hexdigest()
 
-    def rows(self, start: int, stop: int) -> Rows:
-        return self._transformed(self.inner.rows(start, stop), start)
+    def rows_of(self, ranges: Ranges) -> Rows:
+        rows = self.inner.rows_of(ranges)
+        try:
+            return self._transformed(rows, ranges[0][0])
+        except StreamsvmError:
+            if len(ranges) == 1:
+                raise
+            for start, stop in ranges:  # to name the row
+                self.rows(start, stop)
+            raise
 
     def _transformed(self, rows: Rows, start: int) -> Rows:
         if self._shift:
