@@ -13,6 +13,8 @@ from streamsvm.errors import InputError, ModelError, SettingsError, part_of_memo
 from streamsvm.text import check_local
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from streamsvm import Model, Rows
 
 _STDIN = "-"
@@ -27,8 +29,8 @@ def data_to_score(
     *,
     labelled: bool = True,
     multilabel: bool = False,
-) -> Path | Iterator[Rows]:
-    """The path of a store, or the rows of text, in half of `memory`, for a model.
+) -> Path | Iterator[tuple[Rows, np.ndarray]]:
+    """The path of a store, or the rows of text and their names, in half of `memory`, for a model.
 
     Commas in text separate labels if `multilabel`, or if the labels do not matter.
     """
@@ -57,7 +59,7 @@ def _is_store(path: Path) -> bool:
 
 def _rows_of_text(
     console: Console, model: Model, path: Path, memory: int, labelled: bool, multilabel: bool
-) -> Iterator[Rows]:
+) -> Iterator[tuple[Rows, np.ndarray]]:
     from streamsvm_converters import read_rows
 
     if model.record["index_base"] is None:
@@ -76,8 +78,8 @@ def _rows_of_text(
         groups=model.transitions_ is not None,
     )
     with part_of_memory(2):
-        for rows, _ in text:
-            yield model.transformed(rows)
+        for rows, names in text:
+            yield model.transformed(rows), names
     counts = text.counts
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")

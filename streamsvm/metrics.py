@@ -152,7 +152,7 @@ def evaluate(
     metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
         _check_only_one(top_k)
-    for rows in rows_to_score(model, data, y, memory=memory, label=label, groups=groups):  # in half of it
+    for rows, _ in rows_to_score(model, data, y, memory=memory, label=label, groups=groups):  # in half of it
         several = bool(len(rows.label_indptr))
         if several and model.transitions_ is not None:
             raise ModelError(

@@ -17,6 +17,7 @@ from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.reader import Progress, Store
+from streamsvm.store.row_names import RowNames
 
 PIECE = 2**18  # elements of a per-row array processed at a time
 
@@ -246,11 +247,8 @@ class AnnDataStore(Store):
                 progress(done, self.nnz)
 
     @functools.cached_property
-    def _names(self) -> StoredArray:
-        index = self._container.attrs("obs").get("_index")
-        array = self._container.array(f"obs/{index}")
-        array.check_claimed_size()
-        return array
+    def _names(self) -> RowNames:
+        return RowNames(self._container, self.n_rows)
 
     def _values(self, lo: int, hi: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         data = self._convert(self._read(layout.DATA, lo, hi), lo)

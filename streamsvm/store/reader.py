@@ -252,7 +252,7 @@ class Store:
     def names(self, start: int, stop: int) -> np.ndarray:
         """Return the names of the rows ``start:stop``: their numbers in the original input, int64.
 
-        If not `native`, the index of ``obs``, of any dtype.
+        If not `native`, the index of ``obs``: int64, or an array of str objects.
         """
         self._check_range(start, stop)
         names = self._read(layout.NAMES, start, stop)
