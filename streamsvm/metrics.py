@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,7 @@ def evaluate(
     class_tree = model.tree if tree is None else read_tree(tree, classes)
     for_sets = {"threshold": threshold, "n_labels": n_labels}
     for_one = {"costs": costs, "tree": tree}
+    where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     n = 0
     metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
@@ -170,7 +172,7 @@ def evaluate(
         if several and isinstance(metrics, _LabelMetrics):
             raise ModelError(f"row {n} may have several labels, and the rows before have one each")
         # Ranking scores, and their probabilities, take several times as much.
-        for begin, scores in model.finite_scores(rows, memory // 32, first=n):
+        for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
             assert metrics is not None
             metrics.add(rows, begin, scores)
         n += rows.n_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
@@ -182,6 +182,12 @@ class ParquetTable:
         self._write_group()
         self._writer.close()
 
+    def abandon(self) -> None:
+        """Close it somehow, or else pyarrow tries when the file is closed already."""
+        if self._writer is not None:
+            with suppress(Exception):
+                self._writer.close()
+
     def _names(self, names: np.ndarray) -> Any:
         if names.dtype.kind in "iu":
             return self._arrow.array(names.astype(np.int64))
@@ -207,8 +213,12 @@ def opened(
         _pyarrow()  # before anything is read
         with replacing(Path(out)) as path, path.open("wb") as binary:
             table = ParquetTable(binary, model, top_k, **options)
-            yield table
-            table.close()
+            try:
+                yield table
+                table.close()
+            except BaseException:
+                table.abandon()
+                raise
         return
     with replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
         if suffix in TABLES:

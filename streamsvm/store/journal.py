@@ -87,7 +87,8 @@ class Overlay(io.RawIOBase):
             begin = page * _PAGE + start - self._at
             self._pages[page][start:stop] = view[begin : begin + stop - start]
         self._at += len(view)
-        self._size = max(self._size, self._at)
+        if view:
+            self._size = max(self._size, self._at)
         return len(view)
 
     def commit(self) -> None:

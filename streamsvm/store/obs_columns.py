@@ -100,6 +100,9 @@ class ObsColumns:
     def save(self) -> None:
         """Add the columns; rows are matched by their names if they come in another order."""
         columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        if not columns:  # no rows
+            columns = {"label": np.zeros(0, np.int64)}
+            columns |= {name: np.zeros(0, np.float32) for name in ("score", "margin")}
         self._columns.clear()
         found = np.concatenate([np.zeros(0, np.int64), *self._hashes])
         order = self._order(found)
