@@ -60,7 +60,7 @@ def predict(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Print the predicted label of each row, or several; or write a table, or columns of AnnData.
+    """Predict the labels of rows: as lines, a table, or columns of AnnData.
 
     Rows come in the order of the data, and several data one after the other.
     """

@@ -181,6 +181,10 @@ class Container(ABC):
         """Return ``"group"``, ``"array"``, or None if there is nothing."""
 
     @abstractmethod
+    def members(self, group: str) -> list[str]:
+        """Return the names of the groups and arrays in a group, sorted."""
+
+    @abstractmethod
     def array(self, path: str, axes: int = 1) -> StoredArray: ...
 
     @abstractmethod

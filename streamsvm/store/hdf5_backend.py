@@ -147,6 +147,10 @@ class Hdf5Container(Container):
                 return None
             return "array" if isinstance(self._node(path), h5py.Dataset) else "group"
 
+    def members(self, group: str) -> list[str]:
+        with self.wrapped(group):
+            return sorted(self._node(group))
+
     def array(self, path: str, axes: int = 1) -> Hdf5Array:
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")

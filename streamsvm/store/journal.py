@@ -14,13 +14,14 @@ import hashlib
 import io
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from streamsvm import durable, format
-from streamsvm.errors import StoreError
+from streamsvm.errors import StoreError, StreamsvmWarning
 
 _SUFFIX = ".journal"
 _VERSION = 1
@@ -178,6 +179,17 @@ def recover(path: Path) -> bool:
             return False
         _roll_back(path, handle)
         return True
+
+
+def warn_and_recover(path: Path) -> None:
+    """`recover`, with a warning if there was a change to undo."""
+    if recover(path):
+        warnings.warn(
+            f"{path}: another process died while it added columns; they were taken out again, and the file "
+            "is as it was before",
+            StreamsvmWarning,
+            stacklevel=3,
+        )
 
 
 @contextmanager

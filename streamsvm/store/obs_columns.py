@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store.container import Container, one_line
-from streamsvm.store.journal import editing, recover
+from streamsvm.store.journal import editing, warn_and_recover
 from streamsvm.store.open import open_container
 from streamsvm.store.row_names import RowNames
 
@@ -52,7 +52,7 @@ class ObsColumns:
             raise StoreError(f"{path}: columns are added to AnnData files, whose names end in .h5ad")
         if not path.exists():
             raise StoreError(f"{path}: nothing is there; check the path")
-        recover(path)
+        warn_and_recover(path)
         self._opened = durable.file_identity(path)
         container = open_container(path, "hdf5")
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,12 +11,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from streamsvm import format
-from streamsvm.errors import Call, Option, Remedy, StoreError, StreamsvmWarning
+from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.schema import Count, SchemaError, between, decode
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
-from streamsvm.store.journal import recover
+from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.reader import Store
 from streamsvm.text import check_local
 
@@ -70,13 +69,8 @@ def open_store(
     if path.is_dir() != (kind == "zarr"):
         expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
         raise StoreError(f"{path}: not {expected}; check the path and its suffix")
-    if kind == "hdf5" and recover(path):
-        warnings.warn(
-            f"{path}: another process died while it added columns; they were taken out again, and the file "
-            "is as it was before",
-            StreamsvmWarning,
-            stacklevel=2,
-        )
+    if kind == "hdf5":
+        warn_and_recover(path)
     container = open_container(path, kind)
     try:
         record = container.record(format.STORE_ATTR)

@@ -20,6 +20,8 @@ class RowNames:
     container : Container
     n_rows : int or None
         What its length must be; None if that is not known.
+    table : {"obs", "var"}
+        For ``var`` these are the names of the features.
 
     Attributes
     ----------
@@ -31,14 +33,14 @@ class RowNames:
         If there is no such index, or it has another length.
     """
 
-    def __init__(self, container: Container, n_rows: int | None = None) -> None:
+    def __init__(self, container: Container, n_rows: int | None = None, table: str = "obs") -> None:
         path = container.path
-        name = container.attrs("obs").get("_index") if container.node("obs") == "group" else None
+        name = container.attrs(table).get("_index") if container.node(table) == "group" else None
         if not isinstance(name, str):
             raise StoreError(
-                f"{path}: obs is not a dataframe of a known format; read and write it with anndata >= 0.8"
+                f"{path}: {table} is not a dataframe of a known format; read and write it with anndata >= 0.8"
             )
-        node = f"obs/{name}"
+        node = f"{table}/{name}"
         self._categories: np.ndarray | None = None
         self._mask: StoredArray | None = None
         if container.node(node) != "group":
