@@ -20,7 +20,7 @@ from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model import Model, load_model
 from streamsvm.prediction_files import Batch, Lines, Sink, check_table, opened
 from streamsvm.store import Store, open_store
-from streamsvm.store.obs_columns import adding_columns
+from streamsvm.store.added_columns import adding_columns
 from streamsvm.text import parse_size
 
 _UNNAMED = ""  # data that has no name of its own
