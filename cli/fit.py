@@ -19,7 +19,10 @@ _SLOW_READING = 0.5  # of the time
 
 @with_settings(Settings)
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="STORE", help="Store to train on.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(metavar="STORE...", help="Store or AnnData; several are joined."),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Run directory to create; required except with --dry-run."),
@@ -40,7 +43,7 @@ def fit(
     json: Json = False,
     **settings: Any,
 ) -> None:
-    """Train a linear multi-class SVM on a store.
+    """Train a linear multi-class SVM on a store or on AnnData.
 
     Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
 
@@ -79,6 +82,13 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         console.say(
             f"the limit of this process is less than the {format_size(plan['memory'])} of --memory: the "
             "budget is that limit, minus what the program itself takes"
+        )
+    if plan["unlabelled_rows"]:
+        console.say(f"{count(plan['unlabelled_rows'], 'row')} without a label left out")
+    if plan["slice_rows"]:
+        console.say(
+            "the rows are not shuffled: a block is made of slices of "
+            f"{count(plan['slice_rows'], 'row')} from anywhere in the data"
         )
     if plan["mapped_bytes"]:
         console.say(

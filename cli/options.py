@@ -55,6 +55,9 @@ Label = Annotated[
     typer.Option(help="Column of obs with the labels, for AnnData that was not written by convert."),
 ]
 
+Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score instead of X.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
+
 
 def with_settings(
     settings: type[Settings] | type[OnlineSettings], **changed: Any

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Memory, Quiet
+from streamsvm_cli.options import Json, Label, Layer, Memory, Quiet, Raw
 from streamsvm_cli.wording import count, wrong_usage
 
 
@@ -56,6 +56,8 @@ def predict(
     proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
+    layer: Layer = None,
+    raw: Raw = False,
     force: Annotated[bool, typer.Option("--force", help="With --into: replace columns of --key.")] = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -79,7 +81,8 @@ def predict(
         }
         done = streamsvm.predict(
             loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
-            scores=scores, proba=proba, memory=memory, label=label, into=into, key=key, force=force,
+            scores=scores, proba=proba, memory=memory, label=label, layer=layer, raw=raw, into=into, key=key,
+            force=force,
         )  # fmt: skip
     if place:
         console.say(f"{count(done.n, 'prediction')}: {place}")

@@ -15,7 +15,10 @@ def resume(
     run: Annotated[Path, typer.Argument(help="Run directory.")],
     passes: Annotated[int | None, typer.Option(min=1, help="New total number of passes.")] = None,
     tol: Annotated[float | None, typer.Option(help="New relative duality gap to stop at.")] = None,
-    store: Annotated[Path | None, typer.Option(help="Where the store is now, if it was moved.")] = None,
+    store: Annotated[
+        list[Path] | None,
+        typer.Option(help="Where the store is now, if it was moved; once for each of several."),
+    ] = None,
     valid: Annotated[
         Path | None, typer.Option(help="Where the validation store is now, or another one.")
     ] = None,

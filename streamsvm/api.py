@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
 from streamsvm.setting import GIVEN
 from streamsvm.settings import Interval, OnlineSettings, Settings
+from streamsvm.text import as_paths
 from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
@@ -19,15 +20,9 @@ from streamsvm.training.trainer import Callbacks, Progress, Report
 
 # Parameters of `fit`.
 _FOR_STORES = (
-    "out",
-    "memory",
-    "valid",
-    "calibrate",
-    "block_rows",
-    "checkpoint_every",
-    "force",
-    "resume_or_start",
-)
+    "out", "memory", "valid", "calibrate", "layer", "raw", "join", "block_rows", "slice_rows",
+    "checkpoint_every", "force", "resume_or_start",
+)  # fmt: skip
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
@@ -63,8 +58,12 @@ def fit(
     costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    join: Literal["inner", "outer"] = "inner",
     keep_duals: bool | None = None,
     block_rows: int | None = None,
+    slice_rows: int | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     resume_or_start: bool = False,
@@ -80,10 +79,11 @@ def fit(
 
     Parameters
     ----------
-    data : path, or matrix of shape (n, n_features)
-        A store made by convert, or an AnnData file with CSR ``X``; or a matrix in memory, as
-        `Model.predict` takes it. `memory`, `valid`, `calibrate`, `block_rows`, `checkpoint_every`,
-        `force` and `resume_or_start` do not apply to a matrix.
+    data : path, list of paths, or matrix of shape (n, n_features)
+        A store made by convert, or AnnData, or several of them, whose features are found by name; or a
+        matrix in memory, as `Model.predict` takes it. `memory`, `valid`, `calibrate`, `layer`, `raw`, `join`,
+        `block_rows`, `slice_rows`, `checkpoint_every`, `force` and `resume_or_start` do not apply to a
+        matrix.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
         each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
@@ -162,10 +162,19 @@ def fit(
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
+    layer : str, optional
+        Layer of such AnnData to train on instead of X.
+    raw : bool
+        Train on raw.X of such AnnData, with its features.
+    join : {"inner", "outer"}
+        Features of several files: those that all have (inner), or all that any has (outer).
     keep_duals : bool, optional
         Keep the duals so that passes can be added later; the default unless passes is 1.
     block_rows : int, optional
         Maximum number of rows in a block; by default memory decides.
+    slice_rows : int, optional
+        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in
+        its own order (0); by default chosen by chunks and memory.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
@@ -207,7 +216,8 @@ def fit(
     given, tables = _without_tables(dict(locals()))
     settings = Settings.from_arguments(given)
     callbacks = Callbacks.of(report, progress, stop)
-    if not isinstance(data, str | os.PathLike):
+    paths = as_paths(data)
+    if paths is None:
         return _fit_matrix(data, y, given, tables, settings, callbacks)
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
@@ -236,7 +246,7 @@ def fit(
             setting="sample_weight",
         )
     return runs.fit_store(
-        Path(data), Path(out), settings, every=every, force=force, resume=resume_or_start,
+        paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
         callbacks=callbacks, given=tables,
     )  # fmt: skip
 
@@ -270,7 +280,7 @@ def _fit_matrix(
 
 
 def plan(
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
@@ -297,8 +307,12 @@ def plan(
     costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    join: Literal["inner", "outer"] = "inner",
     keep_duals: bool | None = None,
     block_rows: int | None = None,
+    slice_rows: int | None = None,
 ) -> dict[str, Any]:
     """What `fit` would hold in memory and on disk, without training.
 
@@ -322,7 +336,7 @@ def plan(
         As in `fit`.
     """
     given, tables = _without_tables(dict(locals()))
-    return runs.plan_store(Path(data), Settings.from_arguments(given), given=tables)
+    return runs.plan_store(as_paths(data) or [], Settings.from_arguments(given), given=tables)
 
 
 def online(
@@ -423,7 +437,7 @@ def resume(
     *,
     passes: int | None = None,
     tol: float | None = None,
-    store: str | Path | None = None,
+    store: str | Path | Sequence[str | Path] | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
@@ -447,8 +461,8 @@ def resume(
         New total number of passes of a fit.
     tol : float, optional
         New tolerance of a fit, such as a smaller one. The exact gap is then measured after each pass.
-    store : path, optional
-        Where the store of a fit is now, if it was moved.
+    store : path or list of paths, optional
+        Where the store of a fit is now, if it was moved; all of them if there were several.
     valid : path, optional
         Where the validation store of a fit is now, or another one.
     calibrate : path, optional
@@ -481,7 +495,7 @@ def resume(
         open_stream,
         passes=passes,
         tol=tol,
-        store=store,
+        store=None if store is None else as_paths(store),
         valid=valid,
         calibrate=calibrate,
         every=Interval(checkpoint_every),

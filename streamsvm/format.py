@@ -32,7 +32,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 7
+RUN_VERSION = 8
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"

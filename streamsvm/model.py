@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,10 @@ from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.arrays import as_matrix, row_groups
-from streamsvm.data.feature_names import match_features, sort_rows
+from streamsvm.data.feature_names import match_features, move_columns
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, ModelError, Option, Remedy, StreamsvmWarning
+from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import FILES, read_model, save_model
 from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
@@ -180,12 +179,12 @@ class Model:
         """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
 
         Labels are codes of this model's classes, -1 for unknown labels. Columns are matched with the
-        model's features by name, in any order, and by position if neither side has names.
+        model's features by name, in any order, if both have names, and by position otherwise.
 
         Raises
         ------
         FeatureError
-            If only one side names its features, or they are not the same names.
+            If both name their features, and have no name in common.
         StoreError
             If the store, without names, has features that the model lacks, or another index base; or, if
             `labelled`, no label that the model knows.
@@ -204,8 +203,8 @@ class Model:
 
         See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
         """
-        from streamsvm.data.blocks import blocks_to_score
         from streamsvm.data.prefetch import Prefetcher
+        from streamsvm.store.scoring import blocks_to_score
 
         base, n_features, shift = self.record.get("index_base"), self.n_features, 0
         if self.takes_any_feature and store.index_base is None:
@@ -227,6 +226,7 @@ class Model:
             labelled=labelled,
             feature_names=self.feature_names_in_,
         )
+        blocks.match.warn()
 
         def read(block: int) -> tuple[Rows, np.ndarray]:
             start, stop = map(int, blocks.starts[block : block + 2])
@@ -282,9 +282,9 @@ class Model:
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
             Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
-            names, in any order. For a model that hashes features, `X` may have any number of columns,
-            and column j is the feature with the number j in the text, as
-            scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
+            names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes
+            features, `X` may have any number of columns, and column j is the feature with the number j in the
+            text, as scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
 
         Returns
         -------
@@ -296,12 +296,13 @@ class Model:
             If `X` has another number of features, or a value or a score is not finite in the model's
             dtype; names the row and column.
         FeatureError
-            If the names of the columns are not the model's, or only `X` has names.
+            If no name of a column is one of the model's.
 
         Warns
         -----
         StreamsvmWarning
-            If only the model has names; columns are then assumed to be in its order.
+            If columns are missing or unknown, with their numbers; or if only one side has names: columns
+            are then assumed to be in the model's order.
         """
         rows = self.rows(X)
         result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
@@ -430,12 +431,15 @@ class Model:
         if groups is not None and self.transitions_ is None:
             raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
         matrix = as_matrix(X, self.dtype, ModelError)
-        columns = self._columns(matrix.names)
-        if matrix.n_features != self.n_features and not self.takes_any_feature:
-            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features}")
+        match = match_features(
+            matrix.names, None if self.feature_names_in_ is None else self.feature_names_in_.tolist(), "X"
+        )
+        match.warn(stacklevel=4)
         data, indices, indptr = matrix[:3]
-        if columns is not None:
-            data, indices = sort_rows(data.copy(), columns[indices], indptr, self.n_features)
+        if match.columns is not None:
+            data, indices, indptr = move_columns(data, indices, indptr, match.columns, self.n_features)
+        elif matrix.n_features != self.n_features and not self.takes_any_feature:
+            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features}")
         else:
             numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features)
             indices = np.ascontiguousarray(indices, numbered)
@@ -455,15 +459,3 @@ class Model:
             raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
         code = {label: c for c, label in enumerate(self.record["classes"])}
         return np.array([code.get(str(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)
-
-    def _columns(self, names: list[str] | None) -> np.ndarray | None:
-        """The model's column of each column of an X with these names; None if they are the same."""
-        if names is None and self.feature_names_in_ is not None:
-            warnings.warn(
-                "X does not name its features, and the model does: its columns are assumed to be in the "
-                "order of the model's feature_names_in_",
-                StreamsvmWarning,
-                stacklevel=4,
-            )
-            return None
-        return match_features(names, self.feature_names_in_, "X")

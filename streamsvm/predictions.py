@@ -7,7 +7,7 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -62,6 +62,8 @@ def predict(
     proba: bool = False,
     memory: int | str = 2**28,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
     groups: Any = None,
     into: str | os.PathLike[str] | None = None,
     key: str = "streamsvm",
@@ -101,6 +103,10 @@ def predict(
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels of AnnData; it is not needed.
+    layer : str, optional
+        Layer of AnnData to score instead of ``X``.
+    raw : bool
+        Whether ``raw.X`` of AnnData is scored.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -167,9 +173,11 @@ def predict(
         count = 0
         for file, each in sources.items():
             first = 0
-            for rows, names in rows_to_score(
-                model, each, memory=memory, label=label, labelled=False, groups=groups, named=detailed
-            ):  # half of the memory is for the rows
+            read = rows_to_score(
+                model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
+                named=detailed,
+            )  # fmt: skip
+            for rows, names in read:  # half of the memory is for them
                 where = "the data" if file == _UNNAMED else file
                 for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
                     end = begin + len(piece)
@@ -280,25 +288,33 @@ def rows_to_score(
     *,
     memory: int,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
     labelled: bool = True,
     groups: Any = None,
     named: bool = False,
+    count_unlabelled: Callable[[int], object] = lambda count: None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """The rows of `data`, in its order, with the model's features; they take half of `memory` (bytes).
 
     `data` and `groups` are as for `predict`. If `labelled`, a store must have labels that the model knows,
     and a matrix needs `y`, or `label` if it is AnnData. With the rows come their names, int64 or str objects,
-    of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0.
+    of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0. If rows of
+    a path are left out, for they have no label, `count_unlabelled` is called with their number.
     """
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
     )
     if has_labels and y is not None:
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
+    if (layer is not None or raw) and not isinstance(data, str | os.PathLike):
+        name = "raw" if layer is None else "layer"
+        raise SettingsError(f"{name} is for files of AnnData", setting=name)
     if has_labels and groups is not None:
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):
-        with open_store(data, label=label, labelled=labelled) as store:
+        with open_store(data, label=label, labelled=labelled, layer=layer, raw=raw) as store:
+            count_unlabelled(store.unlabelled)
             yield from rows_to_score(model, store, memory=memory, labelled=labelled, named=named)
     elif isinstance(data, Store):
         with part_of_memory(2):

@@ -186,11 +186,26 @@ class Settings(_OfLoss):
     label: str | None = setting(
         str, None, "Column of obs with the labels, for AnnData that was not written by convert."
     )
+    layer: str | None = setting(str, None, "Layer of such AnnData to train on instead of X.")
+    raw: bool = setting(bool, False, "Train on raw.X of such AnnData, with its features.")
+    join: str = setting(
+        str,
+        "inner",
+        "Features of several files: those that all have (inner), or all that any has (outer).",
+        choices=lambda: ("inner", "outer"),
+    )
     keep_duals: bool = setting(
         bool, None, "Keep the duals so that passes can be added later; the default unless passes is 1."
     )
     block_rows: int | None = setting(
         int, None, "Maximum number of rows in a block; by default memory decides.", least=1
+    )
+    slice_rows: int | None = setting(
+        int,
+        None,
+        "Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in "
+        "its own order (0); by default chosen by chunks and memory.",
+        least=0,
     )
 
     def __post_init__(self) -> None:

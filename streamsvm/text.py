@@ -62,6 +62,15 @@ def parse_size(size: Any) -> int:
     return number
 
 
+def as_paths(data: Any) -> list[str | os.PathLike[str]] | None:
+    """A path, or a list or tuple of paths, as a list; None for anything else, such as a matrix."""
+    if isinstance(data, str | os.PathLike):
+        return [data]
+    if isinstance(data, list | tuple) and data and all(isinstance(each, str | os.PathLike) for each in data):
+        return list(data)
+    return None
+
+
 def format_size(n: float) -> str:
     """Return a number of bytes as text in decimal units, such as 512 B or 1.5 GB."""
     for unit in ("B", "KB", "MB", "GB"):

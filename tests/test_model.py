@@ -18,7 +18,7 @@ from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, read_rows
 
 from streamsvm import Model, fit, format, load_model, online, open_store
-from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError
+from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError, StreamsvmWarning
 from streamsvm.model_files import check_room
 
 D, K = 12, 5
@@ -188,8 +188,8 @@ def test_a_hashed_model_predicts_matrices_as_it_predicts_their_text(tmp_path: Pa
         np.testing.assert_array_equal(model.predict(given), model.classes_[of_text.argmax(axis=1)])
     assert model.predict(sp.csr_array((2, 7), dtype=np.float32)).tolist() == [model.classes_[0]] * 2
     named = pd.DataFrame(loaded.toarray()).rename(columns={3: "gene"})
-    with pytest.raises(FeatureError, match="X names its features"):
-        model.predict(named)
+    with pytest.warns(StreamsvmWarning, match="the model does not name its features"):
+        np.testing.assert_array_equal(model.decision_function(named), of_text)
 
 
 # -- saving ----------------------------------------------------------------------------------------
@@ -313,8 +313,12 @@ def test_named_columns_are_matched_in_any_order(named: Path, coef: np.ndarray, k
     np.testing.assert_array_equal(model.decision_function(given), X @ coef[:, :K])
     np.testing.assert_array_equal(table.to_numpy(), X[:, order])  # the caller's values stay
     other = pd.DataFrame(X, columns=["new", *NAMES[1:]])
-    with pytest.raises(FeatureError, match=r"X: .*1 of 12 are missing \('gene 0 ü'\) and 1 are unknown"):
-        model.predict(other)
+    with pytest.warns(StreamsvmWarning, match=r"1 are missing .*\('gene 0 ü'\); 1 are unknown") as caught:
+        found = model.decision_function(other)
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, np.c_[np.zeros(50), X[:, 1:]] @ coef[:, :K])
+    with pytest.raises(FeatureError, match="X has none of the 12 features of the model"):
+        model.predict(pd.DataFrame(X, columns=[f"x{j}" for j in range(D)]))
     with pytest.raises(FeatureError, match=r"X: names that several features share: 1 \('gene 1 ü'\)"):
         model.predict(pd.DataFrame(X, columns=[NAMES[1], *NAMES[1:]]))
 
@@ -327,11 +331,17 @@ def test_a_matrix_without_names_goes_by_position_and_is_warned_of(named: Path, c
     assert caught[0].filename == __file__
 
 
-def test_names_given_to_a_model_without_them_are_refused(folder: Path, coef: np.ndarray) -> None:
-    with pytest.raises(FeatureError, match="those of the model have no names"):
-        load_model(folder).predict(pd.DataFrame(np.eye(D), columns=NAMES))
+def test_names_given_to_a_model_without_them_go_by_position(folder: Path, coef: np.ndarray) -> None:
+    model, table = load_model(folder), pd.DataFrame(np.eye(D), columns=NAMES)
+    with pytest.warns(StreamsvmWarning, match="the model does not name its features"):
+        np.testing.assert_array_equal(model.decision_function(table), coef[:, :K])
+    with (
+        pytest.warns(StreamsvmWarning, match="the model does not name its features"),
+        pytest.raises(ModelError, match="the data has 11 features, the model 12"),
+    ):
+        model.predict(table.iloc[:, 1:])
     numbered = pd.DataFrame(np.eye(D))
-    np.testing.assert_array_equal(load_model(folder).decision_function(numbered), coef[:, :K])
+    np.testing.assert_array_equal(model.decision_function(numbered), coef[:, :K])
 
 
 def test_any_flipped_byte_of_the_names_is_found(named: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.errors import FeatureError
+from streamsvm.errors import FeatureError, Message, StreamsvmWarning
 
 _FEW = 3  # names that an error lists
 
@@ -31,65 +33,131 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     return names
 
 
+@dataclasses.dataclass(frozen=True)
+class FeatureMatch:
+    """Which feature of a model each feature of the data is.
+
+    Attributes
+    ----------
+    columns : ndarray of int32 or int64, shape (n_features,), or None
+        The model's column of each column of the data, -1 for those that the model does not know; None if
+        each column is the model's column of the same number.
+    matched, missing, unknown : int
+        Features that both have; those that the model alone has, which are zero in all rows; those that the
+        data alone has, which are left out.
+    message : Message or None
+        What a user must know about the match, on one line; None if there is nothing.
+    """
+
+    columns: np.ndarray | None = None
+    matched: int = 0
+    missing: int = 0
+    unknown: int = 0
+    message: Message | None = None
+
+    def warn(self, stacklevel: int = 3) -> None:
+        """Issue the message, if there is one, as a `StreamsvmWarning`."""
+        if self.message is not None:
+            warnings.warn(StreamsvmWarning(self.message), stacklevel=stacklevel)
+
+
 def match_features(
     names: Sequence[str] | None,
     model_names: Sequence[str] | None,
     where: str,
     *,
     model: str = "the model",
-) -> np.ndarray | None:
-    """The model's column of each column of the data; None where they are the same.
+) -> FeatureMatch:
+    """Find the features of the data among those of a model.
 
-    Features are matched by name, and by position only where neither side has names.
+    They are matched by name if both sides have names, whatever their order, and by position otherwise.
 
     Parameters
     ----------
     names, model_names : sequence of str, or None
         Without duplicates; None if features have no names.
     where, model : str
-        What an error calls the data and the model.
+        What a message calls the data and the model.
 
     Returns
     -------
-    ndarray of int32 or int64, shape (n_features,), or None
-        A permutation.
+    FeatureMatch
 
     Raises
     ------
     FeatureError
-        If only one side has names, or they are not the same names.
+        If both sides have names, and no name in common.
     """
     if names is None and model_names is None:
-        return None
-    if model_names is None:
-        raise FeatureError(
-            f"{where} names its features, those of {model} have no names, and nothing says that they are the "
-            "same; if they are, in their order, drop the names, in Python: "
-            "adata.var_names = [str(j) for j in range(adata.n_vars)]"
-        )
-    if names is None:
-        raise FeatureError(
-            f"{where} does not name its features, and those of {model} have names ({_first(model_names)}); "
-            "give AnnData whose var_names are these names, in any order"
+        return FeatureMatch()
+    if names is None or model_names is None:
+        nameless, named = (where, model) if names is None else (model, where)
+        return FeatureMatch(
+            message=Message(
+                f"{nameless} does not name its features, and {named} does: each column of {where} is taken "
+                f"for the column of {model} with the same number"
+            )
         )
     if list(names) == list(model_names):
-        return None
+        return FeatureMatch(matched=len(names))
     column = {name: at for at, name in enumerate(model_names)}
-    unknown = [name for name in names if name not in column]
-    missing = sorted(column.keys() - set(names), key=column.__getitem__)
-    if missing or unknown:
-        faults = []
-        if missing:
-            faults.append(f"{len(missing):,} of {len(column):,} are missing ({_first(missing)})")
-        if unknown:
-            faults.append(f"{len(unknown):,} are unknown ({_first(unknown)})")
+    columns = np.array([column.get(name, -1) for name in names], format.index_dtype(len(column)))
+    unknown = [name for name, at in zip(names, columns.tolist(), strict=True) if at < 0]
+    present = set(names)
+    missing = [name for name in model_names if name not in present]
+    matched = len(column) - len(missing)
+    parts = []
+    if missing:
+        parts.append(f"{len(missing):,} are missing and taken as 0 ({_first(missing)})")
+    if unknown:
+        parts.append(f"{len(unknown):,} are unknown to it and left out ({_first(unknown)})")
+    if not matched:
         raise FeatureError(
-            f"{where}: its features are not those of {model}: {' and '.join(faults)}; "
-            "give it the features of the training data, in any order",
+            f"{where} has none of the {len(column):,} features of {model} (those have names such as "
+            f"{_first(model_names)}; the data's are {_first(names)}); give data with names of the same kind, "
+            "such as IDs of genes where the model has IDs",
             missing=len(missing),
             unknown=len(unknown),
         )
-    return np.array([column[name] for name in names], format.index_dtype(len(column)))
+    message = None
+    if parts:
+        rare = 2 * matched < len(column)
+        message = Message(
+            f"{where}: {'only ' * rare}{matched:,} of the {len(column):,} features of {model} found by name; "
+            + "; ".join(parts)
+            + "; the predictions may be worth little" * rare
+        )
+    return FeatureMatch(columns, matched, len(missing), len(unknown), message)
+
+
+def move_columns(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: np.ndarray, n_features: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """CSR rows with each index replaced by its entry in `columns`, and left out where that is below 0.
+
+    Parameters
+    ----------
+    data : ndarray of float32 or float64, shape (nnz,)
+    indices : ndarray of int32 or int64, shape (nnz,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+    columns : ndarray of int32 or int64, shape (n_old_features,)
+        Distinct but for those below 0.
+    n_features : int
+        Features of the result.
+
+    Returns
+    -------
+    data, indices, indptr : ndarray
+        New arrays, with indices in the dtype of `columns` that increase within each row.
+    """
+    moved = columns[indices]
+    kept = moved >= 0
+    if kept.all():
+        data = data.copy()
+    else:
+        before = np.concatenate([[0], np.cumsum(kept)])
+        data, moved, indptr = data[kept], moved[kept], before[indptr]
+    return *sort_rows(data, moved, indptr, n_features), indptr
 
 
 def sort_rows(

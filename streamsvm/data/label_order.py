@@ -128,9 +128,9 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
         f"(Cramér's V is {groups.association:.2f}, in random order 0): the model may be much worse than one "
         "of shuffled rows, and there is no progressive accuracy, as it would say nothing of new data",
         Remedy(
-            "shuffle the rows ({} does; in Python: adata[numpy.random.permutation(adata.n_obs)]), or hold "
-            "them in one block with {}",
+            "shuffle the rows ({} does), or give more {}, or read shorter slices with {}",
             Call("convert"),
             Option("memory"),
+            Option("slice_rows"),
         ),
     )

@@ -222,6 +222,13 @@ class _Units(NamedTuple):
 
 def _units(store: Store, plan: Plan) -> Iterator[_Units]:
     """Yield the units of a store, in pieces; reads row offsets, and groups if it has any, once."""
+    if store.units is not None:
+        rows, offsets = store.units.rows, store.units.offsets
+        cost = plan.nnz_bytes * offsets + plan.row_bytes * rows
+        if store.multilabel:  # as if all had the mean number of labels
+            cost += plan.label_bytes * -(-store.n_labels // store.n_rows) * rows
+        yield _Units(rows, offsets, cost)
+        return
     held = 0  # the first row of a group that may go on in the next piece
     for begin in range(0, store.n_rows, _SCAN_ROWS):
         end = min(begin + _SCAN_ROWS, store.n_rows)

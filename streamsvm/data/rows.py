@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,3 +78,32 @@ def row_span(rows: Rows, start: int, stop: int) -> Rows:
         parts["label_codes"] = rows.label_codes[low:high]
         parts["label_indptr"] = rows.label_indptr[start : stop + 1] - low
     return rows._replace(**parts)
+
+
+def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
+    """Return the rows for which `kept`, bool of shape (n_rows,), is true; all arrays are new."""
+    lengths = np.diff(rows.indptr)
+    of_value = np.repeat(kept, lengths)
+    parts = {"data": rows.data[of_value], "indices": rows.indices[of_value]}
+    parts["indptr"] = np.concatenate([[0], np.cumsum(lengths[kept])])
+    for name in ("labels", "norm2", "cost", "qid"):
+        each = getattr(rows, name)
+        parts[name] = each[kept] if len(each) else each
+    if len(rows.label_indptr):
+        lengths = np.diff(rows.label_indptr)
+        parts["label_codes"] = rows.label_codes[np.repeat(kept, lengths)]
+        parts["label_indptr"] = np.concatenate([[0], np.cumsum(lengths[kept])])
+    return rows._replace(**parts)
+
+
+def joined_rows(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of one or more parts, one after the other, in new arrays."""
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("data", "indices", "labels", "norm2", "cost", "label_codes", "qid")
+    }
+    for name in ("indptr", "label_indptr"):
+        pointers = [getattr(part, name) for part in parts]
+        lengths = np.concatenate([np.diff(each) for each in pointers])
+        joined[name] = np.concatenate([pointers[0][:1], np.cumsum(lengths)])
+    return Rows(**joined)

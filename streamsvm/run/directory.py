@@ -8,12 +8,12 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from streamsvm import durable, format
 from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
-from streamsvm.schema import Positive, SchemaError, decode
+from streamsvm.schema import Check, Count, Positive, SchemaError, decode
 from streamsvm.settings import AUTO, OnlineSettings, Settings
 from streamsvm.text import check_local
 from streamsvm.transforms import transforms_from
@@ -146,12 +146,13 @@ def identity(record: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Store:
-    """What ``run.json`` records of a store."""
+    """What ``run.json`` records of a store, or of several that are joined."""
 
-    path: str
+    path: Annotated[list[str], Check(bool, "a list of paths")]
     fingerprint: str
     n_features: Positive
     n_classes: Positive
+    slice_rows: Count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from streamsvm import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store.container import Container, one_line
 from streamsvm.store.journal import editing, warn_and_recover
+from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
-from streamsvm.store.row_names import RowNames
 
 _PIECE = 2**18  # names read at a time
 _ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -81,7 +81,7 @@ class ObsColumns:
                     "choose another {}, or replace it with {}", Option("key"), Option("force", True)
                 ),
             )
-        self.n_rows = RowNames(container).length
+        self.n_rows = index_length(container, "obs")
 
     def _names(self) -> list[str]:
         return [f"{self.key}_{part}" for part in ("label", "score", "margin", "probability")]
@@ -120,9 +120,9 @@ class ObsColumns:
         """Which of the predicted rows each row of the file is."""
         container = open_container(self.path, "hdf5")
         try:
-            names = RowNames(container, self.n_rows)
+            names = index_column(container, "obs", self.n_rows)
             pieces = range(0, self.n_rows, _PIECE)
-            parts = [_hashes(names.read(at, min(at + _PIECE, self.n_rows))) for at in pieces]
+            parts = [_hashes(names.texts(at, min(at + _PIECE, self.n_rows))) for at in pieces]
         finally:
             container.close()
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])

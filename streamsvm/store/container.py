@@ -181,8 +181,8 @@ class Container(ABC):
         """Return ``"group"``, ``"array"``, or None if there is nothing."""
 
     @abstractmethod
-    def members(self, group: str) -> list[str]:
-        """Return the names of the groups and arrays in a group, sorted."""
+    def children(self, group: str) -> list[str]:
+        """Return the names of what is in a group, sorted; none if there is no such group."""
 
     @abstractmethod
     def array(self, path: str, axes: int = 1) -> StoredArray: ...

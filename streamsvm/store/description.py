@@ -11,17 +11,11 @@ from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.journal import warn_and_recover
+from streamsvm.store.obs_columns import Column, column_names, index_column, index_length
 from streamsvm.store.open import open_container
-from streamsvm.store.row_names import RowNames
 
 _FIRST = 5  # names
 _SPARSE = ("csr_matrix", "csc_matrix")
-_KINDS = {"b": "boolean", "i": "integer", "u": "integer", "f": "number", "O": "text", "S": "text"}
-_NULLABLE = {
-    "nullable-integer": "integer",
-    "nullable-boolean": "boolean",
-    "nullable-string-array": "text",
-}
 
 
 def describe_anndata(path: Path) -> dict[str, Any] | None:
@@ -62,30 +56,26 @@ def _describe(container: Container) -> dict[str, Any]:
     found["d"] = _length(container, "var")
     if container.node("X") is not None:
         found["X"] = _matrix(container, "X")
-    found["layers"] = {name: _matrix(container, f"layers/{name}") for name in _members(container, "layers")}
+    found["layers"] = {name: _matrix(container, f"layers/{name}") for name in container.children("layers")}
     if container.node("raw/X") is not None:
         found["raw"] = _matrix(container, "raw/X")
-    found["obs"] = _columns(container)
-    found["obsm"] = _members(container, "obsm")
+    found["obs"] = _columns(container, found["n"])
+    found["obsm"] = container.children("obsm")
     found["row_names"] = _first_names(container, "obs")
     found["var_names"] = _first_names(container, "var")
     return found
 
 
-def _members(container: Container, group: str) -> list[str]:
-    return container.members(group) if container.node(group) == "group" else []
-
-
 def _length(container: Container, table: str) -> int | None:
     with contextlib.suppress(StoreError):
-        return RowNames(container, table=table).length
+        return index_length(container, table)
     return None
 
 
 def _first_names(container: Container, table: str) -> list[Any]:
     with contextlib.suppress(StoreError):
-        names = RowNames(container, table=table)
-        return names.read(0, min(_FIRST, names.length)).tolist()
+        length = index_length(container, table)
+        return index_column(container, table, length).texts(0, min(_FIRST, length)).tolist()
     return []
 
 
@@ -110,24 +100,18 @@ def _values(array: StoredArray) -> dict[str, Any]:
     return {"dtype": "text" if array.dtype is None else str(array.dtype), "chunk": chunk}
 
 
-def _columns(container: Container) -> dict[str, dict[str, Any]]:
+def _columns(container: Container, n_rows: int | None) -> dict[str, dict[str, Any]]:
     """The columns of ``obs``, each with its kind, and the number of categories."""
-    attrs = container.attrs("obs") if container.node("obs") == "group" else {}
-    order = attrs.get("column-order")
-    columns = [str(name) for name in order] if isinstance(order, list) else []
-    return {name: _column(container, f"obs/{name}") for name in columns}
-
-
-def _column(container: Container, node: str) -> dict[str, Any]:
-    try:
-        if container.node(node) == "group":
-            encoding = str(container.attr(node, "encoding-type"))
-            if encoding != "categorical":
-                return {"kind": _NULLABLE.get(encoding, encoding)}
-            part = f"{node}/categories"
-            values = part if container.node(part) == "array" else f"{part}/values"
-            return {"kind": "categorical", "categories": container.array(values).length}
-        array = container.array(node)
-        return {"kind": "text" if array.dtype is None else _KINDS.get(array.dtype.kind, str(array.dtype))}
-    except StoreError as error:
-        return {"kind": f"not readable: {error}"}
+    found: dict[str, dict[str, Any]] = {}
+    if n_rows is None:
+        return found
+    with contextlib.suppress(StoreError):
+        for name in column_names(container, "obs"):
+            try:
+                column = Column(container, "obs", name, n_rows)
+                found[name] = {"kind": column.kind}
+                if column.categories is not None:
+                    found[name]["categories"] = len(column.categories)
+            except StoreError as error:
+                found[name] = {"kind": f"not readable: {error}"}
+    return found

@@ -147,9 +147,9 @@ class Hdf5Container(Container):
                 return None
             return "array" if isinstance(self._node(path), h5py.Dataset) else "group"
 
-    def members(self, group: str) -> list[str]:
+    def children(self, group: str) -> list[str]:
         with self.wrapped(group):
-            return sorted(self._node(group))
+            return sorted(self._node(group)) if self.node(group) == "group" else []
 
     def array(self, path: str, axes: int = 1) -> Hdf5Array:
         if self.node(path) != "array":

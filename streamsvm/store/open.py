@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,8 +17,10 @@ from streamsvm.schema import Count, SchemaError, between, decode
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
+from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.reader import Store
+from streamsvm.store.views import with_labels
 from streamsvm.text import check_local
 
 
@@ -27,6 +30,8 @@ def open_store(
     label: str | None = None,
     labelled: bool = True,
     sample_weight: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
 ) -> Store:
     """Open a store for reading.
 
@@ -35,8 +40,9 @@ def open_store(
     path : path-like
         A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file.
     label : str, optional
-        For AnnData that streamsvm did not write: the categorical column of ``obs`` that holds the classes;
-        or, where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
+        For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
+        texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
+        where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
         class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
         A store that streamsvm wrote has only one, ``"label"``.
     labelled : bool
@@ -45,6 +51,10 @@ def open_store(
     sample_weight : str, optional
         The numeric column of ``obs`` that holds the weights of the rows. A store that streamsvm wrote can
         have one, ``"weight"``, which is read by default; of other AnnData none is.
+    layer : str, optional
+        The entry of ``layers`` to read instead of ``X``, in AnnData that streamsvm did not write.
+    raw : bool
+        Whether ``raw.X`` is read instead, with its own features.
 
     Returns
     -------
@@ -75,27 +85,45 @@ def open_store(
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
+            for name, given in ("layer", layer), ("raw", raw):
+                if given:
+                    raise StoreError(
+                        f"{path}: a store that streamsvm wrote has one matrix",
+                        remedy=Remedy("omit {}", Option(name, given)),
+                    )
             return _open_native(container, record, label if labelled else None, sample_weight)
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
                 "an interrupted conversion leaves such a container: convert again"
             )
-        return open_anndata(container, label if labelled else None, labelled, sample_weight)
+        store = open_anndata(container, label if labelled else None, labelled, sample_weight, layer, raw)
+        return with_labels(store) if labelled else store
     except BaseException:
         container.close()
         raise
 
 
-def open_validation_store(path: str | os.PathLike[str], label: str | None) -> Store:
-    """Open a store as `open_store` does; one that streamsvm wrote is opened whatever `label` is.
+def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
+    """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(open_store(path, **options)) for path in paths]
+        joined = join_stores(stores, join)
+        stack.pop_all()
+        return joined
 
-    `label` is that of the store that is trained on, which may be AnnData of other origin.
+
+def open_validation_store(
+    path: str | os.PathLike[str], label: str | None, layer: str | None = None, raw: bool = False
+) -> Store:
+    """Open a store as `open_store` does; one that streamsvm wrote is opened whatever the options are.
+
+    They are those of the store that is trained on, which may be AnnData of other origin.
     """
-    if label is not None:
+    if label is not None or layer is not None or raw:
         with contextlib.suppress(StoreError):
             return open_store(path)
-    return open_store(path, label=label)
+    return open_store(path, label=label, layer=layer, raw=raw)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -11,19 +12,32 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.csr_checks import (
-    Violation,
     find_label_violation,
     find_violation,
     first_labels,
-    is_monotonic,
 )
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
+from streamsvm.store.matrices import read_pointers
 from streamsvm.text import check_classes
 
 Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """Ranges of successive rows that no block divides.
+
+    Attributes
+    ----------
+    rows, offsets : ndarray of int64, shape (n_units + 1,)
+        The first row and the first non-zero of each, and where the last one ends.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
 
 
 class Store:
@@ -48,6 +62,10 @@ class Store:
         groups, such as sequences.
     n_labels : int
         Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
+    units : Units or None
+        Ranges of rows that are read as one; None if a block may begin anywhere.
+    unlabelled : int
+        Rows that were left out because they have no label.
     dtype : dtype
         Of the values that `rows` returns: float32 or float64.
     index_dtype : dtype
@@ -69,6 +87,8 @@ class Store:
     """
 
     native = True
+    unlabelled = 0
+    units: Units | None = None
 
     def __init__(
         self,
@@ -95,7 +115,7 @@ class Store:
         self.index_dtype = format.index_dtype(n_features)
         self.index_base: int | None = meta.get("index_base")
         self.shuffled = meta.get("shuffle_seed") is not None
-        self.chunk_nnz = int(meta.get("chunk_nnz", arrays[layout.DATA].chunk))
+        self.chunk_nnz = int(meta["chunk_nnz"])
         self.meta = meta
         self.bytes_read = 0
         self.weighted = layout.WEIGHT in arrays
@@ -136,25 +156,29 @@ class Store:
         IndexError
             If there are no such rows.
         """
-        offsets = self.indptr(start, stop)
-        lo, hi = int(offsets[0]), int(offsets[-1])
-        offsets -= lo
-        data, indices = self._values(lo, hi, offsets)
-        violation = find_violation(data, indices, offsets, self.n_features)
-        if violation is not None:
-            raise self._violation_error(start, lo, offsets, violation)
-        norms = self._norms(start, stop, data, offsets)
+        rows = self._matrix_rows(start, stop)
         if self.multilabel:
             codes, indptr = self.label_sets(start, stop)
             labels = self._first_labels(start, stop, first_labels(codes, indptr))
-            rows = Rows(data, indices, offsets, labels, norms, label_codes=codes, label_indptr=indptr)
+            rows = rows._replace(labels=labels, label_codes=codes, label_indptr=indptr)
         else:
-            rows = Rows(data, indices, offsets, self.labels(start, stop), norms)
+            rows = rows._replace(labels=self.labels(start, stop))
         if self.weighted:
             rows = rows._replace(cost=self.weights(start, stop))
         if self.grouped:
             rows = rows._replace(qid=self.groups(start, stop))
         return rows
+
+    def _matrix_rows(self, start: int, stop: int) -> Rows:
+        """Read rows with their norms, without labels, and check them."""
+        indptr = self.indptr(start, stop)
+        lo, hi = int(indptr[0]), int(indptr[-1])
+        indptr -= lo
+        data, indices = self._read(layout.DATA, lo, hi), self._read(layout.INDICES, lo, hi)
+        violation = find_violation(data, indices, indptr, self.n_features)
+        if violation is not None:
+            raise self.arrays[f"X/{violation.array}"].damage(lo + violation.element, violation.reason)
+        return Rows(data, indices, indptr, np.empty(0, format.LABEL_DTYPE), self.norms(start, stop))
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         """Return where the rows ``start:stop`` begin among all non-zeros, and where the last one ends.
@@ -169,11 +193,8 @@ class Store:
     def _pointers(self, name: str, start: int, stop: int, end: int) -> np.ndarray:
         """Return the row pointers ``start:stop + 1`` of an array that ends with `end`."""
         self._check_range(start, stop)
-        offsets = self._read(name, start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
-        if not (offsets[0] >= 0 and offsets[-1] <= end and is_monotonic(offsets)):
-            previous = np.concatenate([[0], offsets[:-1]])
-            at = int(np.argmax((offsets < previous) | (offsets > end)))
-            raise self.arrays[name].damage(start + at, "the row pointers are not in order")
+        offsets = read_pointers(self.arrays[name], start, stop, end)
+        self.bytes_read += offsets.nbytes
         return offsets
 
     def labels(self, start: int, stop: int) -> np.ndarray:
@@ -252,7 +273,7 @@ class Store:
     def names(self, start: int, stop: int) -> np.ndarray:
         """Return the names of the rows ``start:stop``: their numbers in the original input, int64.
 
-        If not `native`, the index of ``obs``: int64, or an array of str objects.
+        If not `native`, the index of ``obs``, as str objects.
         """
         self._check_range(start, stop)
         names = self._read(layout.NAMES, start, stop)
@@ -325,17 +346,6 @@ class Store:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _values(self, lo: int, hi: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Read values and indices of the non-zeros ``lo:hi``, whose rows begin at `offsets` from `lo` on."""
-        return self._read(layout.DATA, lo, hi), self._read(layout.INDICES, lo, hi)
-
-    def _violation_error(self, start: int, lo: int, offsets: np.ndarray, violation: Violation) -> StoreError:
-        """Return the error for a violation in rows from `start` on, whose non-zeros begin at `lo`."""
-        return self.arrays[f"X/{violation.array}"].damage(lo + violation.element, violation.reason)
-
-    def _norms(self, start: int, stop: int, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        return self.norms(start, stop)
 
     def _read(self, name: str, start: int, stop: int) -> np.ndarray:
         values = self.arrays[name].read(start, stop)

@@ -283,10 +283,11 @@ class ZarrContainer(Container):
             kind = self._json(path, METADATA).get("node_type")
             return kind if kind in ("array", "group") else None
 
-    def members(self, group: str) -> list[str]:
+    def children(self, group: str) -> list[str]:
         with self.wrapped(group):
-            names = sorted(entry.name for entry in os.scandir(self.path / group) if entry.is_dir())
-        return [name for name in names if self.node(f"{group}/{name}".lstrip("/")) is not None]
+            folder = self.path / group
+            names = sorted(os.listdir(folder)) if self.node(group) == "group" else []
+            return [name for name in names if self.node(f"{group}/{name}" if group else name) is not None]
 
     def array(self, path: str, axes: int = 1) -> ZarrArray:
         if self.node(path) != "array":

@@ -35,6 +35,7 @@ from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings import AUTO, COSTS, MARGINS, Settings
 from streamsvm.store import Store
+from streamsvm.store.sliced import SlicedStore, choose_slice_rows
 from streamsvm.text import format_size
 
 _DIRTY = 16  # bytes of a feature's dirty bits
@@ -83,6 +84,18 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
             f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
             remedy=Remedy("raise the limit of the process (its cgroup or container)"),
         ) from None
+
+
+def in_slices(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> Store:
+    """The store to train on: in random slices if it is not shuffled and has several blocks."""
+    if store.shuffled or store.grouped or settings.slice_rows == 0:
+        return store
+    _, starts = plan_fit(store, settings, policy)
+    n_blocks = len(starts) - 1
+    if n_blocks < 2:
+        return store
+    slice_rows = settings.slice_rows or choose_slice_rows(store, store.n_rows // n_blocks)
+    return SlicedStore(store, slice_rows, settings.seed)
 
 
 def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy = POLICY) -> list[Plan]:
@@ -266,6 +279,8 @@ def describe_fit(
         "features": store.n_features,
         "classes": store.n_classes,
         "nnz": store.nnz,
+        "unlabelled_rows": store.unlabelled,
+        "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
         "blocks": len(starts) - 1,
         "budget": plan.memory,
         "planned_bytes": plan.total,

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.data import memory_plan
-from streamsvm.data.blocks import Blocks, blocks_to_score
+from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks, dual_id_dtype
 from streamsvm.errors import Option, PlanError, Remedy, RunError, SettingsError, StoreError
 from streamsvm.losses import get_loss
@@ -24,7 +24,10 @@ from streamsvm.run.files import RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
-from streamsvm.store import Store, open_store, open_validation_store
+from streamsvm.store import Store, open_stores, open_validation_store
+from streamsvm.store.scoring import blocks_to_score
+from streamsvm.store.sliced import SlicedStore
+from streamsvm.text import as_paths
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
@@ -34,6 +37,7 @@ from streamsvm.training.fit_plan import (
     choices,
     columns_of,
     describe_fit,
+    in_slices,
     plan_fit,
     weight_rows,
 )
@@ -45,12 +49,14 @@ from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform, records_of, transforms_from
 
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
 _PIECE = 2**18  # rows that are counted at a time
 _HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
 def fit_store(
-    path: str | Path,
+    path: Paths,
     out: str | Path,
     settings: Settings,
     *,
@@ -68,16 +74,19 @@ def fit_store(
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
-    with _open_to_train(path, settings) as store:
+    paths = as_paths(path) or []
+    with _open_to_train(paths, settings) as store:
         _check_width(store, transforms)
         weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings, transforms)
+        store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
             "store": {
-                "path": os.path.abspath(path),
+                "path": [os.path.abspath(each) for each in paths],
+                "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
                 "fingerprint": store.fingerprint,
                 "n_features": store.n_features,
                 "n_classes": store.n_classes,
@@ -91,7 +100,7 @@ def fit_store(
         if resume and run.settings.exists():
             check_same(run, record)
             store.close()
-            result = resume_run(out, store=path, every=every, callbacks=callbacks, policy=policy)
+            result = resume_run(out, store=paths, every=every, callbacks=callbacks, policy=policy)
             assert isinstance(result, FitResult)
             return result
         with claimed(run, force=force):
@@ -104,16 +113,17 @@ def fit_store(
 
 
 def plan_store(
-    path: str | Path,
+    path: Paths,
     settings: Settings,
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
     policy = policy or memory_plan.POLICY
-    with _open_to_train(path, settings) as store:
+    with _open_to_train(as_paths(path) or [], settings) as store:
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
+        store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}
 
@@ -124,7 +134,7 @@ def resume_run(
     *,
     passes: int | None = None,
     tol: float | None = None,
-    store: str | Path | None = None,
+    store: Sequence[str | os.PathLike[str]] | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
     every: Interval,
@@ -163,18 +173,22 @@ def _resume_store(
     *,
     passes: int | None,
     tol: float | None,
-    store: str | Path | None,
+    store: Sequence[str | os.PathLike[str]] | None,
     held_out: dict[str, str | Path | None],
 ) -> FitResult:
-    path = record["store"]["path"] if store is None else os.path.abspath(store)
-    _check_exists(path, "store")
+    paths = record["store"]["path"] if store is None else [os.path.abspath(each) for each in store]
+    for path in paths:
+        _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with _open_to_train(path, settings) as opened:
+    with _open_to_train(paths, settings) as opened:
         if opened.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
-                f"the store {path} has changed since {run.path} was begun (its content fingerprint differs)",
+                f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
+                "fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
+        if record["store"]["slice_rows"]:
+            opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
         plan = Plan(**record["plan"])
         if plan not in choices(opened, settings, plan.memory, policy):
             raise RunError(
@@ -197,7 +211,7 @@ def _resume_store(
                 raise _other_held_out(name, settings)
             record[f"{name}_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)
-        record["store"]["path"] = path
+        record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
         trainer = _StoreRun(run, opened, record, weights, starts, every, callbacks, policy).trainer()
@@ -205,12 +219,15 @@ def _resume_store(
         return trainer.run()
 
 
-def _open_to_train(path: str | Path, settings: Settings) -> Store:
-    """The store to train on, whose labels the loss can take."""
+def _open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
+    """The store to train on, of one file or several, whose labels the loss can take."""
     column = None if settings.sample_weight == NONE else settings.sample_weight
-    store = open_store(path, label=settings.label, sample_weight=column)
+    store = open_stores(
+        paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
+        raw=settings.raw,
+    )  # fmt: skip
     try:
-        check_error_weights(settings, multilabel=store.multilabel, where=str(path))
+        check_error_weights(settings, multilabel=store.multilabel, where=str(store.path))
     except BaseException:
         store.close()
         raise
@@ -265,12 +282,16 @@ def _check_held_out(name: str, store: Store, settings: Settings, plan: Plan) -> 
     path = getattr(settings, name)
     if path is None:
         return None
-    with open_validation_store(path, settings.label) as held_out:
+    with _open_held_out(path, settings) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
-        _held_out_blocks(held_out, store, settings, plan)
+        _held_out_blocks(held_out, store, settings, plan).match.warn()
         if name == "calibrate":
             _check_calibration_store(held_out, store)
         return held_out.fingerprint
+
+
+def _open_held_out(path: str, settings: Settings) -> Store:
+    return open_validation_store(path, settings.label, settings.layer, settings.raw)
 
 
 def _check_calibration_store(hold_out: Store, store: Store) -> None:
@@ -434,7 +455,7 @@ class _StoreRun:
 
         @contextlib.contextmanager
         def opened() -> Iterator[Blocks]:
-            with open_validation_store(path, self.settings.label) as store:
+            with _open_held_out(path, self.settings) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise _other_held_out(name, self.settings)
                 yield _held_out_blocks(store, self.store, self.settings, self.plan, self.transforms)

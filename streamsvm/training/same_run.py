@@ -31,8 +31,8 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
     # The data first: C and first_C, if they are chosen from it, are other ones too.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
         raise RunError(
-            f"{run.path} was begun on other data than {new['store']['path']} has now: its content "
-            "fingerprint differs",
+            f"{run.path} was begun on other data than is now in {', '.join(new['store']['path'])}: the "
+            "content fingerprint differs",
             remedy=other,
         )
     for name, value in new["settings"].items():

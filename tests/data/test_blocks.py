@@ -7,34 +7,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import make_problem, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.data import memory_plan
-from streamsvm.data.blocks import Blocks, blocks_to_score
+from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import MemoryPolicy, cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
-
-
-def test_columns_are_put_in_another_order_block_by_block(tmp_path) -> None:
-    X, labels = make_problem(300, 20, 3)
-    store = open_store(make_store(tmp_path / "a.h5", X, labels))
-    starts = cut_blocks(store, plan_of(store, 20_000))
-    assert len(starts) > 5
-    columns = np.random.default_rng(0).permutation(20).astype(np.int32)
-    expected = np.zeros(X.shape)
-    expected[:, columns] = X.toarray()
-    blocks = Blocks(store, starts, np.dtype("f4"), columns=columns)
-    for block, (begin, end) in enumerate(itertools.pairwise(starts)):
-        rows = blocks.read(block)
-        whole = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(end - begin, 20))
-        np.testing.assert_array_equal(whole.toarray(), expected[begin:end].astype("f4"))
-        assert whole.has_canonical_format  # increasing in each row, as kernels need it
-        assert (rows.data.dtype, rows.indices.dtype) == (np.float32, np.int32)
-    store.close()
+from streamsvm.store.scoring import blocks_to_score
 
 
 def store_of(
@@ -53,7 +35,7 @@ def store_of(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
-        weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
+        units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
         n_labels=int(label_offsets[-1]), groups=lambda begin, end: np.array(groups)[begin:end],
         label_indptr=lambda begin, end: label_offsets[begin : end + 1].copy(),
     )  # fmt: skip

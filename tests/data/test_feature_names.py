@@ -8,40 +8,68 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.data.feature_names import feature_names, match_features, sort_rows
+from streamsvm.data.feature_names import feature_names, match_features, move_columns, sort_rows
 from streamsvm.errors import FeatureError
 
 
 @given(st.permutations([f"g{j}" for j in range(7)]))
 def test_each_column_finds_its_name(names: list[str]) -> None:
     model = [f"g{j}" for j in range(7)]
-    columns = match_features(names, model, "data")
-    if columns is None:
+    match = match_features(names, model, "data")
+    assert (match.matched, match.missing, match.unknown, match.message) == (7, 0, 0, None)
+    if match.columns is None:
         assert names == model
     else:
-        assert [model[column] for column in columns] == names
+        assert [model[column] for column in match.columns] == names
 
 
-def test_other_names_are_counted() -> None:
+def test_missing_and_unknown_names_are_counted() -> None:
     model = [f"g{j}" for j in range(100)]
-    names = [f"h{j}" for j in range(5)] + model[5:]
-    with pytest.raises(FeatureError, match=r"5 of 100 are missing \('g0', 'g1', 'g2', \.\.\.\)") as raised:
-        match_features(names, model, "data")
-    assert "5 are unknown ('h0', 'h1', 'h2', ...)" in str(raised.value)
-    assert (raised.value.missing, raised.value.unknown) == (5, 5)
-    with pytest.raises(FeatureError, match=r"1 of 100 are missing \('g99'\); give") as raised:
-        match_features(model[:-1], model, "data")
-    assert (raised.value.missing, raised.value.unknown) == (1, 0)
-    with pytest.raises(FeatureError, match=r": 1 are unknown \('new\\nline'\)"):
-        match_features([*model, "new\nline"], model, "data")
+    match = match_features([f"h{j}" for j in range(5)] + model[:4:-1], model, "data")
+    assert match.columns.tolist() == [-1] * 5 + list(range(99, 4, -1))
+    assert (match.matched, match.missing, match.unknown) == (95, 5, 5)
+    assert str(match.message) == (
+        "data: 95 of the 100 features of the model found by name; 5 are missing and taken as 0 ('g0', 'g1', "
+        "'g2', ...); 5 are unknown to it and left out ('h0', 'h1', 'h2', ...)"
+    )
+    match = match_features([*model, "new\nline"], model, "data")
+    assert (match.matched, match.missing, match.unknown) == (100, 0, 1)
+    assert "'new\\nline'" in str(match.message)
 
 
-def test_names_on_one_side_alone_match_nothing() -> None:
-    assert match_features(None, None, "data") is None
-    with pytest.raises(FeatureError, match="data names its features, those of the model have no names"):
-        match_features(["a"], None, "data")
-    with pytest.raises(FeatureError, match=r"data does not name its features, .* have names \('a'\)"):
-        match_features(None, ["a"], "data")
+def test_few_names_in_common_are_a_warning_and_none_is_an_error() -> None:
+    model = [f"g{j}" for j in range(100)]
+    for known, rare in (51, False), (50, False), (49, True), (1, True):
+        match = match_features(model[:known], model, "data")
+        assert match.matched == known
+        assert ("may be worth little" in str(match.message)) == rare
+    with pytest.raises(FeatureError, match="data has none of the 100 features of the model") as raised:
+        match_features(["h0", "h1"], model, "data")
+    assert (raised.value.missing, raised.value.unknown) == (100, 2)
+
+
+def test_columns_are_matched_by_position_where_a_side_has_no_names() -> None:
+    assert match_features(None, None, "data").message is None
+    for names, model, nameless in (["a"], None, "the model"), (None, ["a"], "data"):
+        match = match_features(names, model, "data")
+        assert match.columns is None
+        assert str(match.message).startswith(f"{nameless} does not name its features")
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_columns_are_moved_or_left_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = sp.random(20, 12, 0.4, format="csr", random_state=rng, dtype=np.float32)
+    columns = rng.permutation(15)[:12].astype(np.int32)
+    columns[rng.random(12) < rng.choice([0, 0.3, 1])] = -1
+    data, indices, indptr = move_columns(matrix.data, matrix.indices, matrix.indptr.astype("i8"), columns, 15)
+    expected = np.zeros((20, 15), np.float32)
+    expected[:, columns[columns >= 0]] = matrix.toarray()[:, columns >= 0]
+    found = sp.csr_array((data, indices, indptr), shape=(20, 15))
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found.has_canonical_format
+    assert (data.dtype, indices.dtype, indptr.dtype) == (np.float32, np.int32, np.int64)
 
 
 def test_numbers_of_columns_are_no_names() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from streamsvm import fit, plan, resume
+from streamsvm import fit, load_model, plan, resume
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Interrupted
 from streamsvm.store import open_store
@@ -115,7 +115,8 @@ def test_a_fit_warns_before_it_trains_that_its_blocks_hold_different_labels(
 ) -> None:
     store = stored(tmp_path / "a.h5", order)
     events: list[dict[str, Any]] = []
-    result = fit(store, out=tmp_path / "run", passes=1, block_rows=600, report=events.append)
+    cut: dict[str, Any] = {"block_rows": 600, "slice_rows": 0}
+    result = fit(store, out=tmp_path / "run", passes=1, **cut, report=events.append)
     (warning,) = result.warnings
     assert "4 blocks hold different labels" in warning
     assert "convert" in warning
@@ -126,7 +127,28 @@ def test_a_fit_warns_before_it_trains_that_its_blocks_hold_different_labels(
     lines = [event["progressive_accuracy"] for event in events if event["event"] in ("rows", "pass")]
     assert len(lines) > 5
     assert set(lines) == {None}
-    assert plan(store, block_rows=600)["order_warning"] == warning
+    assert plan(store, **cut)["order_warning"] == warning
+
+
+@pytest.mark.parametrize("order", ["sorted", "donors"])
+def test_short_slices_from_anywhere_cure_the_order_of_labels(tmp_path: Path, order: str) -> None:
+    """One pass over blocks of slices is nearly as good as one over shuffled rows; long slices are told of."""
+    X, labels = make_problem(N, 10, K, seed=2)
+    store, shuffled = stored(tmp_path / "a.h5", order), stored(tmp_path / "b.h5", "random", shuffled=True)
+    options: dict[str, Any] = {"passes": 1, "block_rows": 600}
+    accuracy = {}
+    for name, data, more in (
+        ("slices", store, {}), ("order", store, {"slice_rows": 0}), ("shuffled", shuffled, {})
+    ):  # fmt: skip
+        result = fit(data, out=tmp_path / name, **options, **more)
+        model = load_model(tmp_path / name)
+        accuracy[name] = np.mean(model.predict(X) == labels.astype(str))
+        assert (result.progressive_accuracy is None) == (name == "order")
+    assert abs(accuracy["slices"] - accuracy["shuffled"]) < 0.02
+    assert accuracy["order"] < accuracy["shuffled"] - 0.05
+    with_long = plan(store, block_rows=600, slice_rows=500)
+    assert with_long["slice_rows"] == 500
+    assert "hold different labels" in with_long["order_warning"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +166,7 @@ def test_a_fit_of_rows_in_random_order_or_in_one_block_does_not_warn(
 
 def test_a_resumed_fit_warns_too(tmp_path: Path) -> None:
     store = stored(tmp_path / "a.h5", "sorted")
-    asked = {"passes": 2, "block_rows": 600}
+    asked = {"passes": 2, "block_rows": 600, "slice_rows": 0}
     with pytest.raises(Interrupted):
         fit(store, out=tmp_path / "run", **asked, stop=lambda: True)
     resumed = resume(tmp_path / "run")

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import zarr
 from store_problems import assert_rows_equal
 
-from streamsvm.errors import FeatureError, StoreError
+from streamsvm.errors import FeatureError, SettingsError, StoreError
 from streamsvm.store import open_store
 
 LABELS = ["T cell", "B-Zelle ü", "NK"]
@@ -138,7 +138,8 @@ def test_integers_that_float32_would_change_are_refused(target):
     with open_store(target, label="celltype") as store:
         store.rows(0, 2)
         with pytest.raises(
-            StoreError, match=r"element 50: 16777217 cannot be represented as float32; store X as float64"
+            StoreError,
+            match=r"element 50: 16777217 cannot be represented as float32; store the matrix as float64",
         ):
             store.rows(0, 120)
 
@@ -198,6 +199,135 @@ def test_unlabelled_data_is_read_if_no_labels_are_needed(target):
         open_store(target)
 
 
+# -- other matrices --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", ["f4", "f8", "i4", "bool"])
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_dense_matrix_is_read_as_rows_without_its_zeros(target, stored, share, monkeypatch):
+    monkeypatch.setattr("streamsvm.store.matrices._PIECE", 100)  # several pieces a range
+    adata = cells()
+    values = adata.X.toarray()
+    values[np.random.default_rng(1).random(values.shape) > share] = 0
+    values = (values + (share == 1)).astype(stored)
+    write(anndata.AnnData(values, obs=adata.obs), target)
+    codes = adata.obs["celltype"].cat.codes.to_numpy()
+    with open_store(target, label="celltype") as store:
+        for start, stop in [(0, 120), (7, 30), (30, 30), (119, 120)]:
+            expected = sp.csr_matrix(values[start:stop].astype(store.dtype))
+            assert_rows_equal(store.rows(start, stop), expected, codes[start:stop])
+        store.verify()
+        assert len(store.fingerprint) == 64
+
+
+def test_the_row_of_a_dense_value_that_is_not_finite_is_named(target):
+    adata = cells()
+    values = adata.X.toarray()
+    values[40, 3] = np.inf
+    write(anndata.AnnData(values, obs=adata.obs), target)
+    with (
+        open_store(target, label="celltype") as store,
+        pytest.raises(StoreError, match="X, row 40: a value is"),
+    ):
+        store.rows(20, 60)
+
+
+def test_layers_and_raw_are_read_with_features_of_their_own(target):
+    adata = cells()
+    adata.raw = anndata.AnnData(adata.X * 2, var=pd.DataFrame(index=[f"r{j}" for j in range(30)]))
+    adata = adata[:, 5:].copy()
+    adata.layers["counts"] = adata.X * 3
+    adata.layers["dense"] = adata.X.toarray() * 4
+    write(adata, target)
+    codes, X = adata.obs["celltype"].cat.codes.to_numpy(), adata.X
+    for options, factor in ({}, 1), ({"layer": "counts"}, 3), ({"layer": "dense"}, 4), ({"raw": True}, 2):
+        with open_store(target, label="celltype", **options) as store:
+            first = 0 if "raw" in options else 5
+            assert store.feature_names() == [f"{'gr'['raw' in options]}{j}" for j in range(first, 30)]
+            found = store.rows(10, 20)
+            assert_rows_equal(found, cells().X[10:20, first:] * factor, codes[10:20])
+    assert X.shape == (120, 25)
+    with pytest.raises(StoreError, match="no layer 'count'; it has counts, dense"):
+        open_store(target, label="celltype", layer="count")
+    with pytest.raises(SettingsError, match="layer and raw"):
+        open_store(target, label="celltype", layer="counts", raw=True)
+    write(cells(), target.with_name(f"other.{target.name}"))
+    with pytest.raises(StoreError, match="without raw"):
+        open_store(target.with_name(f"other.{target.name}"), label="celltype", raw=True)
+
+
+# -- labels and names ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["b", "a", "ü"], ["a", "b", "ü"]),
+        ([10, -2, 9], ["-2", "9", "10"]),
+        ([True, False, True], ["False", "True"]),
+        (pd.array([10, None, 9], dtype="Int64"), ["9", "10"]),
+        (pd.array([True, None, False], dtype="boolean"), ["False", "True"]),
+        (pd.Categorical([10, None, 9]), ["9", "10"]),
+        (pd.Categorical(["b", "a", None], categories=["b", "a", "unused"]), ["b", "a", "unused"]),
+    ],
+    ids=str,
+)
+def test_labels_of_any_kind(target, values, classes, monkeypatch):
+    """Rows without one are left out; the others are those that pandas has."""
+    monkeypatch.setattr("streamsvm.store.views._PIECE", 25)
+    monkeypatch.setattr("streamsvm.store.views._LONG_GAP", 2)
+    adata = cells()
+    picked = np.random.default_rng(3).integers(3, size=120)
+    column = pd.Series(values)[picked]
+    adata.obs["label"] = column.set_axis(adata.obs_names)
+    write(adata, target)
+    known = adata.obs["label"].notna().to_numpy()
+    texts = adata.obs["label"][known].astype(str).to_numpy()
+    with open_store(target, label="label") as store:
+        assert list(store.classes) == classes
+        assert (store.n_rows, store.unlabelled) == (known.sum(), (~known).sum())
+        n = store.n_rows
+        for start, stop in [(0, n), (7, 30), (30, 30), (n - 1, n), (0, 1)]:
+            codes = [classes.index(text) for text in texts[start:stop]]
+            assert_rows_equal(store.rows(start, stop), adata.X[known][start:stop], codes)
+            assert store.names(start, stop).tolist() == adata.obs_names[known][start:stop].tolist()
+            np.testing.assert_array_equal(
+                np.diff(store.indptr(start, stop)), np.diff(adata.X[known][start:stop].indptr)
+            )
+        assert store.class_counts.tolist() == [(texts == name).sum() for name in classes]
+        store.verify()
+
+
+def test_labels_as_anndata_0_7_wrote_them(tmp_path):
+    adata = cells()
+    adata.obs.loc["cell-17", "celltype"] = None
+    path = tmp_path / "a.h5ad"
+    write(adata, path)
+    with h5py.File(path, "r+") as file:
+        obs = file["obs"]
+        column = {name: values[()] for name, values in obs["celltype"].items()}
+        del obs["celltype"]
+        obs.create_group("__categories")["celltype"] = column["categories"]
+        obs["celltype"] = column["codes"]
+        obs["celltype"].attrs["categories"] = obs["__categories/celltype"].ref
+        obs.attrs["encoding-version"] = "0.1.0"
+    expected = adata.obs["celltype"].dropna()
+    with open_store(path, label="celltype") as store:
+        assert [store.classes[code] for code in store.labels(0, 119)] == expected.tolist()
+        assert store.names(0, 119).tolist() == expected.index.tolist()
+
+
+@pytest.mark.parametrize("index", [[f"c{i} ü" for i in range(120)], list(range(5, 125))], ids=["text", "int"])
+def test_names_of_rows(target, index):
+    adata = cells()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # anndata turns numbers into text
+        adata.obs_names = index
+    write(adata, target)
+    with open_store(target, labelled=False) as store:
+        assert store.names(3, 100).tolist() == [str(name) for name in index[3:100]]
+
+
 # -- refused ---------------------------------------------------------------------------------------
 
 
@@ -209,35 +339,34 @@ def test_a_missing_or_unknown_label_column_lists_the_columns(target):
         open_store(target, label="cell")
 
 
-def test_a_label_column_that_is_not_categorical_is_refused(target):
-    write(cells(), target)
-    with pytest.raises(StoreError, match=r"'depth' is not categorical; .*astype\('category'\)"):
+def test_a_label_column_of_fractions_is_refused(target):
+    adata = cells()
+    adata.obs["depth"] = adata.obs["depth"] / 3
+    write(adata, target)
+    with pytest.raises(StoreError, match=r"'depth' holds numbers with fractions.*astype\(str\)"):
         open_store(target, label="depth")
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda a: anndata.AnnData(a.X.toarray(), obs=a.obs), "X is dense; .*csr_matrix"),
-        (lambda a: anndata.AnnData(a.X.tocsc(), obs=a.obs), "X is CSC; .*tocsr"),
         (lambda a: anndata.AnnData(obs=a.obs), "without X"),
         (lambda a: anndata.AnnData(a.X.astype("c8"), obs=a.obs), "does not hold numbers of a supported type"),
     ],
 )
-def test_an_x_that_is_not_csr_with_real_numbers_is_refused(target, change, reason):
+def test_an_x_without_real_numbers_is_refused(target, change, reason):
     write(change(cells()), target)
     with pytest.raises(StoreError, match=reason):
         open_store(target, label="celltype")
 
 
-def test_the_row_of_a_missing_label_is_named(target):
+def test_the_rows_of_a_csc_matrix_need_a_conversion(target):
     adata = cells()
-    adata.obs.loc["cell-17", "celltype"] = None
-    write(adata, target)
+    write(anndata.AnnData(adata.X.tocsc(), obs=adata.obs), target)
     with open_store(target, label="celltype") as store:
-        store.rows(0, 17)
-        for read in (lambda: store.rows(0, 120), lambda: store.fingerprint, store.verify):
-            with pytest.raises(StoreError, match=r"row 17 has no label in obs column 'celltype'; drop"):
+        assert (store.n_rows, store.nnz, store.matrix.encoding) == (120, adata.X.nnz, "csc")
+        for read in (lambda: store.rows(0, 1), lambda: store.fingerprint):
+            with pytest.raises(StoreError, match=r"X is CSC.*streamsvm_converters\.convert"):
                 read()
 
 
@@ -266,7 +395,7 @@ def test_duplicate_feature_names_are_listed(target):
 
 
 def test_an_unreadable_index_of_var_is_an_error(tmp_path):
-    for number, reason in enumerate(("var is not a dataframe", "29 names for 30 features")):
+    for number, reason in enumerate(("var is not a dataframe", "has 29 elements, expected 30")):
         path = tmp_path / f"{number}.h5ad"
         write(cells(), path)
         with h5py.File(path, "r+") as file:

@@ -39,9 +39,9 @@ def test_every_kind_of_index_is_read(tmp_path: Path, kind: str, suffix: str) -> 
     write(path, INDEXES[kind])
     with open_store(path, labelled=False) as store:
         names = store.names(0, 4)
-        assert names.tolist() == INDEXES[kind].tolist()
-        assert names.dtype == (np.int64 if kind == "numbers" else object)
-        assert store.names(1, 3).tolist() == INDEXES[kind].tolist()[1:3]
+        expected = [str(name) for name in INDEXES[kind]]
+        assert names.tolist() == expected
+        assert store.names(1, 3).tolist() == expected[1:3]
         assert len(store.names(2, 2)) == 0
 
 
@@ -55,5 +55,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         del file["obs/cell/codes"]
         file["obs/cell/codes"] = np.zeros(5, np.int8)
-    with open_store(path, labelled=False) as store, pytest.raises(StoreError, match="5 names, expected 4"):
+    with open_store(path, labelled=False) as store, pytest.raises(StoreError, match="5 elements, expected 4"):
         store.names(0, 4)

@@ -29,7 +29,7 @@ def wide() -> Any:
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=True, native=True,
         indptr=lambda begin, end: 200 * np.arange(begin, end + 1, dtype=np.int64),
-        weighted=False, grouped=False, multilabel=False, n_labels=0,
+        weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
     )  # fmt: skip
 
 

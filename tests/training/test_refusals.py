@@ -206,7 +206,7 @@ def test_a_changed_store_is_refused_and_a_moved_one_is_accepted(
     moved = shutil.copy(store, tmp_path / "moved.h5")
     resume(stopped, store=moved)
     assert model_bytes(stopped) == expected
-    assert json.loads((stopped / "run.json").read_text())["store"]["path"] == str(moved)
+    assert json.loads((stopped / "run.json").read_text())["store"]["path"] == [str(moved)]
 
 
 @pytest.mark.parametrize(

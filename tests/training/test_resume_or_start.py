@@ -105,7 +105,7 @@ def test_other_data_is_refused(folder: Path) -> None:
     changed.data[0] += 1
     (folder / "s.h5").unlink()
     make_store(folder / "s.h5", changed, LABELS)
-    with pytest.raises(RunError, match=r"was begun on other data than .*s\.h5 has now"):
+    with pytest.raises(RunError, match=r"was begun on other data than is now in .*s\.h5"):
         fit(folder)
     with pytest.raises(RunError, match="was begun on other data"):
         fit(folder, C=0.5)

@@ -1,0 +1,194 @@
+"""Several stores as one: the rows of one after those of another, with features found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.data.feature_names import match_features
+from streamsvm.data.label_sets import recode
+from streamsvm.data.rows import Rows, joined_rows
+from streamsvm.errors import Option, Remedy, StoreError
+from streamsvm.store.reader import Progress, Store
+from streamsvm.store.views import MatchedStore, StoreView
+
+
+class JoinedStore(StoreView):
+    """The rows of several stores with the same features and the same classes.
+
+    Parameters
+    ----------
+    stores : list of Store
+        Two or more, of the same features; they are closed with the view.
+    classes : list of str
+        All of their classes.
+    """
+
+    def __init__(self, stores: list[Store], classes: list[str]) -> None:
+        super().__init__(stores[0])
+        self.stores = stores
+        self._starts = np.concatenate([[0], np.cumsum([store.n_rows for store in stores])])
+        self.n_rows = int(self._starts[-1])
+        self.nnz = sum(store.nnz for store in stores)
+        self.n_labels = sum(store.n_labels for store in stores)
+        self.unlabelled = sum(store.unlabelled for store in stores)
+        self.native = self.shuffled = False
+        self.dtype = np.result_type(*(store.dtype for store in stores))
+        self.chunk_nnz = max(store.chunk_nnz for store in stores)
+        self.classes = tuple(classes)
+        self.n_classes = len(classes)
+        code = {label: c for c, label in enumerate(classes)}
+        self._codes = [
+            np.array([*(code[label] for label in store.classes), format.UNSEEN_LABEL], format.LABEL_DTYPE)
+            for store in stores
+        ]
+
+    @property
+    def bytes_read(self) -> int:  # type: ignore[override]
+        return sum(store.bytes_read for store in self.stores)
+
+    @property
+    def fingerprint(self) -> str:
+        prints = [store.fingerprint for store in self.stores]
+        return format.json_digest({"joined": prints, "features": self.feature_names()})
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        counts = np.zeros(self.n_classes, np.int64)
+        for store, codes in zip(self.stores, self._codes, strict=True):
+            counts[codes[:-1]] += store.class_counts
+        return counts
+
+    def _parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Each store that has some of the rows ``start:stop``, and which of its rows those are."""
+        self._check_range(start, stop)
+        parts = []
+        for number, (first, end) in enumerate(zip(self._starts[:-1], self._starts[1:], strict=True)):
+            low, high = max(start, int(first)), min(stop, int(end))
+            if low < high:
+                parts.append((number, low - int(first), high - int(first)))
+        return parts or [(0, 0, 0)]
+
+    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        return np.concatenate([read(self.stores[k], *ends) for k, *ends in self._parts(start, stop)])
+
+    def rows(self, start: int, stop: int) -> Rows:
+        found = [
+            recode(self.stores[number].rows(*ends), self._codes[number])
+            for number, *ends in self._parts(start, stop)
+        ]
+        rows = joined_rows(found)
+        return rows._replace(data=rows.data.astype(self.dtype, copy=False))
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        parts = self._parts(start, stop)
+        return np.concatenate([self._codes[k][self.stores[k].labels(*ends)] for k, *ends in parts])
+
+    def label_indptr(self, start: int, stop: int) -> np.ndarray:
+        lengths = self._each(lambda store, *ends: np.diff(store.label_indptr(*ends)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.rows(start, stop)
+        return rows.label_codes, rows.label_indptr
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        return self._each(Store.weights, start, stop)
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.norms(*ends), start, stop)
+
+    def names(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.names(*ends), start, stop)
+
+    def verify(self, progress: Progress | None = None) -> None:
+        for store in self.stores:
+            store.verify(progress)
+
+    def check_row_pointer_ends(self) -> None:
+        for store in self.stores:
+            store.check_row_pointer_ends()
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()
+
+
+def join_stores(stores: list[Store], join: str = "inner") -> Store:
+    """Join one store or more, which differ in nothing but rows, classes and features.
+
+    Features are those that all have, in the order of the first (``"inner"``), or all that any has
+    (``"outer"``): a row is 0 where its store lacks one. Classes are all that any has: in the order of the
+    first if the others have none that it lacks, else sorted.
+
+    Raises
+    ------
+    StoreError
+        If only some of them name their features, or they have other features without names, or count
+        features from another number; or only some of them have weights or several labels a row; or rows are
+        in groups.
+    FeatureError
+        If no feature is in all of them, with ``"inner"``.
+    """
+    first, *others = stores
+    if not others:
+        return first
+    for other in others:
+        for name, what in _SAME.items():
+            if getattr(first, name) != getattr(other, name):
+                raise StoreError(f"{first.path} and {other.path} cannot be joined: only one of them {what}")
+    if first.grouped:
+        raise StoreError(f"{first.path}: data in groups of rows cannot be joined; convert all of it at once")
+    names = [store.feature_names() for store in stores]
+    joined = _common_features(stores, names, join)
+    if joined is not None:
+        matched = []
+        for store, own in zip(stores, names, strict=True):
+            match = match_features(own, joined, str(store.path), model="the joined data")
+            matched.append(store if match.columns is None else MatchedStore(store, match, joined))
+        stores = matched
+    classes = list(first.classes)
+    if any(set(store.classes) - set(classes) for store in stores):
+        classes = sorted(set().union(*(store.classes for store in stores)))
+    return JoinedStore(stores, classes)
+
+
+_SAME = {
+    "weighted": "has weights of rows",
+    "multilabel": "has several labels a row",
+    "grouped": "has groups of rows",
+    "index_base": "counts its features from 1",
+}
+
+
+def _common_features(stores: list[Store], names: Sequence[list[str] | None], join: str) -> list[str] | None:
+    """The features of the joined data; None if they have no names."""
+    nameless = [store for store, own in zip(stores, names, strict=True) if own is None]
+    if len(nameless) == len(stores):
+        for store in stores[1:]:
+            if store.n_features != stores[0].n_features:
+                raise StoreError(
+                    f"{stores[0].path} has {stores[0].n_features:,} features and {store.path} "
+                    f"{store.n_features:,}, and they have no names by which they could be joined"
+                )
+        return None
+    if nameless:
+        raise StoreError(f"{nameless[0].path} does not name its features, and others to be joined with it do")
+    known = [own for own in names if own is not None]
+    if join == "outer":
+        return list(dict.fromkeys(name for own in known for name in own))
+    common = set(known[0]).intersection(*known[1:])
+    if not common:
+        raise StoreError(
+            f"no feature is in all of {', '.join(str(store.path) for store in stores)}",
+            remedy=Remedy(
+                "give files whose features have names of the same kind, or {}", Option("join", "outer")
+            ),
+        )
+    return [name for name in known[0] if name in common]

@@ -1,0 +1,213 @@
+"""Columns of ``obs`` and ``var`` in AnnData that streamsvm did not write: labels, weights and names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.errors import StoreError
+from streamsvm.store.container import Container, StoredArray
+
+_PIECE = 2**18  # elements read at a time
+_MOST_CLASSES = 2**24  # distinct values of a column
+
+
+class Column:
+    """A column of a dataframe on disk, or its index.
+
+    Categorical columns, texts, integers, booleans and other numbers are read, also those that may be missing
+    (anndata's nullable arrays), and the categorical ones of anndata 0.7.
+
+    Parameters
+    ----------
+    container : Container
+    table : str
+        Path of the dataframe, such as ``obs``.
+    name : str
+    n_rows : int
+        Rows that it must have.
+
+    Attributes
+    ----------
+    kind : str
+        "categorical", "text", "integer", "boolean" or "number".
+    categories : list of str or None
+        Of a categorical column.
+
+    Raises
+    ------
+    StoreError
+        If it is damaged, or of a kind that is not read.
+    """
+
+    def __init__(self, container: Container, table: str, name: str, n_rows: int) -> None:
+        self.path = container.path
+        self.name = name
+        self._where = f"{table} column {name!r}"
+        node = f"{table}/{name}"
+        self.categories: list[str] | None = None
+        self._mask: StoredArray | None = None
+        earlier = f"{table}/__categories/{name}"  # as anndata 0.7 wrote it
+        kind = container.node(node)
+        encoding = container.attr(node, "encoding-type") if kind == "group" else None
+        if kind == "array" and container.node(earlier) == "array":
+            self.values = container.array(node)
+            self.categories = _texts(container, earlier)
+        elif kind == "array":
+            self.values = container.array(node)
+        elif encoding == "categorical":
+            self.values = container.array(f"{node}/codes")
+            self.categories = _texts(container, f"{node}/categories")
+        elif encoding in ("nullable-integer", "nullable-boolean", "nullable-string-array"):
+            self.values = container.array(f"{node}/values")
+            self._mask = container.array(f"{node}/mask")
+        else:
+            raise StoreError(
+                f"{self.path}: {self._where} is {encoding or kind!r}, which is not read; read and write it "
+                "with anndata >= 0.8"
+            )
+        for array in filter(None, (self.values, self._mask)):
+            if array.length != n_rows:
+                raise StoreError(
+                    f"{self.path}: array {array.name} has {array.length} elements, expected {n_rows}"
+                )
+            array.check_claimed_size()
+        dtype = self.values.dtype
+        if self.categories is not None:
+            self.kind = "categorical"
+            if dtype is None or dtype.kind not in "iu":
+                raise StoreError(f"{self.path}: array {self.values.name} does not hold integers")
+        else:
+            kinds = {"i": "integer", "u": "integer", "b": "boolean", "f": "number"}
+            self.kind = "text" if dtype is None else kinds.get(dtype.kind, "")
+            if not self.kind:
+                raise StoreError(f"{self.path}: {self._where} holds {dtype}, which is not read")
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values (codes of a categorical column), and which of them are missing."""
+        values = self.values.read(start, stop)
+        if self._mask is not None:
+            return values, self._mask.read(start, stop).astype(bool)
+        if self.categories is not None:
+            bound = len(self.categories)
+            if len(values) and not -1 <= int(values.min()) <= int(values.max()) < bound:
+                at = int(np.argmax((values < -1) | (values >= bound)))
+                raise self.values.damage(start + at, f"code {values[at]} is out of range")
+            return values, values < 0
+        if self.kind == "number":
+            return values, np.isnan(values)
+        return values, np.zeros(len(values), bool)
+
+    def texts(self, start: int, stop: int) -> np.ndarray:
+        """Return the values as str objects; those that are missing are empty."""
+        values, missing = self.read(start, stop)
+        if self.categories is not None:
+            texts = np.array([*self.categories, ""], object)[values]
+        else:
+            texts = np.array([_text(value) for value in values.tolist()], object)
+        texts[missing] = ""
+        return texts
+
+
+class LabelColumn:
+    """A column as labels: its distinct values are the classes.
+
+    Classes are in the order of the categories, of texts or of numbers. A column that is not categorical is
+    read once to find them.
+
+    Attributes
+    ----------
+    classes : list of str
+    """
+
+    def __init__(self, column: Column, n_rows: int) -> None:
+        self.column = column
+        self._values: np.ndarray | None = None
+        if column.kind == "number":
+            raise StoreError(
+                f"{column.path}: obs column {column.name!r} holds numbers with fractions, and labels are "
+                f"categories, texts, integers or booleans; in Python: adata.obs[{column.name!r}] = "
+                f"adata.obs[{column.name!r}].astype(str)"
+            )
+        if column.categories is not None:
+            self.classes = column.categories
+        else:
+            self._values = self._distinct(n_rows)
+            self.classes = [_text(value) for value in self._values.tolist()]
+        if len(set(self.classes)) != len(self.classes):
+            raise StoreError(
+                f"{column.path}: obs column {column.name!r} has two categories with the same text"
+            )
+
+    def _distinct(self, n_rows: int) -> np.ndarray:
+        found: np.ndarray | None = None
+        for start in range(0, n_rows, _PIECE):
+            values, missing = self.column.read(start, min(start + _PIECE, n_rows))
+            more = np.unique(values[~missing])
+            found = more if found is None else np.union1d(found, more)
+            if len(found) > _MOST_CLASSES:
+                raise StoreError(
+                    f"{self.column.path}: obs column {self.column.name!r} has more than {_MOST_CLASSES:,} "
+                    "different values; is it one of labels?"
+                )
+        return np.zeros(0) if found is None else found
+
+    def codes(self, start: int, stop: int) -> np.ndarray:
+        """Return the class codes of rows, int32; -1 where the label is missing."""
+        values, missing = self.column.read(start, stop)
+        if self._values is None:
+            return values.astype(format.LABEL_DTYPE, copy=False)
+        codes = np.searchsorted(self._values, values).astype(format.LABEL_DTYPE)
+        codes[missing] = format.UNSEEN_LABEL
+        return codes
+
+
+def table_attrs(container: Container, table: str) -> dict[str, Any]:
+    """Return the attributes of a dataframe, such as ``obs``; raise StoreError if it is none."""
+    attrs = container.attrs(table) if container.node(table) == "group" else {}
+    order = attrs.get("column-order")
+    if isinstance(order, tuple):
+        order = attrs["column-order"] = list(order)
+    if attrs.get("encoding-type") != "dataframe" or not isinstance(order, list):
+        raise StoreError(
+            f"{container.path}: {table} is not a dataframe of a known format; read and write it "
+            "with anndata >= 0.8"
+        )
+    return attrs
+
+
+def column_names(container: Container, table: str) -> list[str]:
+    """Return the names of a dataframe's columns, without the index."""
+    return [str(column) for column in table_attrs(container, table)["column-order"]]
+
+
+def index_length(container: Container, table: str) -> int:
+    """Return the length of a dataframe's index."""
+    node = f"{table}/{table_attrs(container, table).get('_index')}"
+    if container.node(node) == "group":
+        node += "/codes" if container.attr(node, "encoding-type") == "categorical" else "/values"
+    return container.array(node).length
+
+
+def index_column(container: Container, table: str, n_rows: int) -> Column:
+    """Return the index of a dataframe."""
+    return Column(container, table, str(table_attrs(container, table).get("_index")), n_rows)
+
+
+def listed(columns: Sequence[str]) -> str:
+    """Return the names for a message."""
+    return ", ".join(columns) if columns else "none"
+
+
+def _texts(container: Container, node: str) -> list[str]:
+    """Return an array of categories as text; newer pandas text is a group of values and a mask."""
+    array = container.array(f"{node}/values" if container.node(node) == "group" else node)
+    array.check_claimed_size()
+    return [_text(value) for value in array.read(0, array.length).tolist()]
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

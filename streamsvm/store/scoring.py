@@ -1,0 +1,82 @@
+"""The blocks of a store that a model scores: with its classes and its features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.feature_names import match_features
+from streamsvm.data.memory_plan import cut_blocks, make_plan
+from streamsvm.errors import Call, Option, Remedy, StoreError
+from streamsvm.store.reader import Store
+from streamsvm.store.views import MatchedStore
+
+if TYPE_CHECKING:
+    from streamsvm.transforms import Transform
+
+_CONVERT_LIKE = Remedy(
+    "convert the data with {}, giving the model or the store it was trained on",
+    Call("convert", options=(Option("like"),)),
+)
+
+
+def blocks_to_score(
+    store: Store,
+    *,
+    classes: Sequence[str],
+    n_features: int,
+    index_base: int | None,
+    dtype: np.dtype,
+    memory: int,
+    labelled: bool = True,
+    feature_names: Sequence[str] | None = None,
+    model: str = "the model",
+    transforms: Sequence[Transform] = (),
+) -> Blocks:
+    """The blocks of a store that a model of these classes and features can score.
+
+    Reading takes `memory` bytes. Labels come in the model's codes, and features in its order, whatever
+    the store's: they are matched by name if both have names, and `Blocks.match` says how. Raises
+    `FeatureError` if no name is the same (an error calls the model `model`), `StoreError` if, without names,
+    the store has other features than the model, or, if `labelled`, none of its classes is.
+    """
+    names = store.feature_names()
+    match = match_features(names, feature_names, str(store.path), model=model)
+    shared = 0
+    if match.columns is not None:
+        assert feature_names is not None
+        store = MatchedStore(store, match, list(feature_names))
+        shared = match.columns.nbytes
+    if not store.native and store.n_features != n_features:
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "
+            "of the training data, in their order"
+        )
+    if store.n_features > n_features:
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {n_features:,}",
+            remedy=_CONVERT_LIKE,
+        )
+    if None not in (index_base, store.index_base) and index_base != store.index_base:
+        raise StoreError(
+            f"{store.path} counts features from {store.index_base}, the model's data from {index_base}",
+            remedy=_CONVERT_LIKE,
+        )
+    if labelled and not set(classes) & set(store.classes):
+        raise StoreError(
+            f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
+            f"{tuple(classes[:1])})",
+            remedy=_CONVERT_LIKE,
+        )
+    plan = make_plan(
+        store,
+        dtype=dtype,
+        columns=len(classes),
+        memory=memory,
+        keeps_duals=False,
+        shared=shared,
+    )
+    return Blocks(store, cut_blocks(store, plan), dtype, classes, transforms=transforms, match=match)

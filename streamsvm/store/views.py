@@ -1,0 +1,206 @@
+"""Stores made of another one: with a model's features, without unlabelled rows."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.data.csr_checks import row_norms
+from streamsvm.data.feature_names import FeatureMatch, move_columns
+from streamsvm.data.rows import Rows, joined_rows, kept_rows
+from streamsvm.store.reader import Progress, Store
+
+_PIECE = 2**16  # rows whose labels are read at a time
+_LONG_GAP = 64  # rows without a label that are not read
+
+
+class StoreView(Store):
+    """A store whose rows are those of another one, but for what a subclass changes.
+
+    A subclass overrides the methods whose results it changes, and sets the attributes: `rows` must always
+    agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may count more
+    non-zeros than the rows have, from any origin: they serve to plan memory.
+
+    Attributes
+    ----------
+    inner : Store
+    """
+
+    _COPIED = (
+        "path", "kind", "native", "n_rows", "n_features", "nnz", "classes", "n_classes", "dtype",
+        "index_dtype", "index_base", "shuffled", "chunk_nnz", "meta", "weighted", "grouped", "multilabel",
+        "n_labels", "unlabelled", "arrays",
+    )  # fmt: skip
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        for name in self._COPIED:
+            setattr(self, name, getattr(inner, name))
+
+    @property
+    def bytes_read(self) -> int:  # type: ignore[override]
+        return self.inner.bytes_read
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    @property
+    def class_counts(self) -> np.ndarray:
+        return self.inner.class_counts
+
+    def rows(self, start: int, stop: int) -> Rows:
+        return self.inner.rows(start, stop)
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.indptr(start, stop)
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.labels(start, stop)
+
+    def label_indptr(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.label_indptr(start, stop)
+
+    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.inner.label_sets(start, stop)
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.weights(start, stop)
+
+    def groups(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.groups(start, stop)
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.norms(start, stop)
+
+    def names(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.names(start, stop)
+
+    def feature_names(self) -> list[str] | None:
+        return self.inner.feature_names()
+
+    def verify(self, progress: Progress | None = None) -> None:
+        self.inner.verify(progress)
+
+    def check_row_pointer_ends(self) -> None:
+        self.inner.check_row_pointer_ends()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class MatchedStore(StoreView):
+    """A store with the features of a model, found by name.
+
+    Parameters
+    ----------
+    inner : Store
+    match : FeatureMatch
+        With `columns`.
+    names : sequence of str
+        The model's features.
+    """
+
+    def __init__(self, inner: Store, match: FeatureMatch, names: list[str]) -> None:
+        super().__init__(inner)
+        assert match.columns is not None
+        self._columns = match.columns
+        self._names = names
+        self.n_features = len(names)
+        self.index_dtype = format.index_dtype(self.n_features)
+
+    def rows(self, start: int, stop: int) -> Rows:
+        rows = self.inner.rows(start, stop)
+        data, indices, indptr = move_columns(
+            rows.data, rows.indices, rows.indptr, self._columns, self.n_features
+        )
+        return rows._replace(data=data, indices=indices, indptr=indptr, norm2=row_norms(data, indptr))
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self.rows(start, stop).norm2
+
+    def feature_names(self) -> list[str] | None:
+        return self._names
+
+
+def with_labels(store: Store) -> Store:
+    """The rows of a store that have a label; the store itself if all have one, or several."""
+    if store.multilabel:
+        return store
+    view = LabelledStore(store)
+    return view if view.unlabelled else store
+
+
+class LabelledStore(StoreView):
+    """The rows of a store that have a label; `unlabelled` counts the others.
+
+    Memory does not grow with the rows but by 8 bytes for each 65,536 of them.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        counts = [
+            int(np.count_nonzero(inner.labels(begin, min(begin + _PIECE, inner.n_rows)) >= 0))
+            for begin in range(0, inner.n_rows, _PIECE)
+        ]
+        self._before = np.concatenate([[0], np.cumsum(counts)]).astype(
+            np.int64
+        )  # labelled rows before a piece
+        self.n_rows = int(self._before[-1])
+        self.unlabelled = inner.n_rows - self.n_rows
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(f"labelled {self.inner.fingerprint}".encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yield ranges of rows of `inner` with the labelled ones ``start:stop``, and which rows those are.
+
+        Long ranges of rows without a label are left out.
+        """
+        self._check_range(start, stop)
+        while start < stop:
+            piece = int(np.searchsorted(self._before, start, "right")) - 1
+            begin, before = piece * _PIECE, int(self._before[piece])
+            labels = self.inner.labels(begin, min(begin + _PIECE, self.inner.n_rows))
+            labelled = begin + np.flatnonzero(labels >= 0)[start - before : stop - before]
+            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _LONG_GAP) + 1):
+                first, end = int(run[0]), int(run[-1]) + 1
+                kept = np.zeros(end - first, bool)
+                kept[run - first] = True
+                yield first, end, kept
+            start += len(labelled)
+
+    def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        """Return what `read` says of the labelled rows ``start:stop``."""
+        parts = [read(first, end)[kept] for first, end, kept in self._runs(start, stop)]
+        return np.concatenate(parts) if parts else read(0, 0)
+
+    def rows(self, start: int, stop: int) -> Rows:
+        parts = [kept_rows(self.inner.rows(*ends), kept) for *ends, kept in self._runs(start, stop)]
+        return joined_rows(parts) if parts else self.inner.rows(0, 0)
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        """Return row pointers that are right but for their origin, which is arbitrary."""
+        lengths = self._each(lambda first, end: np.diff(self.inner.indptr(first, end)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        return self._each(self.inner.labels, start, stop)
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        return self._each(self.inner.weights, start, stop)
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self.rows(start, stop).norm2
+
+    def names(self, start: int, stop: int) -> np.ndarray:
+        return self._each(self.inner.names, start, stop)

@@ -1,0 +1,153 @@
+"""Stores made of other stores: every range of their rows is what the plain matrix says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+
+from streamsvm.data.feature_names import match_features
+from streamsvm.data.rows import Rows, joined_rows, row_span
+from streamsvm.errors import StoreError
+from streamsvm.store import Store, open_store, open_stores
+from streamsvm.store.sliced import SlicedStore
+from streamsvm.store.views import MatchedStore
+
+N, D = 300, 20
+NAMES = [f"g{j}" for j in range(D)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    X, labels = make_problem(N, D, 3)
+    with open_store(make_store(tmp_path / "a.h5", X, labels)) as opened:
+        yield opened
+
+
+def dense(rows: Rows, n_features: int) -> np.ndarray:
+    found = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.n_rows, n_features))
+    assert found.has_canonical_format  # increasing in each row, as kernels need it
+    np.testing.assert_allclose(rows.norm2, np.square(found.toarray().astype("f8")).sum(axis=1))
+    return found.toarray()
+
+
+def some_ranges(n: int) -> list[tuple[int, int]]:
+    return [(0, 0), (0, 1), (n - 1, n), (0, n), *itertools.pairwise(range(0, n, max(1, n // 5)))]
+
+
+def test_features_are_those_of_a_model_in_its_order(store: Store) -> None:
+    rng = np.random.default_rng(0)
+    whole = dense(store.rows(0, N), D)
+    model = [*rng.permutation(NAMES[3:]).tolist(), "x", "y"]
+    view = MatchedStore(store, match_features(NAMES, model, "data"), model)
+    expected = np.zeros((N, len(model)), np.float32)
+    for j, name in enumerate(model):
+        if name in NAMES:
+            expected[:, j] = whole[:, NAMES.index(name)]
+    assert (view.n_features, view.feature_names()) == (len(model), model)
+    for start, stop in some_ranges(N):
+        rows = view.rows(start, stop)
+        np.testing.assert_array_equal(dense(rows, len(model)), expected[start:stop])
+        np.testing.assert_array_equal(rows.labels, view.labels(start, stop))
+        np.testing.assert_allclose(
+            view.norms(start, stop), np.square(expected[start:stop].astype("f8")).sum(axis=1)
+        )
+
+
+def test_rows_that_are_joined_are_those_that_were_divided(store: Store) -> None:
+    rows = store.rows(0, N)
+    parts = [row_span(rows, start, stop) for start, stop in itertools.pairwise([0, 0, 7, 200, N])]
+    for found, expected in zip(joined_rows(parts), rows, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def whole(store: Store) -> Rows:
+    return store.rows(0, store.n_rows)
+
+
+def assert_same_rows(found: Rows, expected: Rows) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+def assert_consistent(view: Store) -> None:
+    """Every reading of a range is that part of the reading of all rows; row pointers may count more."""
+    rows = whole(view)
+    for start, stop in some_ranges(view.n_rows):
+        assert_same_rows(view.rows(start, stop), row_span(rows, start, stop))
+        np.testing.assert_array_equal(view.labels(start, stop), rows.labels[start:stop])
+        np.testing.assert_array_equal(view.norms(start, stop), rows.norm2[start:stop])
+        assert (np.diff(view.indptr(start, stop)) >= np.diff(rows.indptr[start : stop + 1])).all()
+        assert len(view.names(start, stop)) == stop - start
+
+
+@pytest.mark.parametrize("slice_rows", [1, 7, 100, 299, 300, 1000])
+def test_slices_are_all_rows_once_and_keep_together(store: Store, slice_rows: int) -> None:
+    view = SlicedStore(store, slice_rows, seed=3)
+    assert_consistent(view)
+    names = np.concatenate([store.names(0, N), [-1]])
+    place = {name: at for at, name in enumerate(names.tolist())}
+    order = [place[name] for name in view.names(0, N).tolist()]
+    assert sorted(order) == list(range(N))
+    for first, end in itertools.pairwise(view.units.rows.tolist()):
+        assert order[first] % slice_rows == 0
+        assert order[first:end] == list(range(order[first], order[first] + end - first))
+    np.testing.assert_array_equal(view.units.offsets, whole(view).indptr[view.units.rows])
+    if slice_rows < 50:
+        assert order != sorted(order)
+        assert order != [place[name] for name in SlicedStore(store, slice_rows, seed=4).names(0, N).tolist()]
+
+
+def cells(names: list[str], types: list[str], seed: int, path: Path) -> anndata.AnnData:
+    rng = np.random.default_rng(seed)
+    X = sp.random(40, len(names), 0.4, format="csr", random_state=rng, dtype=np.float32)
+    obs = pd.DataFrame(
+        {"type": pd.Categorical(rng.choice(types, 40))}, index=[f"{seed}-{i}" for i in range(40)]
+    )
+    made = anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=names))
+    made.write_h5ad(path)
+    return made
+
+
+@pytest.mark.parametrize("join", ["inner", "outer"])
+def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: str) -> None:
+    paths = [tmp_path / f"{i}.h5ad" for i in range(3)]
+    parts = [
+        cells(["a", "b", "c", "d"], ["T", "B"], 0, paths[0]),
+        cells(["d", "x", "b"], ["NK", "B"], 1, paths[1]),
+        cells(["b", "d", "c", "y"], ["B"], 2, paths[2]),
+    ]
+    expected = anndata.concat(parts, join=join, fill_value=0)
+    with open_stores(paths, join=join, label="type") as store:
+        assert (store.n_rows, store.classes) == (120, ("B", "NK", "T"))
+        names = store.feature_names()
+        assert sorted(names) == sorted(expected.var_names)
+        np.testing.assert_array_equal(dense(whole(store), len(names)), expected[:, names].X.toarray())
+        assert [store.classes[c] for c in store.labels(0, 120)] == expected.obs["type"].tolist()
+        assert store.names(0, 120).tolist() == expected.obs_names.tolist()
+        assert store.class_counts.tolist() == [(expected.obs["type"] == c).sum() for c in store.classes]
+        assert_consistent(store)
+        fingerprint = store.fingerprint
+    with open_stores(paths[::-1], join=join, label="type") as store:
+        assert store.fingerprint != fingerprint
+
+
+def test_files_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.h5ad" for i in range(3)]
+    cells(["a", "b"], ["T", "B"], 0, paths[0])
+    cells(["x"], ["T", "B"], 1, paths[1])
+    cells(["0", "1"], ["T", "B"], 2, paths[2])
+    with pytest.raises(StoreError, match="no feature is in all of"):
+        open_stores(paths[:2], label="type")
+    with pytest.raises(StoreError, match=r"2\.h5ad does not name its features, and others"):
+        open_stores(paths, label="type", join="outer")
+    with pytest.raises(StoreError, match="obs has no column 'kind'"):
+        open_stores(paths, label="kind")
