@@ -12,15 +12,14 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
+from streamsvm.store import layout
+from streamsvm.store.added_to_zarr import ARRAY, CATEGORICAL, TEXT, save_columns
 from streamsvm.store.container import Container, one_line
 from streamsvm.store.journal import editing, warn_and_recover
 from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
 
 _PIECE = 2**18  # names read at a time
-_ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
-_TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
-_CATEGORICAL = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
 
 
 class ObsColumns:
@@ -29,7 +28,7 @@ class ObsColumns:
     Parameters
     ----------
     path : Path
-        An ``.h5ad`` file that streamsvm did not write.
+        AnnData, ``.h5ad`` or ``.zarr``, that streamsvm did not write.
     key : str
         How the columns' names begin.
     classes : ndarray of str
@@ -48,13 +47,18 @@ class ObsColumns:
         if not key or "/" in key or key in (".", "..") or any(ord(c) < 32 for c in key):
             raise SettingsError(f"key must be a name without slashes, not {key!r}", setting="key")
         self.path, self.key, self._classes, self._force = path, key, classes, force
-        if path.suffix.lower() not in (".h5ad", ".h5", ".hdf5"):
-            raise StoreError(f"{path}: columns are added to AnnData files, whose names end in .h5ad")
+        kind = layout.SUFFIXES.get(path.suffix.lower())
+        if kind is None:
+            raise StoreError(f"{path}: columns are added to AnnData, whose name ends in .h5ad or .zarr")
+        self._kind = kind
         if not path.exists():
             raise StoreError(f"{path}: nothing is there; check the path")
-        warn_and_recover(path)
+        if path.is_dir() != (kind == "zarr"):
+            raise StoreError(f"{path}: not AnnData, as its name says; check the path")
+        if kind == "hdf5":
+            warn_and_recover(path)
         self._opened = durable.file_identity(path)
-        container = open_container(path, "hdf5")
+        container = open_container(path, kind)
         try:
             self._check(container)
         finally:
@@ -73,7 +77,8 @@ class ObsColumns:
                 f"{self.path}: obs is not a dataframe of a known format; read and write it with "
                 "anndata >= 0.8"
             )
-        there = [name for name in self._names() if container.node(f"obs/{name}") is not None]
+        self._order = [str(name) for name in attrs["column-order"]]
+        there = [name for name in self._names() if name in self._order]
         if there and not self._force:
             raise StoreError(
                 f"{self.path}: obs has a column {there[0]!r} already",
@@ -105,20 +110,28 @@ class ObsColumns:
             columns |= {name: np.zeros(0, np.float32) for name in ("score", "margin")}
         self._columns.clear()
         found = np.concatenate([np.zeros(0, np.int64), *self._hashes])
-        order = self._order(found)
+        order = self._rows(found)
         if durable.file_identity(self.path) != self._opened:
             raise StoreError(f"{self.path} was changed while it was in use; predict again")
-        with editing(self.path) as file:
-            try:
-                self._save(file, {name: values[order] for name, values in columns.items()})
-            except (StoreError, OSError):
-                raise
-            except Exception as error:  # h5py raises types of its own
-                raise StoreError(f"{self.path}: columns cannot be added: {one_line(error)}") from error
+        new: dict[str, Any] = {f"{self.key}_{name}": values[order] for name, values in columns.items()}
+        new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
+        removed = [name for name in self._names() if name in self._order and name not in new]
+        try:
+            if self._kind == "zarr":
+                save_columns(self.path, self._order, new, removed)
+                return
+            with editing(self.path) as file:
+                self._save(file, new, removed)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"{error.filename or self.path}: {durable.reason(error)}") from error
+        except Exception as error:  # h5py and zarr raise types of their own
+            raise StoreError(f"{self.path}: columns cannot be added: {one_line(error)}") from error
 
-    def _order(self, found: np.ndarray) -> Any:
+    def _rows(self, found: np.ndarray) -> Any:
         """Which of the predicted rows each row of the file is."""
-        container = open_container(self.path, "hdf5")
+        container = open_container(self.path, self._kind)
         try:
             names = index_column(container, "obs", self.n_rows)
             pieces = range(0, self.n_rows, _PIECE)
@@ -149,7 +162,7 @@ class ObsColumns:
             )
         return sorted_rows[at]
 
-    def _save(self, file: Any, columns: dict[str, np.ndarray]) -> None:
+    def _save(self, file: Any, columns: dict[str, Any], removed: list[str]) -> None:
         import h5py
 
         text = h5py.string_dtype()
@@ -157,33 +170,28 @@ class ObsColumns:
             if not isinstance(opened.get("obs", getlink=True), h5py.HardLink):
                 raise StoreError(f"{self.path}: obs is a link, which is not followed to write")
             obs = opened["obs"]
-            order = [str(name) for name in obs.attrs["column-order"]]
+            for name in (*columns, *removed):
+                if name in obs:
+                    del obs[name]
             for name, values in columns.items():
-                column = f"{self.key}_{name}"
-                if column in obs:
-                    del obs[column]
-                if name == "label":
-                    self._save_labels(obs.create_group(column), values, text)
-                else:
-                    obs.create_dataset(column, data=values).attrs.update(_ARRAY)
-                if column not in order:
-                    order.append(column)
-            for column in self._names():  # of an earlier prediction, with probabilities
-                if column not in [f"{self.key}_{name}" for name in columns] and column in obs:
-                    del obs[column]
-                    order = [name for name in order if name != column]
-            obs.attrs["column-order"] = np.array(order, dtype=text)
+                if not isinstance(values, tuple):
+                    obs.create_dataset(name, data=values).attrs.update(ARRAY)
+                    continue
+                group = obs.create_group(name)
+                group.attrs.update(CATEGORICAL)
+                group.create_dataset("codes", data=values[0]).attrs.update(ARRAY)
+                categories = np.array(values[1], dtype=object)
+                group.create_dataset("categories", data=categories, dtype=text).attrs.update(TEXT)
+            kept = [name for name in self._order if name not in columns and name not in removed]
+            obs.attrs["column-order"] = np.array([*kept, *columns], dtype=text)
 
-    def _save_labels(self, group: Any, codes: np.ndarray, text: Any) -> None:
-        """A categorical column, whose categories are the classes that occur."""
+    def _categorical(self, codes: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """Codes and categories, which are the classes that occur."""
         used = np.unique(codes)
         place = np.zeros(len(self._classes), np.int64)
         place[used] = np.arange(len(used))
         dtype = next(t for t in (np.int8, np.int16, np.int32) if len(used) <= np.iinfo(t).max)
-        group.attrs.update(_CATEGORICAL)
-        group.create_dataset("codes", data=place[codes].astype(dtype)).attrs.update(_ARRAY)
-        categories = np.array(self._classes[used].tolist(), dtype=object)
-        group.create_dataset("categories", data=categories, dtype=text).attrs.update(_TEXT)
+        return place[codes].astype(dtype), self._classes[used].tolist()
 
 
 @contextmanager
