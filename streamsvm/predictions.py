@@ -112,9 +112,10 @@ def predict(
         has its own.
     into : path, optional
         In the place of `out`: AnnData (``.h5ad`` or ``.zarr``) to add columns to, `data` itself or another
-        whose rows have the same names. Its ``obs`` gets the columns ``KEY_label`` (categorical), ``KEY_score`` and
-        ``KEY_margin`` (float32) and, with `proba`, ``KEY_probability``; X is not rewritten. If the process is
-        killed meanwhile, the next that opens the file restores it (see `streamsvm.store.journal`).
+        whose rows have the same names. Its ``obs`` gets the columns ``KEY_label`` (categorical),
+        ``KEY_score`` and ``KEY_margin`` (float32) and, with `proba`, ``KEY_probability``; X is not rewritten.
+        If the process is killed meanwhile, the next that opens the file restores it (see
+        `streamsvm.store.journal`).
     key : str
         ``KEY``, with which the names of these columns begin.
     force : bool
