@@ -80,8 +80,19 @@ def format_size(n: float) -> str:
     return f"{n:,.1f} TB"
 
 
+def as_url(path: str | os.PathLike[str]) -> str | None:
+    """The address that `path` is, such as s3://bucket/name, or None; a `Path` may have merged its slashes."""
+    found = _ELSEWHERE.fullmatch(os.fspath(path))
+    return f"{found[1]}://{found[2]}" if found and not os.path.lexists(path) else None
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path from the root, or the address."""
+    return as_url(path) or os.path.abspath(path)
+
+
 def check_local(path: str | os.PathLike[str], error: type[StreamsvmError]) -> None:
     """Raise `error` if `path` is an address such as s3://bucket/name, whose slashes a `Path` has merged."""
-    found = _ELSEWHERE.fullmatch(os.fspath(path))
-    if found and not os.path.lexists(path):
-        raise error(f"{found[1]}://{found[2]} is not a path on this machine; only local files are used")
+    url = as_url(path)
+    if url is not None:
+        raise error(f"{url} is not a path on this machine; only local files are used")

@@ -8,14 +8,15 @@ import hashlib
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.csr_checks import Violation, find_violation, first_labels, row_norms
-from streamsvm.data.feature_names import feature_names
+from streamsvm.data.csr_checks import find_violation, first_labels
+from streamsvm.data.feature_names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
-from streamsvm.store.matrices import StoredMatrix, open_matrix
+from streamsvm.store.matrices import StoredMatrix, number_in, open_matrix
 from streamsvm.store.obs_columns import Column, LabelColumn, column_names, index_column, listed
 from streamsvm.store.reader import Progress, Store
 
@@ -260,23 +261,58 @@ class AnnDataStore(Store):
         self._check_range(start, stop)
         return self.matrix.indptr(start, stop)
 
-    def _matrix_rows(self, start: int, stop: int) -> Rows:
-        data, indices, indptr = self.matrix.read(start, stop)
+    def rows(self, start: int, stop: int) -> Rows:
+        self._check_range(start, stop)
+        return self.rows_of([(start, stop)])
+
+    def rows_of(self, ranges: Ranges) -> Rows:
+        from streamsvm.kernels.csr import check_rows  # compiled
+
+        data, indices, indptr = self.matrix.read(ranges)
         self.bytes_read += data.nbytes + indices.nbytes + indptr.nbytes
+        norm2 = np.empty(len(indptr) - 1)
+        if check_rows(data, indices, indptr, self.n_features, norm2) >= 0:
+            data, indices = self._sorted(ranges, data, indices, indptr)
+            if (row := check_rows(data, indices, indptr, self.n_features, norm2)) >= 0:
+                raise StoreError(
+                    f"{self.path}: row {number_in(ranges, row)}: the squared norm overflows; "
+                    "scale the values down"
+                )
+        indices = indices.astype(self.index_dtype, copy=False)
+        rows = Rows(data, indices, indptr, np.empty(0, format.LABEL_DTYPE), norm2)
+        if self.multilabel:
+            found = [self.label_sets(*each) for each in ranges]
+            codes = np.concatenate([codes for codes, _ in found])
+            lengths = np.concatenate([np.diff(starts) for _, starts in found])
+            starts = np.concatenate([[0], np.cumsum(lengths)])
+            rows = rows._replace(labels=first_labels(codes, starts), label_codes=codes, label_indptr=starts)
+        else:
+            rows = rows._replace(labels=np.concatenate([self.labels(*each) for each in ranges]))
+        if self.weighted:
+            rows = rows._replace(cost=np.concatenate([self.weights(*each) for each in ranges]))
+        return rows
+
+    def _sorted(
+        self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sort rows; raise StoreError for what no sorting makes valid."""
+        name = self.matrix.name
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
+            at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
+            reason = f"index {indices[at]} is out of range"
+            raise StoreError(
+                f"{self.path}: array {name}/indices, row {self._row(ranges, indptr, at)}: {reason}"
+            )
+        data, indices = sort_rows(data, indices, indptr, self.n_features)
         violation = find_violation(data, indices, indptr, self.n_features)
         if violation is not None:
-            raise self._violation_error(start, indptr, violation)
-        norms = row_norms(data, indptr)
-        if not np.isfinite(norms).all():
-            row = start + int(np.argmin(np.isfinite(norms)))
-            raise StoreError(f"{self.path}: row {row}: the squared norm overflows; scale the values down")
-        return Rows(data, indices, indptr, np.empty(0, format.LABEL_DTYPE), norms)
+            duplicate = violation.array == "indices"  # the only kind left in rows that were sorted
+            remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
+            where = name if self.matrix.encoding == "dense" else f"{name}/{violation.array}"
+            row = self._row(ranges, indptr, violation.element)
+            raise StoreError(f"{self.path}: {where}, row {row}: {violation.reason}; {remedy}")
+        return data, indices
 
-    def _violation_error(self, start: int, indptr: np.ndarray, violation: Violation) -> StoreError:
-        row = start + int(np.searchsorted(indptr, violation.element, "right")) - 1
-        duplicate = violation.array == "indices"  # the only kind left in rows that were sorted
-        remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
-        where = f"{self.matrix.name}/{violation.array}".removesuffix(
-            "/data" * (self.matrix.encoding == "dense")
-        )
-        return StoreError(f"{self.path}: {where}, row {row}: {violation.reason}; {remedy}")
+    @staticmethod
+    def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:
+        return number_in(ranges, int(np.searchsorted(indptr, element, "right")) - 1)

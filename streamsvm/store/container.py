@@ -9,13 +9,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.page_cache import memory_limit
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.layout import ArraySpec
 
 DAMAGED = "damaged: convert again"
@@ -75,23 +76,49 @@ class StoredArray(ABC):
             If the container cannot deliver them (the message names array and chunk), or if it is no longer
             the one that was opened.
         """
-        if start >= stop:
+        return self.read_ranges([(start, stop)])
+
+    def read_ranges(self, ranges: Ranges) -> np.ndarray:
+        """Return the elements of ranges, one after the other, in a new array; errors are those of `read`."""
+        filled = [(start, stop) for start, stop in ranges if start < stop]
+        if not filled:
             return np.empty(0 if self.columns is None else (0, self.columns), self.dtype or object)
         try:
-            values = self._read(start, stop)
+            values = self._read_ranges(filled)
         except Exception as error:  # codecs and containers raise types of their own
             self.container.check_unchanged()
-            self._raise_for_chunk(start, stop, error)
+            for start, stop in filled[:-1]:
+                self._raise_for_chunk(start, stop)
+            self._raise_for_chunk(*filled[-1], error)
+            raise
         self.container.check_unchanged()
         return values
 
-    def _raise_for_chunk(self, start: int, stop: int, error: Exception) -> NoReturn:
-        """Raise an error that names the first chunk of the range that cannot be read by itself."""
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if len(ranges) == 1:
+            return self._read(*ranges[0])
+        places = np.concatenate([[0], np.cumsum([stop - start for start, stop in ranges])])
+        out: np.ndarray | None = None
+        for at in sorted(range(len(ranges)), key=ranges.__getitem__):  # as they lie on the disk
+            values = self._read(*ranges[at])
+            if out is None:
+                out = np.empty((int(places[-1]), *values.shape[1:]), values.dtype)
+            out[places[at] : places[at + 1]] = values
+        assert out is not None
+        return out
+
+    def _raise_for_chunk(self, start: int, stop: int, error: Exception | None = None) -> None:
+        """Raise an error that names the first chunk of the range that cannot be read by itself.
+
+        Without `error`, return if each can.
+        """
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
                 self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
             except Exception as cause:
                 raise self._read_error(chunk, cause) from cause
+        if error is None:
+            return
         if isinstance(error, MemoryError):  # each chunk by itself fits
             raise StoreError(
                 f"{self.container.path}: array {self.name}: not enough memory for {stop - start} elements; "

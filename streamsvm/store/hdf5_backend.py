@@ -15,7 +15,9 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.page_cache import dont_need
+from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error, wrong_shape
+from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
 
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
@@ -39,7 +41,8 @@ class Hdf5Array(StoredArray):
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         if dataset.shape is None or len(dataset.shape) != axes:
             raise wrong_shape(container.path, name, dataset.shape, axes)
-        if dataset.is_virtual or dataset.external or dataset.file.filename != str(container.path):
+        elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
+        if dataset.is_virtual or dataset.external or elsewhere:
             raise StoreError(
                 f"{container.path}: array {name} is stored in another file, which is not read; "
                 "copy it into this one"
@@ -54,17 +57,30 @@ class Hdf5Array(StoredArray):
         self.width = dataset.dtype.itemsize * (1 if self.columns is None else self.columns)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
+        self._compressed = compressed_chunks(dataset) if axes == 1 else None
+
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self._compressed is None:
+            return super()._read_ranges(ranges)
+        values = self.container.reader.read(self._compressed, ranges)
+        self._drop_cache()
+        return values
 
     def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._compressed is not None:
+            return self._read_ranges([(start, stop)])
         values = np.asarray(self._source[start:stop])
-        if self.exceeds_page_cache:
-            dont_need(self._dataset.file.id.get_vfd_handle())
+        self._drop_cache()
         return values
+
+    def _drop_cache(self) -> None:
+        if self.exceeds_page_cache and not self.container.is_remote:
+            dont_need(self._dataset.file.id.get_vfd_handle())
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
             # The storage size is a claim of the file's; it cannot be larger than the file.
-            return min(self._dataset.id.get_storage_size(), self.container.path.stat().st_size)
+            return min(self._dataset.id.get_storage_size(), self.container.size)
 
     def check_chunks(self) -> None:
         if self._dataset.chunks is None:
@@ -93,19 +109,32 @@ class Hdf5Container(Container):
 
     kind = "hdf5"
 
-    def __init__(self, path: Path, *, write: bool = False) -> None:
+    def __init__(self, path: Path, *, write: bool = False, remote: Any = None) -> None:
+        """Open or make a file; `remote` is an open file of fsspec, and `path` then its address."""
         self.path = path
         self.writes = write
+        self.is_remote = remote is not None
+        self.reader = ChunkReader()
+        self._size = 0
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
-            if write:
+            if remote is not None:
+                self._size = int(remote.size)
+                self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
+            elif write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
             else:
                 if not path.is_file():
                     raise StoreError(f"{path}: not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
                 self._opened = self._status()
+                self._size = self._opened.st_size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, when it was opened for reading."""
+        return self._size
 
     def _status(self) -> os.stat_result:
         """Return the status of the open file, even if its name now belongs to another file."""
@@ -219,6 +248,7 @@ class Hdf5Container(Container):
             durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
+        self.reader.close()
         if self._file is not None:
             with self.wrapped(""), _kept_open(self._file):
                 self._file.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from streamsvm.data.feature_names import match_features
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, StoreError
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 from streamsvm.store.views import MatchedStore, StoreView
 
@@ -74,11 +77,11 @@ class JoinedStore(StoreView):
     def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
         return np.concatenate([read(self.stores[k], *ends) for k, *ends in self._parts(start, stop)])
 
-    def rows(self, start: int, stop: int) -> Rows:
-        found = [
-            recode(self.stores[number].rows(*ends), self._codes[number])
-            for number, *ends in self._parts(start, stop)
-        ]
+    def rows_of(self, ranges: Ranges) -> Rows:
+        found = []
+        for number, parts in groupby((part for each in ranges for part in self._parts(*each)), itemgetter(0)):
+            rows = self.stores[number].rows_of([(start, stop) for _, start, stop in parts])
+            found.append(recode(rows, self._codes[number]))
         rows = joined_rows(found)
         return rows._replace(data=rows.data.astype(self.dtype, copy=False))
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.csr_checks import is_monotonic
-from streamsvm.data.feature_names import sort_rows
 from streamsvm.errors import Call, Remedy, StoreError
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
@@ -74,10 +74,10 @@ class StoredMatrix(ABC):
         """
 
     @abstractmethod
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return `data`, `indices` (sorted within rows) and `indptr` of the rows ``start:stop``, from 0 on.
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return `data`, `indices` and `indptr` (from 0 on) of some ranges of rows, one after the other.
 
-        Indices are within the matrix; a row may have one twice, and values need not be finite.
+        Nothing is known of values and indices: the rows may not be sorted.
         """
 
     def samples(self) -> Iterator[bytes]:
@@ -87,8 +87,8 @@ class StoredMatrix(ABC):
             for start in sorted({0, max(0, array.length - size)}):
                 yield array.read(start, min(start + size, array.length)).tobytes()
 
-    def _convert(self, values: np.ndarray, first: int, what: str = "element") -> np.ndarray:
-        """Convert values, of which the first has the number `first`, to `dtype`.
+    def _convert(self, values: np.ndarray, ranges: Ranges, what: str = "element") -> np.ndarray:
+        """Convert the values of some ranges to `dtype`.
 
         Raises StoreError if that changes a wide integer.
         """
@@ -102,7 +102,7 @@ class StoredMatrix(ABC):
             if lost.any():
                 at = np.unravel_index(int(np.argmax(lost)), values.shape)
                 raise StoreError(
-                    f"{self.path}: array {self._stored.name}, {what} {first + int(at[0])}: "
+                    f"{self.path}: array {self._stored.name}, {what} {number_in(ranges, int(at[0]))}: "
                     f"{values[at]} cannot be represented as float32; store the matrix as float64, in Python: "
                     "adata.X = adata.X.astype('float64')"
                 )
@@ -123,20 +123,16 @@ class CsrMatrix(StoredMatrix):
     def indptr(self, start: int, stop: int) -> np.ndarray:
         return read_pointers(self.arrays["indptr"], start, stop, self.nnz)
 
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        offsets = self.indptr(start, stop)
-        lo, hi = int(offsets[0]), int(offsets[-1])
-        offsets -= lo
-        data = self._convert(self.arrays["data"].read(lo, hi), lo)
-        raw = self.arrays["indices"].read(lo, hi)
-        check_indices(self.arrays["indices"], raw, lo, self.shape[1])
-        indices = raw.astype(self.index_dtype, copy=False)
-        unsorted = indices[1:] < indices[:-1]
-        starts = offsets[1:-1]
-        unsorted[starts[(starts > 0) & (starts < hi - lo)] - 1] = False
-        if unsorted.any():
-            data, indices = sort_rows(data, indices, offsets, self.shape[1])
-        return data, indices, offsets
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        pointers = [self.indptr(start, stop) for start, stop in ranges]
+        spans = [(int(each[0]), int(each[-1])) for each in pointers]
+        lengths = np.concatenate([np.diff(each) for each in pointers])
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        data = self._convert(self.arrays["data"].read_ranges(spans), spans)
+        indices = self.arrays["indices"].read_ranges(spans)
+        if indices.dtype not in (np.int32, np.int64):
+            indices = indices.astype(np.int64)  # an index that is out of range stays out of range
+        return data, indices, indptr
 
 
 class DenseMatrix(StoredMatrix):
@@ -154,20 +150,20 @@ class DenseMatrix(StoredMatrix):
     def indptr(self, start: int, stop: int) -> np.ndarray:
         return np.arange(start, stop + 1, dtype=np.int64) * self.shape[1]
 
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        step = max(
-            1, _PIECE // max(1, self.shape[1])
-        )  # what finding the others takes is several times a piece
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        step = max(1, _PIECE // max(1, self.shape[1]))  # finding the others takes several times a piece
         data, indices = [np.empty(0, self.dtype)], [np.empty(0, self.index_dtype)]
-        indptr = np.zeros(stop - start + 1, np.int64)
-        for begin in range(start, stop, step):
-            end = min(begin + step, stop)
-            values = self._convert(self.arrays["values"].read(begin, end), begin, "row")
+        lengths = [np.zeros(1, np.int64)]
+        pieces = [
+            (begin, min(begin + step, stop)) for start, stop in ranges for begin in range(start, stop, step)
+        ]
+        for piece in pieces:
+            values = self._convert(self.arrays["values"].read(*piece), [piece], "row")
             nonzero = values != 0
-            indptr[begin - start + 1 : end - start + 1] = np.count_nonzero(nonzero, axis=1)
+            lengths.append(np.count_nonzero(nonzero, axis=1))
             data.append(values[nonzero])
             indices.append(np.nonzero(nonzero)[1].astype(self.index_dtype, copy=False))
-        return np.concatenate(data), np.concatenate(indices), np.cumsum(indptr)
+        return np.concatenate(data), np.concatenate(indices), np.cumsum(np.concatenate(lengths))
 
 
 class CscMatrix(StoredMatrix):
@@ -184,7 +180,7 @@ class CscMatrix(StoredMatrix):
     def indptr(self, start: int, stop: int) -> np.ndarray:
         raise self._by_columns()
 
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise self._by_columns()
 
     def _by_columns(self) -> StoreError:
@@ -230,11 +226,13 @@ def read_pointers(array: StoredArray, start: int, stop: int, end: int) -> np.nda
     return offsets
 
 
-def check_indices(array: StoredArray, values: np.ndarray, first: int, bound: int) -> None:
-    """Raise StoreError unless the values of an array from element `first` on are within ``0..bound - 1``."""
-    if len(values) and not 0 <= int(values.min()) <= int(values.max()) < bound:
-        at = int(np.argmax((values < 0) | (values >= bound)))
-        raise array.damage(first + at, f"index {values[at]} is out of range")
+def number_in(ranges: Ranges, at: int) -> int:
+    """Return the number of what has the place `at` among the numbers of all ranges, one after the other."""
+    for start, stop in ranges:
+        if at < stop - start:
+            return start + at
+        at -= stop - start
+    raise IndexError("no range has it")
 
 
 def _compressed(container: Container, name: str, n: int) -> dict[str, StoredArray]:

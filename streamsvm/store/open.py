@@ -21,7 +21,7 @@ from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.reader import Store
 from streamsvm.store.views import with_labels
-from streamsvm.text import check_local
+from streamsvm.text import as_url
 
 
 def open_store(
@@ -38,7 +38,8 @@ def open_store(
     Parameters
     ----------
     path : path-like
-        A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file.
+        A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file; or its address, such as
+        ``s3://bucket/atlas.h5ad``, which is read by fsspec (extra ``remote``) in ranges of bytes.
     label : str, optional
         For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
         texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
@@ -66,22 +67,13 @@ def open_store(
         If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
         does not contain what training needs. The message says what is wrong, where, and what to do.
     """
-    path = Path(path)
-    check_local(path, StoreError)
-    if not path.exists():
-        remedy = Remedy("check the path, or make a store with {}", Call("convert"))
-        raise StoreError(f"{path}: nothing is there", remedy=remedy)
-    if path.suffix.lower() not in layout.SUFFIXES:
-        suffixes = ", ".join(layout.SUFFIXES)
-        remedy = Remedy("make a store with {}", Call("convert"))
-        raise StoreError(f"{path}: not a store, whose name ends in {suffixes}", remedy=remedy)
-    kind = layout.store_kind(path)
-    if path.is_dir() != (kind == "zarr"):
-        expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
-        raise StoreError(f"{path}: not {expected}; check the path and its suffix")
-    if kind == "hdf5":
-        warn_and_recover(path)
-    container = open_container(path, kind)
+    url = as_url(path)
+    if url is None:
+        container = _open_local(Path(path))
+    else:
+        from streamsvm.store.remote import open_remote
+
+        container = open_remote(url, layout.store_kind(url.rstrip("/")))
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
@@ -102,6 +94,24 @@ def open_store(
     except BaseException:
         container.close()
         raise
+
+
+def _open_local(path: Path) -> Container:
+    """Open a container on this machine, after checks of its kind."""
+    if not path.exists():
+        remedy = Remedy("check the path, or make a store with {}", Call("convert"))
+        raise StoreError(f"{path}: nothing is there", remedy=remedy)
+    if path.suffix.lower() not in layout.SUFFIXES:
+        suffixes = ", ".join(layout.SUFFIXES)
+        remedy = Remedy("make a store with {}", Call("convert"))
+        raise StoreError(f"{path}: not a store, whose name ends in {suffixes}", remedy=remedy)
+    kind = layout.store_kind(path)
+    if path.is_dir() != (kind == "zarr"):
+        expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
+        raise StoreError(f"{path}: not {expected}; check the path and its suffix")
+    if kind == "hdf5":
+        warn_and_recover(path)
+    return open_container(path, kind)
 
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:

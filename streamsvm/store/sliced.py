@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from streamsvm.data.rows import Rows, joined_rows
-from streamsvm.kernels.random import permutation
+from streamsvm.data.rows import Rows
 from streamsvm.store.reader import Store, Units
 from streamsvm.store.views import StoreView
 
@@ -38,6 +37,8 @@ class SlicedStore(StoreView):
     """
 
     def __init__(self, inner: Store, slice_rows: int, seed: int) -> None:
+        from streamsvm.kernels.random import permutation  # compiled
+
         super().__init__(inner)
         self.slice_rows = slice_rows
         begins = np.arange(0, inner.n_rows + slice_rows, slice_rows).clip(max=inner.n_rows)
@@ -69,13 +70,7 @@ class SlicedStore(StoreView):
         return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
     def rows(self, start: int, stop: int) -> Rows:
-        parts = self._parts(start, stop)
-        if not parts:
-            return self.inner.rows(0, 0)
-        found: list[Rows] = [self.inner.rows(0, 0)] * len(parts)
-        for at in sorted(range(len(parts)), key=parts.__getitem__):  # as they lie on the disk
-            found[at] = self.inner.rows(*parts[at])
-        return joined_rows(found)
+        return self.inner.rows_of(self._parts(start, stop) or [(0, 0)])
 
     def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
         found = [read(*part) for part in self._parts(start, stop)]

@@ -11,7 +11,8 @@ import numpy as np
 from streamsvm import format
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import FeatureMatch, move_columns
-from streamsvm.data.rows import Rows, joined_rows, kept_rows
+from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 
 _PIECE = 2**16  # rows whose labels are read at a time
@@ -21,9 +22,9 @@ _LONG_GAP = 64  # rows without a label that are not read
 class StoreView(Store):
     """A store whose rows are those of another one, but for what a subclass changes.
 
-    A subclass overrides the methods whose results it changes, and sets the attributes: `rows` must always
-    agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may count more
-    non-zeros than the rows have, from any origin: they serve to plan memory.
+    A subclass overrides the methods whose results it changes, and sets the attributes: `rows_of` and `rows`
+    must always agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may
+    count more non-zeros than the rows have, from any origin: they serve to plan memory.
 
     Attributes
     ----------
@@ -54,7 +55,10 @@ class StoreView(Store):
         return self.inner.class_counts
 
     def rows(self, start: int, stop: int) -> Rows:
-        return self.inner.rows(start, stop)
+        return self.rows_of([(start, stop)])
+
+    def rows_of(self, ranges: Ranges) -> Rows:
+        return self.inner.rows_of(ranges)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         return self.inner.indptr(start, stop)
@@ -114,7 +118,10 @@ class MatchedStore(StoreView):
         self.index_dtype = format.index_dtype(self.n_features)
 
     def rows(self, start: int, stop: int) -> Rows:
-        rows = self.inner.rows(start, stop)
+        return self.rows_of([(start, stop)])
+
+    def rows_of(self, ranges: Ranges) -> Rows:
+        rows = self.inner.rows_of(ranges)
         data, indices, indptr = move_columns(
             rows.data, rows.indices, rows.indptr, self._columns, self.n_features
         )
@@ -185,8 +192,15 @@ class LabelledStore(StoreView):
         return np.concatenate(parts) if parts else read(0, 0)
 
     def rows(self, start: int, stop: int) -> Rows:
-        parts = [kept_rows(self.inner.rows(*ends), kept) for *ends, kept in self._runs(start, stop)]
-        return joined_rows(parts) if parts else self.inner.rows(0, 0)
+        return self.rows_of([(start, stop)])
+
+    def rows_of(self, ranges: Ranges) -> Rows:
+        runs = [run for each in ranges for run in self._runs(*each)]
+        if not runs:
+            return self.inner.rows(0, 0)
+        rows = self.inner.rows_of([(first, end) for first, end, _ in runs])
+        kept = np.concatenate([kept for *_, kept in runs])
+        return rows if kept.all() else kept_rows(rows, kept)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         """Return row pointers that are right but for their origin, which is arbitrary."""

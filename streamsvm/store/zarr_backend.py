@@ -20,16 +20,17 @@ import zstandard
 
 from streamsvm import durable, format
 from streamsvm.errors import StoreError
+from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import (
     MAX_TEXT_COMPRESSION,
     ChunkFiles,
-    ChunkReader,
     ChunkWriter,
     decode_text,
     encode_text,
     find_decoder,
+    foreign_chunks,
 )
 from streamsvm.store.zarr_metadata import METADATA, array_document, encoded, group_document, known_layout
 
@@ -72,8 +73,7 @@ class ZarrArray(StoredArray):
     Attributes
     ----------
     direct : ChunkFiles or None
-        Chunk files that are read without zarr, which only works for arrays that streamsvm wrote. None:
-        zarr reads the array. It may be set to None, to compare.
+        Chunk files that are read without zarr. None: zarr reads the array. It may be set to None, to compare.
     """
 
     def __init__(self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int) -> None:
@@ -91,8 +91,12 @@ class ZarrArray(StoredArray):
         self.columns = shape[1] if axes == 2 else None
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
         decoder = find_decoder(metadata) if axes == 1 else None
-        folder = container.path / name / "c"
-        self.direct = ChunkFiles(folder, dtype, self.chunk, decoder) if decoder is not None else None
+        folder = container.path / name
+        self.direct: ChunkFiles | None = None
+        if decoder is not None:
+            self.direct = ChunkFiles(folder / "c", dtype, self.chunk, decoder)
+        elif axes == 1:
+            self.direct = foreign_chunks(metadata, folder)
         codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:
         codecs = codecs or [codec["id"] for codec in [metadata.get("compressor")] if codec]
         self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
@@ -101,10 +105,15 @@ class ZarrArray(StoredArray):
     def _array(self) -> zarr.Array:
         return self.container.open_with_zarr(self.name)
 
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self.direct is None:
+            return super()._read_ranges(ranges)
+        self.direct.drop_cache = self.exceeds_page_cache
+        return self.container.reader.read(self.direct, ranges)
+
     def _read(self, start: int, stop: int) -> np.ndarray:
         if self.direct is not None:
-            drop_cache = self.exceeds_page_cache
-            return self.container.reader.read(self.direct, start, stop, drop_cache=drop_cache)
+            return self._read_ranges([(start, stop)])
         if self._is_known and self.dtype is None:
             first, end = start // self.chunk, -(-stop // self.chunk)
             texts = np.concatenate([self._read_text(chunk) for chunk in range(first, end)])

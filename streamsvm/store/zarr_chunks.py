@@ -1,34 +1,30 @@
-"""Chunk files of the Zarr arrays that streamsvm writes: read, decoded and written without zarr.
+"""Chunk files of Zarr arrays, read, decoded and written without zarr.
 
 Zarr can read and write all of them, but uses as much processor time for its own bookkeeping as for the
-chunks. Reading one takes three steps, which mostly run without Python's lock: read its file, compare the
-checksum, undo the codec. (The same for HDF5 gained nothing: docs/store.md.) Files are read and not
-memory-mapped: the bytes that were checked must be the ones that are used, and a mapped file may change, or
-shrink, after the check.
+chunks. Files are read and not memory-mapped: the bytes that were checked must be the ones that are used, and
+a mapped file may change, or shrink, after the check.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numcodecs.blosc
 import numpy as np
+import zstandard
 
 from streamsvm.durable import open_descriptor
 from streamsvm.page_cache import dont_need, will_need
+from streamsvm.store.chunk_reader import inflate
 from streamsvm.store.container import SLACK
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_metadata import known_layout
-
-# One thread waits for the disk while another decodes; more gain little, and take cores from training.
-THREADS = min(4, os.cpu_count() or 1)
-READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
 CHECKSUM = 4  # bytes of crc32c at the end of a chunk
 BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
@@ -44,108 +40,74 @@ class ChunkFiles:
     Attributes
     ----------
     folder : Path
-        Has one file per chunk, named by the chunk's number.
+        Has one file per chunk.
     dtype : dtype
     chunk : int
         Elements per chunk; the last chunk is stored in full length, too.
-    decode : callable
-        Checks and decodes a chunk; raises ValueError if it is damaged.
+    name_of : callable
+        The name of a chunk's file, by its number.
     checksums : ndarray of uint32, shape (n_chunks,), or None
         The crc32c of each chunk when it was written. A chunk that ends with another one may be intact, but
         belongs to another place or store.
+    fill : number or None
+        Value of the elements of chunks without a file; None if each must have one.
+    drop_cache : bool
+        Whether the system drops the files from the page cache once they are read.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype, chunk: int, decode: Decoder) -> None:
+    drop_cache = False
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: np.dtype,
+        chunk: int,
+        decode: Decoder,
+        name_of: Callable[[int], str] = str,
+        fill: Any = None,
+    ) -> None:
         self.folder, self.dtype, self.chunk, self.decode = folder, dtype, chunk, decode
+        self._name_of = name_of
+        self.fill = fill
         self.checksums: np.ndarray | None = None
 
     @property
     def max_bytes(self) -> int:
         """The largest size that a chunk file can have."""
-        return self.chunk * self.dtype.itemsize + BLOSC_HEADER + CHECKSUM
+        extra = BLOSC_HEADER + CHECKSUM if self.fill is None else SLACK
+        return self.chunk * self.dtype.itemsize + extra
 
+    def expect(self, number: int) -> None:
+        will_need(self.folder / self._name_of(number))
 
-class ChunkReader:
-    """Threads that read chunk files; they start when they are first needed."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._local = threading.local()
-
-    def read(self, files: ChunkFiles, start: int, stop: int, *, drop_cache: bool = False) -> np.ndarray:
-        """Return the elements ``start:stop`` of an array in a new array.
-
-        With `drop_cache` the system drops the files from the page cache once they are read.
-
-        Raises
-        ------
-        OSError, ValueError
-            If a chunk is missing, truncated, too long or damaged.
-        """
-        out = np.empty(stop - start, files.dtype)
-        chunk = files.chunk
-        first, end = start // chunk, -(-stop // chunk)
-
-        def read_chunk(number: int) -> None:
-            if number + READ_AHEAD < end:
-                will_need(files.folder / str(number + READ_AHEAD))
-            payload = self._read_file(files, number, drop_cache)
-            low, high = number * chunk, (number + 1) * chunk
-            if start <= low and high <= stop:
-                files.decode(payload, out[low - start : high - start])
-            else:
-                whole = np.empty(chunk, files.dtype)
-                files.decode(payload, whole)
-                begin, finish = max(low, start), min(high, stop)
-                out[begin - start : finish - start] = whole[begin - low : finish - low]
-
-        for number in range(first, min(first + READ_AHEAD, end)):
-            will_need(files.folder / str(number))
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamsvm-chunk")
-        jobs = [self._pool.submit(read_chunk, number) for number in range(first, end)]
+    def fetch(self, number: int, local: threading.local) -> np.ndarray | None:
         try:
-            for job in jobs:
-                job.result()
-        except BaseException:
-            for job in jobs:
-                job.cancel()
-            wait(jobs)
-            raise
-        return out
-
-    def _read_file(self, files: ChunkFiles, number: int, drop_cache: bool) -> np.ndarray:
-        """Return the bytes of a chunk, which stay valid until this thread reads its next chunk."""
-        try:
-            descriptor = open_descriptor(files.folder / str(number), os.O_RDONLY, follow=True)
+            descriptor = open_descriptor(self.folder / self._name_of(number), os.O_RDONLY, follow=True)
         except FileNotFoundError:
+            if self.fill is not None:
+                return None
             raise ValueError("the chunk is missing") from None
         try:
             size = os.fstat(descriptor).st_size
-            if size > files.max_bytes:
-                raise ValueError(f"the chunk has {size} bytes, and at most {files.max_bytes} were written")
-            buffer = getattr(self._local, "buffer", None)
+            if size > self.max_bytes:
+                raise ValueError(f"the chunk has {size} bytes, and at most {self.max_bytes} were written")
+            buffer = getattr(local, "buffer", None)
             if buffer is None or len(buffer) < size:
-                buffer = self._local.buffer = np.empty(size, np.uint8)
+                buffer = local.buffer = np.empty(size, np.uint8)
             payload, done = buffer[:size], 0
             while done < size:
                 n_read = os.preadv(descriptor, [payload.data[done:]], done)
                 if not n_read:
                     raise ValueError("the chunk is truncated")
                 done += n_read
-            if drop_cache:
+            if self.drop_cache:
                 dont_need(descriptor)
         finally:
             os.close(descriptor)
-        checksums = files.checksums
+        checksums = self.checksums
         if checksums is not None and payload[-CHECKSUM:].tobytes() != checksums[number].tobytes():
             raise ValueError("the chunk is damaged, or not the one that was written here")
         return payload
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
 
 
 # -- decoding --------------------------------------------------------------------------------------
@@ -159,21 +121,109 @@ def find_decoder(metadata: dict[str, Any]) -> Decoder | None:
     known = known_layout(metadata)
     if known is None or known[2].hasobject:
         return None
-    return _decode_blosc if len(metadata["codecs"]) == 3 else _decode_plain
+    return _after_checksum(_undo_blosc if len(metadata["codecs"]) == 3 else _copy)
 
 
-def _decode_plain(payload: np.ndarray, out: np.ndarray) -> None:
-    content = _checked_content(payload)
+def foreign_chunks(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
+    """Return the chunk files of an array that others wrote; None if its layout is one that zarr must read.
+
+    Read here are numbers of one axis without shards, plain or compressed by Blosc, zstd, gzip or zlib, of
+    format 2 and 3.
+
+    Parameters
+    ----------
+    metadata : dict
+        The content of ``zarr.json``, or of ``.zarray``.
+    folder : Path
+        Of the array.
+    """
+    if sys.byteorder != "little":
+        return None
+    try:
+        facts = _of_format_3(metadata) if "codecs" in metadata else _of_format_2(metadata)
+        if facts is None or facts.dtype.kind not in "fiub" or facts.chunk < 1:
+            return None
+        fill = np.array(metadata["fill_value"] or 0, facts.dtype)[()]
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return None
+    undo = _CODECS.get(facts.codec)
+    if undo is None:
+        return None
+    decode = _after_checksum(undo) if facts.checksum else undo
+    return ChunkFiles(folder, facts.dtype, facts.chunk, decode, facts.name_of, fill)
+
+
+class _Layout(NamedTuple):
+    dtype: np.dtype
+    chunk: int
+    codec: str | None
+    checksum: bool
+    name_of: Callable[[int], str]
+
+
+def _of_format_3(metadata: dict[str, Any]) -> _Layout | None:
+    grid, keys = metadata["chunk_grid"], metadata["chunk_key_encoding"]
+    [chunk] = grid["configuration"]["chunk_shape"]
+    first, *others = metadata["codecs"]
+    dtype = np.dtype(metadata["data_type"])
+    if grid["name"] != "regular" or keys["name"] != "default" or metadata.get("storage_transformers"):
+        return None
+    little = first.get("configuration", {}).get("endian") == "little"
+    if first["name"] != "bytes" or not (little or dtype.itemsize == 1):
+        return None
+    names = [codec["name"] for codec in others]
+    checksum = names[-1:] == ["crc32c"]
+    names = names[: len(names) - checksum]
+    if len(names) > 1:
+        return None
+    prefix = "c" + keys.get("configuration", {}).get("separator", "/")
+    return _Layout(dtype, chunk, names[0] if names else None, checksum, lambda number: f"{prefix}{number}")
+
+
+def _of_format_2(metadata: dict[str, Any]) -> _Layout | None:
+    [chunk] = metadata["chunks"]
+    dtype = np.dtype(metadata["dtype"])
+    if metadata.get("filters") or dtype.byteorder == ">":
+        return None
+    compressor = metadata["compressor"]
+    return _Layout(dtype, chunk, compressor["id"] if compressor else None, False, str)
+
+
+def _copy(content: np.ndarray, out: np.ndarray) -> None:
     if len(content) != out.nbytes:
         raise ValueError(f"the chunk has {len(content)} bytes instead of {out.nbytes}")
     out.view(np.uint8)[:] = content
 
 
-def _decode_blosc(payload: np.ndarray, out: np.ndarray) -> None:
-    content = _checked_content(payload)
+def _undo_blosc(content: np.ndarray, out: np.ndarray) -> None:
     if _blosc_size(content) != out.nbytes:
         raise ValueError("the compressed chunk has other sizes than it should")
     numcodecs.blosc.decompress(content, out)
+
+
+def _undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
+    found = zstandard.ZstdDecompressor().decompress(content.data, max_output_size=out.nbytes)
+    _copy(np.frombuffer(found, np.uint8), out)
+
+
+def _undo_gzip(content: np.ndarray, out: np.ndarray) -> None:
+    inflate(content, out, wbits=31)
+
+
+_CODECS: dict[str | None, Decoder] = {
+    None: _copy,
+    "blosc": _undo_blosc,
+    "zstd": _undo_zstd,
+    "gzip": _undo_gzip,
+    "zlib": inflate,
+}
+
+
+def _after_checksum(undo: Decoder) -> Decoder:
+    def decode(payload: np.ndarray, out: np.ndarray) -> None:
+        undo(_checked_content(payload), out)
+
+    return decode
 
 
 def decode_text(payload: bytes, n: int) -> np.ndarray:

@@ -27,7 +27,7 @@ from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store, open_stores, open_validation_store
 from streamsvm.store.scoring import blocks_to_score
 from streamsvm.store.sliced import SlicedStore
-from streamsvm.text import as_paths
+from streamsvm.text import absolute, as_paths, as_url
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
@@ -85,7 +85,7 @@ def fit_store(
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
             "store": {
-                "path": [os.path.abspath(each) for each in paths],
+                "path": [absolute(each) for each in paths],
                 "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
                 "fingerprint": store.fingerprint,
                 "n_features": store.n_features,
@@ -176,7 +176,7 @@ def _resume_store(
     store: Sequence[str | os.PathLike[str]] | None,
     held_out: dict[str, str | Path | None],
 ) -> FitResult:
-    paths = record["store"]["path"] if store is None else [os.path.abspath(each) for each in store]
+    paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
     for path in paths:
         _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
@@ -201,7 +201,7 @@ def _resume_store(
             changes["passes"] = passes
         if tol is not None:
             changes |= {"tol": tol, "gap": "pass"}
-        changes |= {name: os.path.abspath(new) for name, new in held_out.items() if new is not None}
+        changes |= {name: absolute(new) for name, new in held_out.items() if new is not None}
         settings = dataclasses.replace(settings, **changes)
         for name, new in held_out.items():
             if getattr(settings, name) is not None:
@@ -270,7 +270,7 @@ def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
 
 
 def _check_exists(path: str | os.PathLike, setting: str) -> None:
-    if not Path(path).exists():
+    if as_url(path) is None and not Path(path).exists():
         raise StoreError(
             f"{path}: nothing is there",
             remedy=Remedy("bring it back, or say where it is now with {}", Option(setting)),

@@ -408,13 +408,13 @@ def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_p
 def test_too_little_memory_is_not_reported_as_damage(stored: Path, monkeypatch):
     with open_store(stored) as store:
         array = store.arrays["X/data"]
-        read = array._read
+        read = array._read_ranges
 
-        def within_a_chunk(start: int, stop: int):
-            if stop - start > 100:
+        def within_a_chunk(ranges: list[tuple[int, int]]):
+            if sum(stop - start for start, stop in ranges) > 100:
                 raise MemoryError
-            return read(start, stop)
+            return read(ranges)
 
-        monkeypatch.setattr(array, "_read", within_a_chunk)
+        monkeypatch.setattr(array, "_read_ranges", within_a_chunk)
         with pytest.raises(StoreError, match=r"X/data: not enough memory for .* read fewer rows"):
             store.rows(0, 90)

@@ -11,7 +11,7 @@ import zarr
 from store_problems import Problem, assert_rows_equal, make_problem
 
 from streamsvm.errors import StoreError
-from streamsvm.store import open_store, zarr_chunks
+from streamsvm.store import chunk_reader, open_store
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_system_is_told_of_every_chunk_once_before_it_is_read(written, monke
         store.rows(0, 1500)
     for name in ("X/data", "X/indices"):
         there = sorted(path.joinpath(name, "c").iterdir())
-        assert len(there) > 2 * zarr_chunks.READ_AHEAD
+        assert len(there) > 2 * chunk_reader.READ_AHEAD
         assert sorted(file for file in told if file in there) == there
 
 
@@ -71,7 +71,7 @@ def test_reading_works_after_an_error_and_closing_ends_the_threads(written) -> N
             store.rows(0, 1500)
         chunk.with_name("away").rename(chunk)
         assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
-        assert before < len(chunk_threads()) <= before + zarr_chunks.THREADS
+        assert before < len(chunk_threads()) <= before + chunk_reader.THREADS
     assert len(chunk_threads()) == before
 
 

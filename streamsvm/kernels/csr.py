@@ -1,0 +1,32 @@
+"""One reading of CSR rows that finds their norms, and whether they are what kernels rely on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.kernels.jit import kernel
+
+
+@kernel
+def check_rows(data, indices, indptr, n_features, norm2):
+    """Write the squared norm of each row to `norm2`; return the first row that is not as it must be, or -1.
+
+    Indices must be increasing within a row, in ``0..n_features - 1``, and the norm finite. `data` is float32
+    or float64, `indices` int32 or int64, `indptr` int64, monotonic, from 0 to the length of both.
+    """
+    for i in range(len(indptr) - 1):
+        begin, end = indptr[i], indptr[i + 1]
+        total = 0.0
+        for p in range(begin, end):
+            value = np.float64(data[p])
+            total += value * value
+        rising = True
+        for p in range(begin + 1, end):
+            rising &= indices[p] > indices[p - 1]
+        if end > begin:
+            rising &= indices[begin] >= 0
+            rising &= indices[end - 1] < n_features
+        norm2[i] = total
+        if not (rising and total < np.inf):
+            return i
+    return -1

@@ -1,0 +1,140 @@
+"""Chunks of an array that are read and decoded by several threads, without the container's library.
+
+Zarr and HDF5 decode one chunk at a time under a lock of their own. Here each takes three steps, which mostly
+run without Python's lock: fetch its bytes, undo the codecs, copy what is wanted of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Protocol
+
+import numpy as np
+
+# One thread waits for the disk while another decodes; more gain little, and take cores from training.
+THREADS = min(4, os.cpu_count() or 1)
+READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
+
+Ranges = Sequence[tuple[int, int]]
+
+
+class Chunks(Protocol):
+    """The chunks of one array of numbers.
+
+    Attributes
+    ----------
+    dtype : dtype
+    chunk : int
+        Elements per chunk; the last chunk is stored in full length, too.
+    """
+
+    dtype: np.dtype
+    chunk: int
+
+    def fetch(self, number: int, local: threading.local) -> Any:
+        """Return the bytes of a chunk as stored; None if it was never written, and its elements are `fill`.
+
+        They need to stay valid only until the same thread fetches again; `local` may hold its buffer. Raises
+        `OSError` or `ValueError`.
+        """
+
+    def decode(self, payload: Any, out: np.ndarray) -> None:
+        """Decode a chunk into `out`; raises an error if it is damaged, or has another length."""
+
+    def expect(self, number: int) -> None:
+        """Let the system load a chunk that will be fetched soon."""
+
+    @property
+    def fill(self) -> Any:
+        """Value of the elements of chunks that were never written."""
+
+
+class ChunkReader:
+    """Threads that read chunks; they start when they are first needed."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+
+    def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
+        """Return the elements of some ranges, one after the other, in a new array.
+
+        Each chunk is decoded once, in the order of the chunks, whatever the order of the ranges.
+
+        Raises
+        ------
+        OSError, ValueError
+            If a chunk is missing, truncated, too long or damaged.
+        """
+        out = np.empty(sum(stop - start for start, stop in ranges), chunks.dtype)
+        size = chunks.chunk
+        wanted: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)  # begin, end; place in `out`
+        place = 0
+        for start, stop in ranges:
+            for number in range(start // size, -(-stop // size)):
+                begin, end = max(start - number * size, 0), min(stop - number * size, size)
+                wanted[number].append((begin, end, place))
+                place += end - begin
+        numbers = sorted(wanted)
+
+        def read_chunk(at: int) -> None:
+            number = numbers[at]
+            if at + READ_AHEAD < len(numbers):
+                chunks.expect(numbers[at + READ_AHEAD])
+            payload = chunks.fetch(number, self._local)
+            parts = wanted[number]
+            if payload is None:
+                for begin, end, place in parts:
+                    out[place : place + end - begin] = chunks.fill
+                return
+            if len(parts) == 1 and parts[0][:2] == (0, size):
+                chunks.decode(payload, out[parts[0][2] : parts[0][2] + size])
+                return
+            whole = np.empty(size, chunks.dtype)
+            chunks.decode(payload, whole)
+            for begin, end, place in parts:
+                out[place : place + end - begin] = whole[begin:end]
+
+        for number in numbers[:READ_AHEAD]:
+            chunks.expect(number)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamsvm-chunk")
+        jobs = [self._pool.submit(read_chunk, at) for at in range(len(numbers))]
+        try:
+            for job in jobs:
+                job.result()
+        except BaseException:
+            for job in jobs:
+                job.cancel()
+            wait(jobs)
+            raise
+        return out
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def inflate(payload: Any, out: np.ndarray, wbits: int = 15) -> None:
+    """Decompress a stream of zlib (`wbits` 15) or gzip (31) into `out`; ValueError if it has another length.
+
+    ISA-L, if it is installed, takes half of zlib's time.
+    """
+    library: Any = zlib
+    with contextlib.suppress(ImportError):
+        from isal import isal_zlib as library
+    stream = library.decompressobj(wbits=wbits)
+    try:
+        content = stream.decompress(payload, out.nbytes + 1)
+    except zlib.error as error:
+        raise ValueError(f"decompression failure: {error}") from None
+    if len(content) != out.nbytes or not stream.eof:
+        raise ValueError(f"the chunk does not decompress to {out.nbytes} bytes")
+    out.view(np.uint8)[:] = np.frombuffer(content, np.uint8)

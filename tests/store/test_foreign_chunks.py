@@ -1,0 +1,131 @@
+"""Chunks that others wrote are decoded as zarr and h5py decode them, and damage in them is noticed."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from pathlib import Path
+
+import h5py
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm.errors import StoreError
+from streamsvm.kernels.lzf import decompress
+from streamsvm.store.container import Container
+from streamsvm.store.open import open_container
+
+N, CHUNK = 1000, 64
+FILTERS = {
+    "gzip": {"compression": "gzip"},
+    "gzip shuffled": {"compression": "gzip", "compression_opts": 9, "shuffle": True},
+    "lzf": {"compression": "lzf"},
+    "lzf shuffled": {"compression": "lzf", "shuffle": True},
+    "plain": {},
+    "checked": {"compression": "gzip", "fletcher32": True},
+}
+DECODED_HERE = {"gzip", "gzip shuffled", "lzf", "lzf shuffled"}
+
+
+def numbers(dtype: str) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 3, N) * rng.integers(0, 100, N)
+    values[300:500] = rng.integers(0, 127, 200)  # LZF cannot compress all of it
+    return values.astype(dtype)
+
+
+def ranges() -> list[list[tuple[int, int]]]:
+    cuts = [0, 1, 63, 64, 65, 200, 448, 999, 1000]
+    return [[(0, N)], [(5, 6)], list(itertools.pairwise(cuts)), [(900, 1000), (10, 20), (15, 80), (64, 128)]]
+
+
+def assert_reads(container: Container, name: str, values: np.ndarray) -> None:
+    array = container.array(name)
+    for some in ranges():
+        found = array.read_ranges(some)
+        np.testing.assert_array_equal(found, np.concatenate([values[start:stop] for start, stop in some]))
+        assert found.dtype == values.dtype
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u2", "i1"])
+@pytest.mark.parametrize("name", list(FILTERS))
+def test_hdf5(tmp_path: Path, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, path = numbers(dtype), tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a", data=values, chunks=(CHUNK,), **FILTERS[name])
+        holes = file.create_dataset("holes", (N,), dtype, chunks=(CHUNK,), fillvalue=7, **FILTERS[name])
+        holes[100:110] = 1
+        expected = holes[:]
+    container = open_container(path, "hdf5")
+    if name in DECODED_HERE:
+        monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda array, key: pytest.fail("decoded by h5py"))
+    assert_reads(container, "a", values)
+    assert_reads(container, "holes", expected)
+    container.close()
+
+
+COMPRESSORS = {
+    "blosc": (numcodecs.Blosc(), zarr.codecs.BloscCodec(typesize=4)),
+    "zstd": (numcodecs.Zstd(), zarr.codecs.ZstdCodec()),
+    "gzip": (numcodecs.GZip(), zarr.codecs.GzipCodec()),
+    "zlib": (numcodecs.Zlib(), None),
+    "none": (None, None),
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", list(COMPRESSORS))
+def test_zarr(tmp_path: Path, name: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    codec = COMPRESSORS[name][version - 2]
+    if codec is None and name == "zlib":
+        pytest.skip("format 3 has no zlib")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    values = numbers("f4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        group.create_array("a", data=values, chunks=(CHUNK,), compressors=codec)
+        holes = group.create_array(
+            "holes", shape=(N,), dtype="i4", chunks=(CHUNK,), fill_value=7, compressors=codec
+        )
+    holes[100:110] = 1
+    expected = holes[:]
+    container = open_container(tmp_path / "a.zarr", "zarr")
+    monkeypatch.setattr(zarr.Array, "__getitem__", lambda array, key: pytest.fail("decoded by zarr"))
+    assert_reads(container, "a", values)
+    assert_reads(container, "holes", expected)
+    container.close()
+
+
+@pytest.mark.parametrize("name", sorted(DECODED_HERE))
+def test_damaged_chunks_are_named_or_harmless(tmp_path: Path, name: str) -> None:
+    """No flipped byte crashes; gzip notices each, LZF has no checksum."""
+    values, path = numbers("f4"), tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("a", data=values, chunks=(CHUNK,), **FILTERS[name])
+        info = made.id.get_chunk_info_by_coord((2 * CHUNK,))
+    content = path.read_bytes()
+    messages: list[str] = []
+    places = range(info.byte_offset, info.byte_offset + info.size, 5)
+    for at in places:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
+        container = open_container(path, "hdf5")
+        try:
+            container.array("a").read(0, N)
+        except StoreError as error:
+            messages.append(str(error))
+        container.close()
+    assert all("array a, chunk 2: " in message for message in messages)
+    assert messages if "lzf" in name else len(messages) == len(places)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=80), st.integers(0, 200))
+def test_lzf_never_writes_beyond_its_space(source: bytes, capacity: int) -> None:
+    space = np.full(capacity + 16, 201, np.uint8)
+    written = decompress(np.frombuffer(source, np.uint8), space[:capacity])
+    assert -1 <= written <= capacity
+    assert (space[capacity:] == 201).all()

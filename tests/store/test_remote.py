@@ -1,0 +1,77 @@
+"""AnnData at addresses of fsspec (here in its memory) is read in ranges, and is the same as on the disk."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from streamsvm import fit, resume
+from streamsvm.errors import StoreError
+from streamsvm.store import open_store
+
+fsspec = pytest.importorskip("fsspec")
+N, D = 400, 30
+
+
+@pytest.fixture(scope="module", params=["h5ad", "gzip.h5ad", "v2.zarr", "v3.zarr"])
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, str]]:
+    """A file of AnnData, and the address of its copy."""
+    rng = np.random.default_rng(0)
+    X = sp.random(N, D, 0.3, format="csr", random_state=rng, dtype=np.float32)
+    types = pd.Categorical(np.where(X @ np.arange(D) > 70, "a", "b"))
+    obs = pd.DataFrame({"type": types}, index=[f"c{i}" for i in range(N)])
+    adata = anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=[f"g{j}" for j in range(D)]))
+    path = tmp_path_factory.mktemp("cells") / f"a.{request.param}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if path.suffix == ".h5ad":
+            adata.write_h5ad(path, compression="gzip" if "gzip" in path.name else None)
+        else:
+            with anndata.settings.override(zarr_write_format=int(request.param[1])):
+                adata.write_zarr(path)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(path), f"/{path.name}", recursive=True)
+    yield path, f"memory://{path.name}"
+    memory.rm(f"/{path.name}", recursive=True)
+
+
+def test_an_address_reads_as_its_file_does(both: tuple[Path, str]) -> None:
+    path, url = both
+    with open_store(path, label="type") as local, open_store(url, label="type") as remote:
+        assert remote.fingerprint == local.fingerprint
+        assert str(remote.path) == url
+        for found, expected in zip(remote.rows(3, 390), local.rows(3, 390), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        assert remote.names(5, 9).tolist() == local.names(5, 9).tolist()
+        assert remote.feature_names() == local.feature_names()
+
+
+def test_a_run_on_an_address_resumes_and_gives_the_same_model(both: tuple[Path, str], tmp_path: Path) -> None:
+    path, url = both
+    options = {"label": "type", "passes": 2, "block_rows": 90}
+    fit(path, out=tmp_path / "local", **options)
+    fit(
+        Path(url), out=tmp_path / "remote", **options | {"passes": 1, "keep_duals": True}
+    )  # merges the slashes
+    resume(tmp_path / "remote", passes=2)
+    for name in ("local", "remote"):
+        coef = np.fromfile(tmp_path / name / "model/coef.npy", np.uint8)
+        np.testing.assert_array_equal(coef, np.fromfile(tmp_path / "local/model/coef.npy", np.uint8))
+
+
+@pytest.mark.parametrize("name", ["absent.h5ad", "absent.zarr"])
+def test_an_address_without_a_store_is_one_line(name: str) -> None:
+    with pytest.raises(StoreError, match=rf"memory://{name}: .*") as raised:
+        open_store(f"memory://{name}", label="type")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(StoreError, match="streamsvm\\[remote\\]"):
+        open_store(f"nosuch://{name}", label="type")
