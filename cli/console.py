@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from streamsvm_cli.wording import count, shell_text, shell_value
 
 from streamsvm.text import format_size
+
+_EVERY = 30.0  # seconds between two lines of progress in one stage
+_LEAST = 1.0  # and of two stages
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
@@ -27,6 +32,7 @@ class Console:
         self._json = json
         self._bar: Any = None
         self._stage = ""
+        self._said: float | None = None  # when a line of progress was printed
         self._warned: set[str] = set()
 
     def say(self, line: str = "") -> None:
@@ -44,8 +50,14 @@ class Console:
         complain(line)
 
     def progress(self, stage: str, done: int, total: int | None, unit: str = "rows") -> None:
-        """Move the progress bar of `stage`; bars appear only on a terminal."""
-        if not self._people or not sys.stderr.isatty():
+        """Say how far `stage` has come: a bar on a terminal, else a line now and then.
+
+        There is a line when a stage begins, and every 30 seconds.
+        """
+        if not self._people:
+            return
+        if not sys.stderr.isatty():
+            self._stamped(stage, done, total, unit)
             return
         if stage != self._stage:
             from tqdm import tqdm
@@ -58,6 +70,23 @@ class Console:
         self._bar.update(done - self._bar.n)
         if done == total:
             self._close()
+
+    def _stamped(self, stage: str, done: int, total: int | None, unit: str) -> None:
+        """Print a line with the time, if one is due; stages of less than a second have none."""
+        now = time.monotonic()
+        if self._said is not None:
+            since = now - self._said
+            if 0 <= since < (_EVERY if stage == self._stage else _LEAST):
+                return
+        amount: Callable[[int], str] = format_size if unit == "B" else "{:,}".format
+        line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {stage}: {amount(done)}"
+        if total:
+            line += f" of {amount(total)}"
+        line += "" if unit == "B" else f" {unit}"
+        if total:
+            line += f" ({done / total:.0%})"
+        self.say(line)
+        self._said, self._stage = now, stage
 
     def result(self, record: dict[str, Any]) -> None:
         """Print the one JSON object for machines."""

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Labels, Memory, Quiet
+from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Quiet, Raw
+from streamsvm_cli.wording import count
 
 
 def evaluate(
@@ -50,6 +51,8 @@ def evaluate(
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     labels: Labels = None,
+    layer: Layer = None,
+    raw: Raw = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -69,7 +72,7 @@ def evaluate(
     rows = data_to_score(console, loaded, data, memory, multilabel=multilabel, label=label, labels=labels)
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
-        costs=costs, tree=tree, memory=memory, label=label,
+        costs=costs, tree=tree, memory=memory, label=label, layer=layer, raw=raw,
     )  # fmt: skip
     numbers: dict[str, float | None] = {}
     if isinstance(result, streamsvm.LabelSetEvaluation):
@@ -88,6 +91,8 @@ def evaluate(
         numbers |= {"sequences": result.sequence_accuracy}
         numbers |= {"mean cost": result.mean_cost, "mean dist.": result.mean_distance}
     console.say(f"{'rows':>12}  {result.n:,}")
+    if not isinstance(result, streamsvm.LabelSetEvaluation) and result.unlabelled:
+        console.say(f"{'':>12}  {count(result.unlabelled, 'row')} without a label left out")
     for name, value in numbers.items():
         if value is not None:
             console.say(f"{name:>12}  {value:.4f}")

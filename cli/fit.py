@@ -31,6 +31,14 @@ def fit(
     checkpoint_every: Every = "60s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
     force: Force = False,
+    resume_or_start: Annotated[
+        bool,
+        typer.Option(
+            "--resume-or-start",
+            help="Go on with the run in --out if there is one, with the same settings and data, or start it: "
+            "for schedulers that repeat a command.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
     **settings: Any,
@@ -38,6 +46,8 @@ def fit(
     """Train a linear multi-class SVM on a store or on AnnData.
 
     Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
+
+    rel. gap: (primal - dual) / primal; the objective is above its optimum by at most this share of itself.
     """
     console = Console(quiet=quiet, json=json)
     if out is None and not dry_run:
@@ -50,10 +60,12 @@ def fit(
         console.result(plan)
         return
     with stop_on_signals() as stop:
-        result = streamsvm.fit(
+        result: Any = streamsvm.fit(
             data, out=out, **settings, checkpoint_every=checkpoint_every, force=force,
-            report=Reporter(console), progress=console.progress, stop=stop,
+            resume_or_start=resume_or_start, report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
+    if result.checkpoints == 0:  # not even the last one of a run
+        console.say(f"nothing left to train: {why_finished(result)}")
     finish(console, result)
 
 
@@ -110,10 +122,10 @@ class Reporter(Table):
         ("primal", 13, "primal", ".6g"),
         ("rel. gap", 9, "relative_gap", ".2e"),
         ("estimate", 9, "relative_gap_estimate", ".2e"),
-        ("accuracy", 8, "accuracy", ".4f"),
-        ("averaged", 8, "average_accuracy", ".4f"),
-        ("valid", 6, "valid_accuracy", ".4f"),
-        ("averaged", 8, "average_valid_accuracy", ".4f"),
+        ("train acc.", 10, "accuracy", ".4f"),
+        ("of average", 10, "average_accuracy", ".4f"),
+        ("valid acc.", 10, "valid_accuracy", ".4f"),
+        ("of average", 10, "average_valid_accuracy", ".4f"),
         ("rows/s", 10, "rows_per_second", ",.0f"),
         ("seconds", 7, "seconds", ".2f"),
         ("waited", 6, "waited_fraction", ".0%"),
@@ -134,6 +146,18 @@ class Reporter(Table):
             )
         elif event["event"] == "pass":
             self.line(event)
+
+
+def why_finished(result: Any) -> str:
+    """Why a fit has nothing left to do, and with which options it would go on."""
+    passes, tol = result.settings["passes"], result.settings["tol"]
+    reason, options = f"{result.passes} of {count(passes, 'pass')} made", []
+    if result.status == "converged":
+        reason += f", and the relative gap is at most --tol {tol:g}"
+        options.append("a smaller --tol")
+    if result.passes == passes and result.settings["keep_duals"]:
+        options.append("more --passes")
+    return reason + (f"; to continue, give {' and '.join(options)}" if options else "")
 
 
 def finish(console: Console, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""`streamsvm info`: what a store, a run or a model contains, and whether it is intact."""
+"""`streamsvm info`: what a file, a store, a run or a model contains, and whether it is intact."""
 
 from __future__ import annotations
 
@@ -8,36 +8,87 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.options import Json, Label, Quiet
+from streamsvm_cli.wording import wrong_usage
+
+from streamsvm.text import format_size
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_FEW = 8  # items of a list on a line
+_MOST = 12  # lines of a table
+_NAMES = {"anndata": "AnnData", "npy": "NumPy array", "npz": "NumPy archive", "parquet": "Parquet table"}
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="A store, a run or a model.")],
+    path: Annotated[
+        Path,
+        typer.Argument(help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model."),
+    ],
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
     label: Label = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Describe a store, a run or a model.
+    """Describe a file, a store, a run or a model.
 
-    With --verify, every byte that it relies on is read and checked.
+    Only metadata and first lines are read. With --verify, every byte that a store, a run or a model relies on
+    is read and checked.
     """
     console = Console(quiet=quiet, json=json)
-    from streamsvm.info import inspect
+    if _is_foreign(path):
+        if verify or label is not None:
+            raise wrong_usage("--verify and --label are for stores and AnnData")
+        from streamsvm_converters.description import describe_file
 
-    record = inspect(path, verify=verify, label=label, progress=console.progress)
+        record = describe_file(path)
+    else:
+        from streamsvm.info import inspect
+
+        record = inspect(path, verify=verify, label=label, progress=console.progress)
     for key, value in record.items():
         if value in (None, [], {}):
             continue
-        console.say(f"{key.replace('_', ' '):>20}  {_text(value)}")
+        if key == "kind":
+            value = _NAMES.get(value, value)
+        lines = [format_size(value)] if key == "bytes" else _lines(value)
+        for number, line in enumerate(lines):
+            console.say(f"{'' if number else key.replace('_', ' '):>20}  {line}")
     console.result(record)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return True for a file that is not HDF5."""
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and file.read(len(_HDF5)) != _HDF5 and path.suffix.lower() != ".h5ad"
+    except OSError:
+        return False
+
+
+def _lines(value: Any) -> list[str]:
+    """The lines that show a value: one, but for a table of tables."""
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        return [_matrix(value) if isinstance(value, dict) and "encoding" in value else _text(value)]
+    lines = [f"{name}: {_matrix(each)}" for name, each in list(value.items())[:_MOST]]
+    return [*lines, f"... ({len(value):,} in all)"] if len(value) > _MOST else lines
+
+
+def _matrix(entry: dict[str, Any]) -> str:
+    """A matrix or column in words."""
+    words = [str(entry[name]) for name in ("encoding", "kind") if name in entry]
+    words += [" x ".join(f"{n:,}" for n in entry["shape"])] if isinstance(entry.get("shape"), list) else []
+    words += [f"{entry['nnz']:,} values"] if "nnz" in entry else []
+    words += [str(entry["dtype"])] if "dtype" in entry else []
+    words += [f"chunks of {entry['chunk']:,}"] if entry.get("chunk") else []
+    words += [f"{entry['categories']:,} categories"] if "categories" in entry else []
+    return ", ".join(words)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        shown = ", ".join(map(_text, value[:8]))
-        return f"{shown}, ... ({len(value):,} in all)" if len(value) > 8 else shown
+        shown = ", ".join(map(_text, value[:_FEW]))
+        return f"{shown}, ... ({len(value):,} in all)" if len(value) > _FEW else shown
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(each)}" for key, each in value.items() if each is not None)
     return f"{value:,}" if isinstance(value, int) else str(value)

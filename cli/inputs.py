@@ -11,6 +11,7 @@ from streamsvm_cli.console import Console
 from streamsvm_cli.wording import count
 
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
+from streamsvm.text import as_url
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +37,7 @@ def data_to_score(
     """
     from streamsvm_converters import kind_of
 
-    kind = "anndata" if path.is_dir() else kind_of(path)
+    kind = "anndata" if path.is_dir() or as_url(path) else kind_of(path)
     if multilabel and kind != "libsvm":
         raise SettingsError("multilabel is for text; a store says itself", setting="multilabel")
     if labels is not None and kind not in ("npz", "npy"):

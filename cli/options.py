@@ -70,6 +70,9 @@ Labels = Annotated[
     typer.Option(help="Labels of an .npy or .npz matrix: .npy, or text with one a line.", metavar="FILE"),
 ]
 
+Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score instead of X.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
+
 
 def with_settings(
     settings: type[Settings] | type[OnlineSettings], **changed: Any

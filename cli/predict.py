@@ -1,26 +1,46 @@
-"""`streamsvm predict`: labels, or the best few with scores or probabilities, one line a row."""
+"""`streamsvm predict`: labels, or the best few with scores, as lines, a table, or columns of obs."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Memory, Quiet
+from streamsvm_cli.options import Json, Label, Layer, Memory, Quiet, Raw
 from streamsvm_cli.wording import count, wrong_usage
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
     data: Annotated[
-        Path, typer.Argument(help="Store or LIBSVM text (- for standard input); its labels are not used.")
+        list[Path],
+        typer.Argument(
+            help="Stores, AnnData or LIBSVM text (- for standard input); their labels are not used."
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; by default standard output.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write: .csv, .tsv or .parquet for a table with names of rows, labels, scores and "
+            "margins; any other for one line a row. By default standard output.",
+        ),
     ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="H5AD",
+            help="Instead, add columns to the obs of this AnnData file, in place: DATA itself, or another "
+            "with the same obs names.",
+        ),
+    ] = None,
+    key: Annotated[
+        str, typer.Option(help="With --into: the columns are KEY_label, KEY_score and KEY_margin.")
+    ] = "streamsvm",
     top_k: Annotated[
         int | None,
         typer.Option(min=1, help="How many of the best labels, separated by tabs (default: 1)."),
@@ -36,25 +56,34 @@ def predict(
     proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
+    layer: Layer = None,
+    raw: Raw = False,
+    force: Annotated[bool, typer.Option("--force", help="With --into: replace columns of --key.")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Print the predicted label of each row, or several.
+    """Predict the labels of rows: as lines, a table, or columns of AnnData.
 
-    Rows come in the order of the data.
+    Rows come in the order of the data, and several data one after the other.
     """
-    if json and out is None:
-        raise wrong_usage("--json needs --out: standard output cannot hold both")
+    place = out if into is None else into
+    if json and place is None:
+        raise wrong_usage("--json needs --out or --into: standard output cannot hold both")
+    if len({str(path) for path in data}) < len(data):
+        raise wrong_usage("DATA names the same file twice")
     console = Console(quiet=quiet, json=json)
     import streamsvm
 
     loaded = streamsvm.load_model(model)
     with terminate_as_interrupt():
-        rows = data_to_score(console, loaded, data, memory, labelled=False)
+        sources: Any = {
+            str(path): data_to_score(console, loaded, path, memory, labelled=False) for path in data
+        }
         done = streamsvm.predict(
-            loaded, rows, sys.stdout if out is None else out, top_k=top_k, threshold=threshold,
-            scores=scores, proba=proba, memory=memory, label=label,
+            loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
+            scores=scores, proba=proba, memory=memory, label=label, layer=layer, raw=raw, into=into, key=key,
+            force=force,
         )  # fmt: skip
-    if out:
-        console.say(f"{count(done.n, 'prediction')}: {out}")
-    console.result({"n": done.n, "out": str(out)})
+    if place:
+        console.say(f"{count(done.n, 'prediction')}: {place}")
+    console.result({"n": done.n, "out": str(place)})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from streamsvm_cli import fit, online
 from streamsvm_cli.console import Console, stop_on_signals
 from streamsvm_cli.options import Every, Json, Quiet
-from streamsvm_cli.wording import count
 
 
 def resume(
@@ -56,17 +55,5 @@ def resume(
         online.finish(console, result)
         return
     if result.checkpoints == 0:  # not even the last one of a run
-        console.say(f"nothing left to train: {_why_finished(result)}")
+        console.say(f"nothing left to train: {fit.why_finished(result)}")
     fit.finish(console, result)
-
-
-def _why_finished(result: Any) -> str:
-    """Why a fit has nothing left to do, and with which options it would go on."""
-    passes, tol = result.settings["passes"], result.settings["tol"]
-    reason, options = f"{result.passes} of {count(passes, 'pass')} made", []
-    if result.status == "converged":
-        reason += f", and the relative gap is at most --tol {tol:g}"
-        options.append("a smaller --tol")
-    if result.passes == passes and result.settings["keep_duals"]:
-        options.append("more --passes")
-    return reason + (f"; to continue, give {' and '.join(options)}" if options else "")

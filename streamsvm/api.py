@@ -21,7 +21,7 @@ from streamsvm.training.trainer import Callbacks, Progress, Report
 # Parameters of `fit`.
 _FOR_STORES = (
     "out", "memory", "valid", "calibrate", "layer", "raw", "join", "block_rows", "slice_rows",
-    "checkpoint_every", "force",
+    "checkpoint_every", "force", "resume_or_start",
 )  # fmt: skip
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
@@ -67,6 +67,7 @@ def fit(
     slice_rows: int | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
+    resume_or_start: bool = False,
     report: Report | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
@@ -82,7 +83,8 @@ def fit(
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; or a
         matrix in memory, as `Model.predict` takes it. `memory`, `valid`, `calibrate`, `layer`, `raw`, `join`,
-        `block_rows`, `slice_rows`, `checkpoint_every` and `force` do not apply to a matrix.
+        `block_rows`, `slice_rows`, `checkpoint_every`, `force` and `resume_or_start` do not apply to a
+        matrix.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
         each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
@@ -189,6 +191,9 @@ def fit(
         text ("8 blocks").
     force : bool
         Replace an existing run.
+    resume_or_start : bool
+        Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
+        run that is finished gives its result again. So a scheduler can repeat one call.
     report : callable, optional
         Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, with
         ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded.
@@ -214,7 +219,8 @@ def fit(
     InputError
         If a matrix has values that are not finite, or not one label for each row.
     RunError
-        If `out` exists, cannot be written, or is in use by another process.
+        If `out` exists, cannot be written, or is in use by another process; with `resume_or_start` if it was
+        begun with other settings or data.
     Interrupted
         If `stop` returned True.
     """
@@ -239,6 +245,11 @@ def fit(
         )
     if out is None:
         raise SettingsError("out is missing", remedy=name_it, setting="out")
+    if force and resume_or_start:
+        raise SettingsError(
+            "force replaces a run, and resume_or_start goes on with it; leave one of them out",
+            setting="force",
+        )
     every = Interval(checkpoint_every)
     if "sample_weight" in tables:
         raise SettingsError(
@@ -246,8 +257,9 @@ def fit(
             setting="sample_weight",
         )
     return runs.fit_store(
-        paths, Path(out), settings, every=every, force=force, callbacks=callbacks, given=tables
-    )
+        paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
+        callbacks=callbacks, given=tables,
+    )  # fmt: skip
 
 
 def _without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -128,7 +128,8 @@ def _calibrate(model: Model, data: Any, y: Any, memory: int, label: str | None) 
             data = stack.enter_context(open_store(data, label=label))
 
         def read() -> Iterator[Rows]:
-            return rows_to_score(model, data, y, memory=memory, label=label)  # in half of the memory
+            pairs = rows_to_score(model, data, y, memory=memory, label=label)  # in half of the memory
+            return (rows for rows, _ in pairs)
 
         if isinstance(data, Store):
             return set_temperature(model, read, memory // 32)

@@ -1,4 +1,4 @@
-"""Describe a store, a run or a model, and check whether it is intact."""
+"""Describe a store, AnnData, a run or a model, and check whether it is intact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def inspect(
     label: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Describe the store, run or model at `path`.
+    """Describe the store, AnnData, run or model at `path`, without reading its rows unless `verify`.
 
     Parameters
     ----------
@@ -30,14 +30,15 @@ def inspect(
     verify : bool
         Read everything and check every checksum. A model is always checked.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert.
+        Column of ``obs`` with the labels of AnnData that was not written by convert, to describe it as the
+        store that `streamsvm.fit` trains on.
     progress : callable, optional
         Called with a stage, the number of units done, and of all units.
 
     Returns
     -------
     dict
-        ``kind`` ("store", "run" or "model") and a description, which depends on the kind.
+        ``kind`` ("store", "anndata", "run" or "model") and a description, which depends on the kind.
 
     Raises
     ------
@@ -56,7 +57,14 @@ def _store(
     path: Path, verify: bool, label: str | None, progress: Callable[[str, int, int], None] | None
 ) -> dict[str, Any]:
     from streamsvm.store import open_store
+    from streamsvm.store.description import describe_anndata
 
+    described = describe_anndata(path) if label is None else None
+    if described is not None:
+        if verify:
+            with open_store(path, labelled=False) as store:
+                store.verify(lambda done, total: progress and progress("verify", done, total))
+        return {**described, "verified": verify}
     with open_store(path, label=label) as store:
         if verify:
             store.verify(lambda done, total: progress and progress("verify", done, total))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class Evaluation:
     sequence_accuracy : float or None
         Fraction of sequences whose labels are all predicted; None unless it is a model of sequences. That has
         no top-k accuracy but for k = 1.
+    unlabelled : int
+        Rows of AnnData without a label, which are left out.
     """
 
     n: int
@@ -66,6 +69,7 @@ class Evaluation:
     mean_cost: float | None = None
     mean_distance: float | None = None
     sequence_accuracy: float | None = None
+    unlabelled: int = 0
 
 
 def evaluate(
@@ -80,6 +84,8 @@ def evaluate(
     tree: Any = None,
     memory: int | str = 2**28,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
     groups: Any = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
@@ -112,7 +118,11 @@ def evaluate(
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
-        then also the name of an indicator matrix in ``obsm``.
+        then also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
+    layer : str, optional
+        Layer of AnnData to score instead of ``X``.
+    raw : bool
+        Whether ``raw.X`` of AnnData is scored.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -148,11 +158,24 @@ def evaluate(
     class_tree = model.tree if tree is None else read_tree(tree, classes)
     for_sets = {"threshold": threshold, "n_labels": n_labels}
     for_one = {"costs": costs, "tree": tree}
+    where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     n = 0
+    left_out: list[int] = []
     metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
         _check_only_one(top_k)
-    for rows in rows_to_score(model, data, y, memory=memory, label=label, groups=groups):  # in half of it
+    read = rows_to_score(
+        model,
+        data,
+        y,
+        memory=memory,
+        label=label,
+        layer=layer,
+        raw=raw,
+        groups=groups,
+        count_unlabelled=left_out.append,
+    )
+    for rows, _ in read:  # in half of the memory
         several = bool(len(rows.label_indptr))
         if several and model.transitions_ is not None:
             raise ModelError(
@@ -170,7 +193,7 @@ def evaluate(
         if several and isinstance(metrics, _LabelMetrics):
             raise ModelError(f"row {n} may have several labels, and the rows before have one each")
         # Ranking scores, and their probabilities, take several times as much.
-        for begin, scores in model.finite_scores(rows, memory // 32, first=n):
+        for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
             assert metrics is not None
             metrics.add(rows, begin, scores)
         n += rows.n_rows
@@ -178,7 +201,8 @@ def evaluate(
         raise ModelError("the data has no rows to evaluate the model on")
     if not metrics.has_labels:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
-    return metrics.evaluation(n)
+    result = metrics.evaluation(n)
+    return dataclasses.replace(result, unlabelled=sum(left_out)) if isinstance(result, Evaluation) else result
 
 
 def _check_only_one(top_k: list[int] | None) -> None:

@@ -234,6 +234,16 @@ class Model:
         PlanError
             If `memory` cannot hold the longest row.
         """
+        for rows, _ in self.named_batches(store, memory, labelled=labelled, named=False):
+            yield rows
+
+    def named_batches(
+        self, store: Store, memory: int = 2**28, *, labelled: bool = True, named: bool = True
+    ) -> Iterator[tuple[Rows, np.ndarray]]:
+        """As `batches`, with the names of the rows: int64, or an array of str objects.
+
+        See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
+        """
         from streamsvm.data.prefetch import Prefetcher
         from streamsvm.store.scoring import blocks_to_score
         from streamsvm.transforms.store import TransformedStore
@@ -260,8 +270,13 @@ class Model:
             transformed=lambda matched: TransformedStore(matched, self.transforms, shift),
         )
         blocks.match.warn()
-        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
-            yield from all_rows
+
+        def read(block: int) -> tuple[Rows, np.ndarray]:
+            start, stop = map(int, blocks.starts[block : block + 2])
+            return blocks.read(block), store.names(start, stop) if named else np.arange(start, stop)
+
+        with Prefetcher(map(read, range(len(blocks)))) as batches:
+            yield from batches
 
     @property
     def takes_any_feature(self) -> bool:
@@ -434,15 +449,18 @@ class Model:
         return best
 
     def finite_scores(
-        self, rows: Rows, memory: int = 2**26, *, first: int = 0
+        self, rows: Rows, memory: int = 2**26, *, first: int = 0, where: str = "the data"
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """As `scores`, but a score that is not finite is a `ModelError`; it calls the first row `first`."""
+        """As `scores`, but a score that is not finite is a `ModelError`.
+
+        It calls the first row `first`, and the data `where`.
+        """
         for begin, scores in self.scores(rows, memory):
             finite = np.isfinite(scores).all(axis=1)
             if not finite.all():
                 row = first + begin + int(np.argmin(finite))
                 raise ModelError(
-                    f"row {row} of the data: a score overflows {scores.dtype}; scale the values down"
+                    f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down"
                 )
             yield begin, scores
 

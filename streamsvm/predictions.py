@@ -7,20 +7,23 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 import numpy as np
 
-from streamsvm import durable
 from streamsvm.data.arrays import labels_of
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model import Model, load_model
+from streamsvm.prediction_files import Batch, Lines, Sink, check_table, opened
 from streamsvm.store import Store, open_store
+from streamsvm.store.added_columns import adding_columns
 from streamsvm.text import parse_size
+
+_UNNAMED = ""  # data that has no name of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,35 +62,64 @@ def predict(
     proba: bool = False,
     memory: int | str = 2**28,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
     groups: Any = None,
+    into: str | os.PathLike[str] | None = None,
+    key: str = "streamsvm",
+    force: bool = False,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
+
+    With `out` or `into` no predictions are kept, and memory is bounded for any number of rows (`into`: but
+    for about 40 bytes a row).
 
     Parameters
     ----------
     model : Model or path
         A model, or the run directory or model folder to load it from.
-    data : path, Store, iterable of Rows, or matrix
+    data : path, Store, iterable of Rows, matrix, or several of these
         What to score: a store or AnnData file, which is read in blocks; blocks of rows with the model's
-        features; or anything that `Model.predict` takes. Labels in it are not used.
+        features, or pairs of such a block and its rows' names; or anything that `Model.predict` takes. Labels
+        in it are not used. Several: a list of paths, or a mapping of names to data.
     out : path or text file, optional
-        Where to write the labels, one line a row, separated by tabs. A path is replaced when all is written.
+        Where to write the predictions; a path is replaced when all is written. A path that ends in ``.csv``,
+        ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
+        ``score``, ``margin`` (the score minus the largest of the other classes) and, with `top_k`,
+        ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after each
+        score the ``probability`` with `proba`. Anything else has one line a row: the labels, separated by
+        tabs.
     top_k : int, optional
         How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
     threshold : float, optional
         Give only classes whose score, or with `proba` probability, is above it: none, one or several for each
         row. The line of a row with none is empty.
     scores : bool
-        Whether each label in `out` is followed by its score.
+        Whether each label in the lines of `out` is followed by its score.
     proba : bool
-        Give probabilities in the place of scores, in `out` too; see `Model.predict_proba`.
+        Give probabilities in the place of scores, in lines too, and in tables beside them; see
+        `Model.predict_proba`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels of AnnData; it is not needed.
+    layer : str, optional
+        Layer of AnnData to score instead of ``X``.
+    raw : bool
+        Whether ``raw.X`` of AnnData is scored.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
+    into : path, optional
+        In the place of `out`: AnnData (``.h5ad`` or ``.zarr``) to add columns to, `data` itself or another
+        whose rows have the same names. Its ``obs`` gets the columns ``KEY_label`` (categorical),
+        ``KEY_score`` and ``KEY_margin`` (float32) and, with `proba`, ``KEY_probability``; X is not rewritten.
+        If the process is killed meanwhile, the next that opens the file restores it (see
+        `streamsvm.store.journal`).
+    key : str
+        ``KEY``, with which the names of these columns begin.
+    force : bool
+        Replace such columns.
 
     Returns
     -------
@@ -97,15 +129,20 @@ def predict(
     ------
     ModelError, FeatureError, StoreError
         If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
-        read or does not fit it, or a score overflows.
+        read or does not fit it, or a value or a score is not finite; or if `into` has such columns, or other
+        rows.
     SettingsError
-        If `top_k`, `threshold` or `memory` is not valid, or both scores and probabilities are asked for.
+        If `top_k`, `threshold`, `key` or `memory` is not valid, or both scores and probabilities, or `out`
+        and `into`, are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
+    if out is not None and into is not None:
+        raise SettingsError("out and into both say where predictions go; leave one of them out")
     model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
+    check_table(out, top_k, threshold)
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
     top_k = checked_top_k(top_k)
@@ -117,45 +154,132 @@ def predict(
             f"{name} does not apply to a model of sequences, which predicts one label for each row",
             setting=name,
         )
-    count = 0
-    labels: list[np.ndarray] = []
-    best: list[np.ndarray] = []
+    if into is not None and (top_k > 1 or threshold is not None):
+        name = "top_k" if threshold is None else "threshold"
+        raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
+    sources = _named(data)
+    top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
-        file = None
-        if isinstance(out, str | os.PathLike):
-            file = stack.enter_context(_replacing(Path(out)))
+        kept = _Kept(model, top_k, proba=proba)
+        sink: Sink = kept
+        if into is not None:
+            sink = stack.enter_context(adding_columns(Path(into), key, model.classes_, force=force))
+        elif isinstance(out, str | os.PathLike):
+            sink = stack.enter_context(
+                opened(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
+            )
         elif out is not None:
-            file = out
-        for rows in rows_to_score(model, data, memory=memory, label=label, labelled=False, groups=groups):
-            for begin, piece in model.finite_scores(rows, memory // 32, first=count):  # half is for the rows
-                columns = (
-                    model.best_classes(rows, begin, piece)[:, None] if top_k == 1 else _best(piece, top_k)
-                )
-                values = np.exp(model.log_probabilities(piece)) if proba else piece
-                of_columns = np.take_along_axis(values, columns, axis=1)
-                count += len(piece)
-                above = None if threshold is None else (of_columns > threshold).sum(axis=1).tolist()
-                if above is not None:  # names take more memory than scores
-                    columns = columns[:, : max(above, default=0)]
-                names = model.classes_[columns]
-                if file is not None:
-                    file.writelines(_lines(names, of_columns if scores or proba else None, above))
-                elif above is None:
-                    labels.append(names)
-                    best.append(of_columns)
-                else:  # sorted, so that the first ones are above the threshold
-                    labels.extend(row[:n].copy() for row, n in zip(names, above, strict=True))
-                    best.extend(row[:n].copy() for row, n in zip(of_columns, above, strict=True))
-    if file is not None:
-        return Predictions(count, out=None if file is out else Path(cast(str, out)))
+            sink = Lines(out, model.classes_, scored=scores or proba)
+        detailed = not isinstance(sink, Lines | _Kept)
+        count = 0
+        for file, each in sources.items():
+            first = 0
+            read = rows_to_score(
+                model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
+                named=detailed,
+            )  # fmt: skip
+            for rows, names in read:  # half of the memory is for them
+                where = "the data" if file == _UNNAMED else file
+                for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
+                    end = begin + len(piece)
+                    best = _best_of(
+                        model, rows, begin, piece, top_k, threshold, proba=proba, detailed=detailed
+                    )
+                    sink.write(Batch(file, names[begin:end], *best))
+                first += rows.n_rows
+            count += first
+    if sink is not kept:
+        path = into if into is not None else out
+        return Predictions(count, out=Path(path) if isinstance(path, str | os.PathLike) else None)
+    return kept.predictions(count, threshold)
+
+
+class _Kept:
+    """Predictions that are kept in memory."""
+
+    def __init__(self, model: Model, top_k: int, *, proba: bool) -> None:
+        none = np.zeros((0, top_k))
+        self._classes = model.classes_
+        self._none = [none.astype(model.classes_.dtype), none if proba else none.astype(model.dtype)]
+        self._labels: list[np.ndarray] = []
+        self._values: list[np.ndarray] = []
+
+    def write(self, batch: Batch) -> None:
+        batch = batch.without_unused()
+        names = self._classes[batch.codes]
+        values = batch.scores if batch.probabilities is None else batch.probabilities
+        if batch.above is None:
+            self._labels.append(names)
+            self._values.append(values)
+        else:  # sorted, so that the first ones are above the threshold
+            self._labels.extend(row[:n].copy() for row, n in zip(names, batch.above, strict=True))
+            self._values.extend(row[:n].copy() for row, n in zip(values, batch.above, strict=True))
+
+    def predictions(self, n: int, threshold: float | None) -> Predictions:
+        if threshold is not None:
+            return Predictions(n, self._labels, self._values)
+        labels, values = self._none
+        return Predictions(
+            n, np.concatenate([labels, *self._labels]), np.concatenate([values, *self._values])
+        )
+
+
+def _best_of(
+    model: Model,
+    rows: Rows,
+    begin: int,
+    scores: np.ndarray,
+    top_k: int,
+    threshold: float | None,
+    *,
+    proba: bool,
+    detailed: bool,
+) -> tuple[Any, ...]:
+    """The entries of a `Batch` after the names, of the rows from `begin` on that have these scores.
+
+    With margins if `detailed`.
+    """
+    if top_k == 1:
+        codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
+    else:
+        codes = _best(scores, top_k)
+    of_codes = np.take_along_axis(scores, codes, axis=1)
+    probabilities = None
+    if proba:
+        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
+    above = None
     if threshold is not None:
-        return Predictions(count, labels, best)
-    none = np.zeros((0, min(top_k, len(model.classes_))))
-    return Predictions(
-        count,
-        np.concatenate([none.astype(model.classes_.dtype), *labels]),
-        np.concatenate([none if proba else none.astype(model.dtype), *best]),
-    )
+        above = ((of_codes if probabilities is None else probabilities) > threshold).sum(axis=1).tolist()
+    margins = _margins(scores, codes, of_codes) if detailed else None
+    return codes, of_codes, probabilities, above, margins
+
+
+def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:
+    """The score of the first of `codes` minus the largest of the other classes, shape (n,)."""
+    margins: np.ndarray
+    if codes.shape[1] > 1:
+        margins = of_codes[:, 0] - of_codes[:, 1]
+        return margins
+    if scores.shape[1] == 1:
+        return np.full(len(scores), np.nan)
+    others = scores.copy()
+    np.put_along_axis(others, codes, -np.inf, axis=1)
+    margins = of_codes[:, 0] - others.max(axis=1)
+    return margins
+
+
+def _named(data: Any) -> dict[str, Any]:
+    """Data by names: of several as they are given, of one an empty name unless it is a path."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    if isinstance(data, str | os.PathLike):
+        return {str(data): data}
+    if isinstance(data, list | tuple) and data and all(isinstance(x, str | os.PathLike) for x in data):
+        sources = {str(path): path for path in data}
+        if len(sources) < len(data):
+            raise SettingsError("data names the same file twice", setting="data")
+        return sources
+    return {_UNNAMED: data}
 
 
 def rows_to_score(
@@ -165,34 +289,66 @@ def rows_to_score(
     *,
     memory: int,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
     labelled: bool = True,
     groups: Any = None,
-) -> Iterator[Rows]:
+    named: bool = False,
+    count_unlabelled: Callable[[int], object] = lambda count: None,
+) -> Iterator[tuple[Rows, np.ndarray]]:
     """The rows of `data`, in its order, with the model's features; they take half of `memory` (bytes).
 
     `data` and `groups` are as for `predict`. If `labelled`, a store must have labels that the model knows,
-    and a matrix needs `y`, or `label` if it is AnnData.
+    and a matrix needs `y`, or `label` if it is AnnData. With the rows come their names, int64 or str objects,
+    of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0. If rows of
+    a path are left out, for they have no label, `count_unlabelled` is called with their number.
     """
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
-        isinstance(data, list) and all(isinstance(x, Rows) for x in data)
+        isinstance(data, list) and all(_is_rows(x) for x in data)
     )
     if has_labels and y is not None:
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
+    if (layer is not None or raw) and not isinstance(data, str | os.PathLike):
+        name = "raw" if layer is None else "layer"
+        raise SettingsError(f"{name} is for files of AnnData", setting=name)
     if has_labels and groups is not None:
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):
-        with open_store(data, label=label, labelled=labelled) as store:
-            yield from rows_to_score(model, store, memory=memory, labelled=labelled)
+        with open_store(data, label=label, labelled=labelled, layer=layer, raw=raw) as store:
+            count_unlabelled(store.unlabelled)
+            yield from rows_to_score(model, store, memory=memory, labelled=labelled, named=named)
     elif isinstance(data, Store):
         with part_of_memory(2):
-            yield from model.batches(data, memory // 2, labelled=labelled)
-    elif isinstance(data, Rows):
-        yield _fitting(model, data)
+            yield from model.named_batches(data, memory // 2, labelled=labelled, named=named)
     elif has_labels:
-        for each in cast(Iterable[Any], data):  # rows, or pairs of rows and their names
-            yield _fitting(model, each if isinstance(each, Rows) else each[0])
+        first = 0
+        for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
+            rows, names = (each, None) if isinstance(each, Rows) else each
+            if names is None:
+                names = np.arange(first, first + rows.n_rows)
+            yield _fitting(model, rows, first), names
+            first += rows.n_rows
     else:
-        yield model.rows(data, labels_of(data, y, label) if labelled else None, groups)
+        rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
+        yield rows, _names_of(data, rows.n_rows)
+
+
+def _is_rows(item: Any) -> bool:
+    """Return True for rows, and for a pair of rows and their names."""
+    return isinstance(item, Rows) or (
+        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Rows)
+    )
+
+
+def _names_of(X: Any, n_rows: int) -> np.ndarray:
+    """The names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
+    index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
+    if index is None or callable(index):
+        return np.arange(n_rows)
+    names = np.asarray(index)
+    if names.dtype.kind in "iu" and names.shape == (n_rows,):
+        return names.astype(np.int64)
+    return np.array([str(name) for name in index], dtype=object)
 
 
 def checked_top_k(top_k: Any, name: str = "top_k") -> int:
@@ -220,8 +376,18 @@ def as_model(model: Model | str | Path) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
-def _fitting(model: Model, rows: Rows) -> Rows:
-    """Rows that a caller made; an index beyond the model would read memory that is not its own."""
+def _fitting(model: Model, rows: Rows, first: int) -> Rows:
+    """Rows from number `first` on that a caller made.
+
+    An index beyond the model would read memory that is not its own, and a value that is not finite might meet
+    no coefficient.
+    """
+    if not np.isfinite(rows.data).all():
+        at = int(np.argmin(np.isfinite(rows.data)))
+        row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
+        raise ModelError(
+            f"row {row} of the data: the value {rows.data[at]} is not finite; drop or replace it"
+        )
     if len(rows.indices) and not 0 <= int(rows.indices.min()) <= int(rows.indices.max()) < model.n_features:
         raise ModelError(f"a row has a feature outside the model's {model.n_features:,}")
     return rows
@@ -231,36 +397,3 @@ def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
     """Columns of the highest scores of each row, best first, shape (n, top_k)."""
     best: np.ndarray = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
     return best
-
-
-def _lines(labels: np.ndarray, scores: np.ndarray | None, above: list[int] | None) -> Iterator[str]:
-    """Lines of the labels of each row, all or the number in `above`, each followed by its score if given."""
-    rows = labels.tolist() if above is None else [r[:n].tolist() for r, n in zip(labels, above, strict=True)]
-    if scores is None:
-        yield from ("\t".join(row) + "\n" for row in rows)
-        return
-    for row, values in zip(rows, scores.tolist(), strict=True):
-        yield "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, values, strict=False)) + "\n"
-
-
-@contextmanager
-def _replacing(out: Path) -> Iterator[TextIO]:
-    """A text file that takes the place of `out` when all is written; a device is written to as it is."""
-    if out.exists() and not out.is_file():
-        with out.open("w", encoding="utf-8") as file:
-            yield file
-        return
-    out = out.resolve()  # a link goes on pointing to what is replaced
-    aside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            yield file
-        durable.sync_tree(aside)
-        os.replace(aside, out)
-        durable.sync_dir(out.parent)
-    except OSError as error:
-        if error.filename in (None, str(aside)):
-            error.filename = str(out)
-        raise
-    finally:
-        aside.unlink(missing_ok=True)

@@ -132,6 +132,7 @@ LAYERS = (
     ("model_files",),
     ("training.results",),
     ("model",),
+    ("prediction_files",),
     ("predictions",),
     ("calibration",),
     # These two read what a store, a run or a model says of its data.

@@ -184,6 +184,14 @@ def column_names(container: Container, table: str) -> list[str]:
     return [str(column) for column in table_attrs(container, table)["column-order"]]
 
 
+def index_length(container: Container, table: str) -> int:
+    """Return the length of a dataframe's index."""
+    node = f"{table}/{table_attrs(container, table).get('_index')}"
+    if container.node(node) == "group":
+        node += "/codes" if container.attr(node, "encoding-type") == "categorical" else "/values"
+    return container.array(node).length
+
+
 def index_column(container: Container, table: str, n_rows: int) -> Column:
     """Return the index of a dataframe."""
     return Column(container, table, str(table_attrs(container, table).get("_index")), n_rows)

@@ -18,6 +18,7 @@ from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
+from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.reader import Store
 from streamsvm.store.views import with_labels
 from streamsvm.text import as_url
@@ -108,6 +109,8 @@ def _open_local(path: Path) -> Container:
     if path.is_dir() != (kind == "zarr"):
         expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
         raise StoreError(f"{path}: not {expected}; check the path and its suffix")
+    if kind == "hdf5":
+        warn_and_recover(path)
     return open_container(path, kind)
 
 

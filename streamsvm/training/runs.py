@@ -43,6 +43,7 @@ from streamsvm.training.fit_plan import (
 )
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.results import FitResult, OnlineResult
+from streamsvm.training.same_run import check_same
 from streamsvm.training.sources import BlocksSource, Stream
 from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
@@ -65,11 +66,12 @@ def fit_store(
     *,
     every: Interval,
     force: bool = False,
+    resume: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
-    """Begin a run on a store, as `streamsvm.fit` describes it.
+    """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
     `given` has the ``costs`` and ``tree`` that are not files, by name.
     """
@@ -105,6 +107,12 @@ def fit_store(
                 for name in _HELD_OUT
             },
         }
+        if resume and run.settings.exists():
+            check_same(run, record)
+            store.close()
+            result = resume_run(out, store=paths, every=every, callbacks=callbacks, policy=policy)
+            assert isinstance(result, FitResult)
+            return result
         with claimed(run, force=force):
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store, save_weights
+from streamsvm_cli import console
 
 from streamsvm import fit, load_model
 from streamsvm.errors import InputError, ModelError, StoreError
@@ -129,3 +131,61 @@ def test_classes_given_to_online_may_hold_no_control_characters(tmp_path: Path) 
     done = streamsvm("online", "text", "--out", "run", "--classes", "a,b\x1b[31m", cwd=tmp_path)
     assert done.returncode == 1
     assert "'b\\x1b[31m' has a control character" in done.stderr
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the time is, in seconds; the console takes it from here."""
+    now = [1000.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_without_a_terminal_progress_is_lines_at_a_steady_interval(clock, capsys) -> None:
+    shown = console.Console(quiet=False, json=False)
+    for second in range(0, 100, 5):
+        clock[0] = 1000.0 + second
+        shown.progress("pass 1", second * 1000, 200_000)
+    shown.progress("gap 1", 1, 10)
+    clock[0] += 0.9
+    shown.progress("valid 1", 2, 10)  # right after another
+    clock[0] += 0.1
+    shown.progress("valid 1", 3, 10)
+    clock[0] += 29.9
+    shown.progress("valid 1", 4, 10)
+    clock[0] += 0.1
+    shown.progress("valid 1", 5, 10)
+    clock[0] += 1
+    shown.progress("convert", 2**30, None, "B")
+    clock[0] -= 1e6  # clocks jump
+    shown.progress("convert", 2**31, None, "B")
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = [re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)", line)[2] for line in out.splitlines()]
+    assert lines == [
+        "pass 1: 0 of 200,000 rows (0%)",
+        "pass 1: 30,000 of 200,000 rows (15%)",
+        "pass 1: 60,000 of 200,000 rows (30%)",
+        "pass 1: 90,000 of 200,000 rows (45%)",
+        "gap 1: 1 of 10 rows (10%)",
+        "valid 1: 3 of 10 rows (30%)",
+        "valid 1: 5 of 10 rows (50%)",
+        "convert: 1.1 GB",
+        "convert: 2.1 GB",
+    ]
+
+
+def test_there_are_no_such_lines_for_machines(clock, capsys) -> None:
+    for options in ({"quiet": True, "json": False}, {"quiet": False, "json": True}):
+        console.Console(**options).progress("pass 1", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_convert_and_fit_say_how_far_they_are(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\n" * 50)
+    said = {
+        "convert": streamsvm("convert", "text", "--out", "a.zarr", cwd=tmp_path).stdout,
+        "pass 1": streamsvm("fit", "a.zarr", "--out", "run", cwd=tmp_path).stdout,
+    }
+    for stage, out in said.items():
+        assert re.search(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  {stage}: ", out, re.MULTILINE), out

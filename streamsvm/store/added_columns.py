@@ -1,0 +1,208 @@
+"""Add columns of predictions to the ``obs`` of an AnnData file, in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable, format
+from streamsvm.errors import Option, Remedy, SettingsError, StoreError
+from streamsvm.store import layout
+from streamsvm.store.added_to_zarr import ARRAY, CATEGORICAL, TEXT, save_columns
+from streamsvm.store.container import Container, one_line
+from streamsvm.store.journal import editing, warn_and_recover
+from streamsvm.store.obs_columns import index_column, index_length
+from streamsvm.store.open import open_container
+
+_PIECE = 2**18  # names read at a time
+
+
+class ObsColumns:
+    """Collects predictions, 12 to 20 bytes a row, and `save` adds them to the file.
+
+    Parameters
+    ----------
+    path : Path
+        AnnData, ``.h5ad`` or ``.zarr``, that streamsvm did not write.
+    key : str
+        How the columns' names begin.
+    classes : ndarray of str
+    force : bool
+        Whether columns of these names are replaced.
+
+    Raises
+    ------
+    StoreError
+        If there is no such file, or it has such columns.
+    SettingsError
+        If `key` cannot be part of a column's name.
+    """
+
+    def __init__(self, path: Path, key: str, classes: np.ndarray, *, force: bool) -> None:
+        if not key or "/" in key or key in (".", "..") or any(ord(c) < 32 for c in key):
+            raise SettingsError(f"key must be a name without slashes, not {key!r}", setting="key")
+        self.path, self.key, self._classes, self._force = path, key, classes, force
+        kind = layout.SUFFIXES.get(path.suffix.lower())
+        if kind is None:
+            raise StoreError(f"{path}: columns are added to AnnData, whose name ends in .h5ad or .zarr")
+        self._kind = kind
+        if not path.exists():
+            raise StoreError(f"{path}: nothing is there; check the path")
+        if path.is_dir() != (kind == "zarr"):
+            raise StoreError(f"{path}: not AnnData, as its name says; check the path")
+        if kind == "hdf5":
+            warn_and_recover(path)
+        self._opened = durable.file_identity(path)
+        container = open_container(path, kind)
+        try:
+            self._check(container)
+        finally:
+            container.close()
+        if not os.access(path, os.W_OK):
+            raise StoreError(f"{path} cannot be written; change its permissions")
+        self._hashes: list[np.ndarray] = []
+        self._columns: dict[str, list[np.ndarray]] = {}
+
+    def _check(self, container: Container) -> None:
+        attrs = container.attrs("obs") if container.node("obs") == "group" else {}
+        if container.attr("", format.STORE_ATTR) is not None:
+            raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
+        if attrs.get("encoding-type") != "dataframe" or attrs.get("encoding-version") != "0.2.0":
+            raise StoreError(
+                f"{self.path}: obs is not a dataframe of a known format; read and write it with "
+                "anndata >= 0.8"
+            )
+        self._order = [str(name) for name in attrs["column-order"]]
+        there = [name for name in self._names() if name in self._order]
+        if there and not self._force:
+            raise StoreError(
+                f"{self.path}: obs has a column {there[0]!r} already",
+                remedy=Remedy(
+                    "choose another {}, or replace it with {}", Option("key"), Option("force", True)
+                ),
+            )
+        self.n_rows = index_length(container, "obs")
+
+    def _names(self) -> list[str]:
+        return [f"{self.key}_{part}" for part in ("label", "score", "margin", "probability")]
+
+    def write(self, batch: Any) -> None:
+        """Take a `streamsvm.prediction_files.Batch`."""
+        codes = batch.codes[:, 0].astype(np.min_scalar_type(len(self._classes)))
+        new = {"label": codes, "score": batch.scores[:, 0].astype(np.float32)}
+        new["margin"] = batch.margins.astype(np.float32)
+        if batch.probabilities is not None:
+            new["probability"] = batch.probabilities[:, 0].astype(np.float32)
+        for name, values in new.items():
+            self._columns.setdefault(name, []).append(values)
+        self._hashes.append(_hashes(batch.names))
+
+    def save(self) -> None:
+        """Add the columns; rows are matched by their names if they come in another order."""
+        columns = {name: np.concatenate(parts) for name, parts in self._columns.items()}
+        if not columns:  # no rows
+            columns = {"label": np.zeros(0, np.int64)}
+            columns |= {name: np.zeros(0, np.float32) for name in ("score", "margin")}
+        self._columns.clear()
+        found = np.concatenate([np.zeros(0, np.int64), *self._hashes])
+        order = self._rows(found)
+        if durable.file_identity(self.path) != self._opened:
+            raise StoreError(f"{self.path} was changed while it was in use; predict again")
+        new: dict[str, Any] = {f"{self.key}_{name}": values[order] for name, values in columns.items()}
+        new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
+        removed = [name for name in self._names() if name in self._order and name not in new]
+        try:
+            if self._kind == "zarr":
+                save_columns(self.path, self._order, new, removed)
+                return
+            with editing(self.path) as file:
+                self._save(file, new, removed)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"{error.filename or self.path}: {durable.reason(error)}") from error
+        except Exception as error:  # h5py and zarr raise types of their own
+            raise StoreError(f"{self.path}: columns cannot be added: {one_line(error)}") from error
+
+    def _rows(self, found: np.ndarray) -> Any:
+        """Which of the predicted rows each row of the file is."""
+        container = open_container(self.path, self._kind)
+        try:
+            names = index_column(container, "obs", self.n_rows)
+            pieces = range(0, self.n_rows, _PIECE)
+            parts = [_hashes(names.texts(at, min(at + _PIECE, self.n_rows))) for at in pieces]
+        finally:
+            container.close()
+        wanted = np.concatenate([np.zeros(0, np.int64), *parts])
+        if np.array_equal(found, wanted):
+            return slice(None)
+        sorted_rows = np.argsort(found, kind="stable")
+        at = np.searchsorted(found[sorted_rows], wanted)
+        known = np.zeros(len(wanted), bool)
+        known[at < len(found)] = True
+        at[~known] = 0
+        if len(found):
+            known &= found[sorted_rows[at]] == wanted
+        else:
+            known[:] = False
+        if not known.all() or len(found) != len(wanted):
+            raise StoreError(
+                f"{self.path}: the rows are not those that were predicted: {len(wanted):,} rows there, "
+                f"{len(found):,} predicted, and {int(known.sum()):,} names in common"
+            )
+        if len(np.unique(wanted)) < len(wanted):
+            raise StoreError(
+                f"{self.path}: rows in another order are matched by name, and some rows share a name; "
+                "give each a name of its own, in Python: adata.obs_names_make_unique()"
+            )
+        return sorted_rows[at]
+
+    def _save(self, file: Any, columns: dict[str, Any], removed: list[str]) -> None:
+        import h5py
+
+        text = h5py.string_dtype()
+        with h5py.File(file, "r+") as opened:
+            if not isinstance(opened.get("obs", getlink=True), h5py.HardLink):
+                raise StoreError(f"{self.path}: obs is a link, which is not followed to write")
+            obs = opened["obs"]
+            for name in (*columns, *removed):
+                if name in obs:
+                    del obs[name]
+            for name, values in columns.items():
+                if not isinstance(values, tuple):
+                    obs.create_dataset(name, data=values).attrs.update(ARRAY)
+                    continue
+                group = obs.create_group(name)
+                group.attrs.update(CATEGORICAL)
+                group.create_dataset("codes", data=values[0]).attrs.update(ARRAY)
+                categories = np.array(values[1], dtype=object)
+                group.create_dataset("categories", data=categories, dtype=text).attrs.update(TEXT)
+            kept = [name for name in self._order if name not in columns and name not in removed]
+            obs.attrs["column-order"] = np.array([*kept, *columns], dtype=text)
+
+    def _categorical(self, codes: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """Codes and categories, which are the classes that occur."""
+        used = np.unique(codes)
+        place = np.zeros(len(self._classes), np.int64)
+        place[used] = np.arange(len(used))
+        dtype = next(t for t in (np.int8, np.int16, np.int32) if len(used) <= np.iinfo(t).max)
+        return place[codes].astype(dtype), self._classes[used].tolist()
+
+
+@contextmanager
+def adding_columns(path: Path, key: str, classes: np.ndarray, *, force: bool) -> Iterator[ObsColumns]:
+    """`ObsColumns` that are saved at the end."""
+    columns = ObsColumns(path, key, classes, force=force)
+    yield columns
+    columns.save()
+
+
+def _hashes(names: np.ndarray) -> np.ndarray:
+    """64 bits of each name, which is text; a number stands for its digits."""
+    texts = names.astype(str).tolist() if names.dtype.kind in "iu" else names.tolist()
+    return np.fromiter(map(hash, texts), np.int64, len(texts))

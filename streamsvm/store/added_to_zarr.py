@@ -1,0 +1,120 @@
+"""Add columns to the ``obs`` of AnnData in a Zarr folder, of format 2 or 3.
+
+The arrays of a column are written first, which no reader knows of. Then ``column-order`` is replaced, in the
+attributes of ``obs`` and last in the metadata that the root repeats for all groups (consolidated): each is
+one renamed file, so that a crash leaves the old columns or the new ones.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.store.zarr_metadata import METADATA, encoded
+
+ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
+TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+CATEGORICAL = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
+_CHUNK = 2**18
+_OF_V2 = (".zgroup", ".zarray", ".zattrs")
+
+
+def save_columns(
+    path: Path,
+    order: list[str],
+    columns: dict[str, np.ndarray | tuple[np.ndarray, list[str]]],
+    removed: Sequence[str],
+) -> None:
+    """Write columns, replace those of the same names, and remove others.
+
+    Parameters
+    ----------
+    path : Path
+    order : list of str
+        The columns that there are.
+    columns : dict of str to ndarray, or to a tuple of codes and categories
+    removed : sequence of str
+    """
+    import zarr
+
+    version: Literal[2, 3] = 3 if (path / METADATA).is_file() else 2
+    kept = [name for name in order if name not in columns and name not in removed]
+    if len(kept) < len(order):  # first nobody knows them any more
+        _set_order(path, version, kept, [*columns, *removed])
+    for name in (*columns, *removed):  # also what a crash left
+        durable.remove(path / "obs" / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr: text is not part of its format 3
+        obs = zarr.open_group(path / "obs", mode="r+", zarr_format=version, use_consolidated=False)
+        for name, values in columns.items():
+            if isinstance(values, tuple):
+                group = obs.create_group(name, attributes=CATEGORICAL)
+                _create(group, "codes", values[0], ARRAY)
+                _create(group, "categories", np.array(values[1], object), TEXT)
+            else:
+                _create(obs, name, values, ARRAY)
+    for name in columns:
+        durable.sync_tree(path / "obs" / name)
+    durable.sync_dir(path / "obs")
+    _set_order(path, version, [*kept, *columns], list(columns))
+
+
+def _create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) -> None:
+    dtype: Any = str if values.dtype == object else values.dtype
+    chunk = max(1, min(len(values), _CHUNK))
+    array = group.create_array(name, shape=values.shape, dtype=dtype, chunks=(chunk,), attributes=attrs)
+    if len(values):
+        array[:] = values
+
+
+def _set_order(path: Path, version: int, order: list[str], changed: list[str]) -> None:
+    """Replace ``column-order``; `changed` columns are read again, or are gone from consolidated metadata."""
+    file = path / "obs" / (METADATA if version == 3 else ".zattrs")
+    document = durable.read_record(file, follow=True)
+    attrs = document["attributes"] if version == 3 else document
+    attrs["column-order"] = order
+    durable.write_atomic(file, encoded(document))
+    root = path / (METADATA if version == 3 else ".zmetadata")
+    whole = durable.read_record(root, follow=True) if root.is_file() else {}
+    part = whole.get("consolidated_metadata") if version == 3 else whole
+    if not part:
+        return
+    known = part["metadata"]
+    for key in [key for key in known if any(f"{key}/".startswith(f"obs/{name}/") for name in changed)]:
+        del known[key]
+    if version == 3:
+        known["obs"]["attributes"] = attrs
+    else:
+        known["obs/.zattrs"] = attrs
+    for name in changed:
+        if name in order:
+            known.update(_documents(path, version, f"obs/{name}"))
+    # zarr wants all nodes of a group one after the other, and groups before what is below them.
+    part["metadata"] = dict(sorted(known.items(), key=lambda entry: (entry[0].count("/"), entry[0])))
+    durable.write_atomic(root, json.dumps(whole, indent=4).encode())
+
+
+def _documents(path: Path, version: int, node: str) -> Iterator[tuple[str, Any]]:
+    """The metadata of a column and of what is in it, as consolidated metadata has them."""
+    for folder in (path / node, *(entry for entry in sorted((path / node).iterdir()) if entry.is_dir())):
+        key = folder.relative_to(path).as_posix()
+        if version == 3 and (folder / METADATA).is_file():
+            yield key, _as_repeated(durable.read_record(folder / METADATA))
+        for name in _OF_V2 if version == 2 else ():
+            if (folder / name).is_file():
+                document = durable.read_record(folder / name)
+                yield f"{key}/{name}", _as_repeated(document) if name == ".zgroup" else document
+
+
+def _as_repeated(document: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a node as zarr repeats it: a group says there that nothing is repeated below it."""
+    if document.get("node_type", "group") == "group":
+        nothing = {"kind": "inline", "must_understand": False, "metadata": {}}
+        return {**document, "consolidated_metadata": nothing}
+    return document

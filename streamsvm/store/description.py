@@ -1,0 +1,117 @@
+"""What AnnData that streamsvm did not write contains: shapes, kinds and first names, read from metadata."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from streamsvm import format
+from streamsvm.errors import StoreError
+from streamsvm.store import layout
+from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.journal import warn_and_recover
+from streamsvm.store.obs_columns import Column, column_names, index_column, index_length
+from streamsvm.store.open import open_container
+
+_FIRST = 5  # names
+_SPARSE = ("csr_matrix", "csc_matrix")
+
+
+def describe_anndata(path: Path) -> dict[str, Any] | None:
+    """Describe AnnData of other origin; None for anything else, and what has no such suffix.
+
+    Returns
+    -------
+    dict
+        ``n`` and ``d``, the shape of ``X``; ``X``, ``raw`` and each of ``layers``: a dict of encoding, shape,
+        dtype, number of values and chunk; ``obs``: of each column its kind and number of categories;
+        ``obsm``; the first names of rows and of features. What cannot be read is described by the reason.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be opened.
+    """
+    kind = layout.SUFFIXES.get(path.suffix.lower())
+    if kind is None or not path.exists() or path.is_dir() != (kind == "zarr"):
+        return None
+    if kind == "hdf5":
+        warn_and_recover(path)
+    container = open_container(path, kind)
+    try:
+        if (
+            container.attr("", "encoding-type") != "anndata"
+            or container.record(format.STORE_ATTR) is not None
+        ):
+            return None
+        return _describe(container)
+    finally:
+        container.close()
+
+
+def _describe(container: Container) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": "anndata", "container": container.kind}
+    found["n"] = _length(container, "obs")
+    found["d"] = _length(container, "var")
+    if container.node("X") is not None:
+        found["X"] = _matrix(container, "X")
+    found["layers"] = {name: _matrix(container, f"layers/{name}") for name in container.children("layers")}
+    if container.node("raw/X") is not None:
+        found["raw"] = _matrix(container, "raw/X")
+    found["obs"] = _columns(container, found["n"])
+    found["obsm"] = container.children("obsm")
+    found["row_names"] = _first_names(container, "obs")
+    found["var_names"] = _first_names(container, "var")
+    return found
+
+
+def _length(container: Container, table: str) -> int | None:
+    with contextlib.suppress(StoreError):
+        return index_length(container, table)
+    return None
+
+
+def _first_names(container: Container, table: str) -> list[Any]:
+    with contextlib.suppress(StoreError):
+        length = index_length(container, table)
+        return index_column(container, table, length).texts(0, min(_FIRST, length)).tolist()
+    return []
+
+
+def _matrix(container: Container, name: str) -> dict[str, Any]:
+    """The encoding of a matrix, sparse or dense."""
+    try:
+        if container.node(name) == "array":
+            dense = container.array(name, axes=2)
+            return {"encoding": "dense", "shape": [dense.length, dense.columns], **_values(dense)}
+        encoding = container.attr(name, "encoding-type")
+        if encoding not in _SPARSE:
+            return {"encoding": str(encoding)}
+        data = container.array(f"{name}/data")
+        shape = container.attr(name, "shape")
+        return {"encoding": encoding, "shape": shape, "nnz": data.length, **_values(data)}
+    except StoreError as error:
+        return {"encoding": f"not readable: {error}"}
+
+
+def _values(array: StoredArray) -> dict[str, Any]:
+    chunk = array.chunk if array.chunk < array.length else None  # None: all in one
+    return {"dtype": "text" if array.dtype is None else str(array.dtype), "chunk": chunk}
+
+
+def _columns(container: Container, n_rows: int | None) -> dict[str, dict[str, Any]]:
+    """The columns of ``obs``, each with its kind, and the number of categories."""
+    found: dict[str, dict[str, Any]] = {}
+    if n_rows is None:
+        return found
+    with contextlib.suppress(StoreError):
+        for name in column_names(container, "obs"):
+            try:
+                column = Column(container, "obs", name, n_rows)
+                found[name] = {"kind": column.kind}
+                if column.categories is not None:
+                    found[name]["categories"] = len(column.categories)
+            except StoreError as error:
+                found[name] = {"kind": f"not readable: {error}"}
+    return found

@@ -1,0 +1,51 @@
+"""Whether a run that is there is the one that a fit would begin."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from streamsvm import format
+from streamsvm.errors import Call, Option, Remedy, RunError
+from streamsvm.run.directory import RunDir
+
+_FREE = ("version", "settings", "store", "plan", "checksum")  # entries that are compared otherwise, or not
+_WHAT = {  # the other entries
+    "C_auto": "with C {}chosen from the data",
+    "transforms": "with other transforms",
+    "error_weights": "with other contents of class_weight, costs or tree",
+    "valid_fingerprint": "with another content of valid",
+    "calibrate_fingerprint": "with another content of calibrate",
+}
+
+
+def check_same(run: RunDir, record: dict[str, Any]) -> None:
+    """Raise `RunError`, which names the difference, unless `run` was begun with this ``run.json``.
+
+    How memory is divided may differ: a run keeps its own plan.
+    """
+    old, new = run.read_settings(), json.loads(json.dumps(record))
+    other = Remedy("give the old one, or another {}", Option("out"))
+    if old.get("kind") == format.ONLINE:
+        raise RunError(f"{run.path} is a run of online", remedy=Remedy("give another {}", Option("out")))
+    # The data first: C and first_C, if they are chosen from it, are other ones too.
+    if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
+        raise RunError(
+            f"{run.path} was begun on other data than is now in {', '.join(new['store']['path'])}: the "
+            "content fingerprint differs",
+            remedy=other,
+        )
+    for name, value in new["settings"].items():
+        was = old["settings"].get(name)
+        if was != value:
+            if name in ("passes", "tol") and value is not None:
+                remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
+            else:
+                remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))
+            if was is None:
+                remedy = Remedy("leave {} out, or give another {}", Option(name), Option("out"))
+            raise RunError(f"{run.path} was begun with {name} {was}, not {value}", remedy=remedy)
+    for name in sorted((old.keys() | new.keys()) - set(_FREE)):
+        if old.get(name) != new.get(name):
+            what = _WHAT.get(name, f"with another {name}").format("" if old.get(name) else "not ")
+            raise RunError(f"{run.path} was begun {what}", remedy=other)

@@ -1,0 +1,198 @@
+"""`info` on files of every kind says what the libraries that wrote them say."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from streamsvm_cli import main
+
+N, D = 40, 6
+
+
+def info(*words: object) -> tuple[int, str, str]:
+    """The command in this process: its exit code, and what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["streamsvm", "info", *map(str, words)])
+        code: object = 0
+        try:
+            main.run()
+        except SystemExit as ended:
+            code = ended.code or 0
+    return int(str(code)), out.getvalue(), err.getvalue()
+
+
+def described(path: Path) -> dict[str, Any]:
+    """What it says, for machines; for people it is one screen."""
+    code, out, err = info(path)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) < 40
+    assert max(map(len, out.splitlines())) < 400
+    code, out, err = info(path, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def cells() -> anndata.AnnData:
+    X = sp.random(N, D, 0.4, "csr", np.float32, np.random.default_rng(0))
+    obs = pd.DataFrame(
+        {
+            "type": pd.Categorical(["a", "b", "c", None] * (N // 4)),
+            "depth": np.arange(N) * 0.5,
+            "count": pd.array([1, None] * (N // 2), dtype="Int64"),
+            "is_cell": [True, False] * (N // 2),
+            "barcode": [f"AC{i}" for i in range(N)],
+        },
+        index=[f"c{i}" for i in range(N)],
+    )
+    found = anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=[f"g{j}" for j in range(D)]))
+    found.raw = anndata.AnnData(sp.csr_matrix(np.ones((N, D + 3), np.float32)), obs=obs)
+    found.layers["counts"] = sp.csc_matrix(X.astype(np.int32))
+    found.layers["dense"] = X.toarray().astype(np.float64)
+    found.obsm["pca"] = np.zeros((N, 2))
+    return found
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_anndata(tmp_path: Path, suffix: str) -> None:
+    path, made = tmp_path / f"a.{suffix}", cells()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made.write_h5ad(path) if suffix == "h5ad" else made.write_zarr(path)
+    found = described(path)
+    assert found["kind"] == "anndata"
+    assert (found["n"], found["d"]) == made.shape
+    X = found["X"]
+    assert (X["encoding"], X["shape"], X["nnz"], X["dtype"]) == ("csr_matrix", [N, D], made.X.nnz, "float32")
+    counts, dense = found["layers"]["counts"], found["layers"]["dense"]
+    assert (counts["encoding"], counts["dtype"]) == ("csc_matrix", "int32")
+    assert (dense["encoding"], dense["shape"], dense["dtype"]) == ("dense", [N, D], "float64")
+    assert found["raw"]["shape"] == [N, D + 3]
+    assert list(found["obs"]) == list(made.obs.columns)
+    kinds = {name: entry["kind"] for name, entry in found["obs"].items()}
+    assert kinds == {
+        "type": "categorical", "depth": "number", "count": "integer", "is_cell": "boolean",
+        "barcode": kinds["barcode"],
+    }  # fmt: skip
+    assert found["obs"]["type"]["categories"] == 3
+    assert (
+        kinds["barcode"] == "text" or found["obs"]["barcode"]["categories"] == N
+    )  # anndata turns it into one
+    assert found["obsm"] == ["pca"]
+    assert found["row_names"] == made.obs_names[:5].tolist()
+    assert found["var_names"] == made.var_names[:5].tolist()
+    code, out, err = info(path, "--verify", "--json")
+    assert (code, json.loads(out)["verified"]) == (0, True), err
+    code, out, err = info(path, "--label", "type", "--json")  # as the store that fit trains on
+    assert json.loads(out)["classes"] == ["a", "b", "c"], err
+
+
+def test_anndata_that_cannot_be_trained_on_is_described_too(tmp_path: Path) -> None:
+    made = cells()
+    made.X = made.X.toarray()
+    made.write_h5ad(tmp_path / "a.h5ad")
+    assert described(tmp_path / "a.h5ad")["X"]["encoding"] == "dense"
+    anndata.AnnData(obs=made.obs).write_h5ad(tmp_path / "b.h5ad")
+    found = described(tmp_path / "b.h5ad")
+    assert "X" not in found
+    assert found["n"] == N
+
+
+def test_many_columns_stay_on_one_screen(tmp_path: Path) -> None:
+    obs = pd.DataFrame({f"column{j}": np.arange(N) for j in range(200)}, index=[f"c{i}" for i in range(N)])
+    anndata.AnnData(sp.csr_matrix((N, D), dtype=np.float32), obs=obs).write_h5ad(tmp_path / "a.h5ad")
+    assert len(described(tmp_path / "a.h5ad")["obs"]) == 200
+    pd.DataFrame(np.zeros((3, 300)), columns=[f"c{j}" for j in range(300)]).to_parquet(tmp_path / "a.parquet")
+    assert len(described(tmp_path / "a.parquet")["columns"]) == 300
+
+
+TEXT = "a 3:1 7:0.5\nb 1:-2e-3 # a comment\n\n# more\nc\n"
+
+
+def test_libsvm_text(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT.encode()))
+    (tmp_path / "text.bz2").write_bytes(bz2.compress(TEXT.encode()))
+    for name in ("text", "text.gz", "text.bz2"):
+        found = described(tmp_path / name)
+        assert found["kind"] == "LIBSVM text"
+        assert (found["lowest_index"], found["highest_index"], found["first_rows"]) == (1, 7, 3)
+        assert found["first_labels"] == ["a", "b", "c"]
+        assert found["index_base"] == "1, unless a later row has feature 0"
+        assert (found["several_labels"], found["qid"], found["values_per_row"]) == (None, None, 1.0)
+    (tmp_path / "text").write_text("1,5 qid:1 0:1\n5 qid:1 2:1\n 3:1\n")
+    found = described(tmp_path / "text")
+    assert (found["index_base"], found["several_labels"], found["labels_so_far"]) == (0, True, 2)
+    (tmp_path / "text").write_text("1 1:1 2:1 3:1\n" * 100_000)  # more than is looked at
+    assert 1000 < described(tmp_path / "text")["first_rows"] < 100_000
+
+
+def test_arrays_of_numpy_and_scipy(tmp_path: Path) -> None:
+    matrix = sp.random(N, D, 0.3, "csc", np.float64, np.random.default_rng(0))
+    sp.save_npz(tmp_path / "s.npz", matrix)
+    found = described(tmp_path / "s.npz")
+    assert (found["encoding"], found["shape"], found["nnz"]) == ("scipy.sparse csc", [N, D], matrix.nnz)
+    np.save(tmp_path / "a.npy", np.zeros((3, 4), np.int16))
+    found = described(tmp_path / "a.npy")
+    assert (found["kind"], found["shape"], found["dtype"]) == ("npy", [3, 4], "int16")
+    np.savez(tmp_path / "z.npz", X=np.zeros((2, 2)), y=np.arange(2))
+    assert described(tmp_path / "z.npz")["arrays"]["X"] == {"shape": [2, 2], "dtype": "float64"}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.csv.gz", "plain"])
+def test_tables(tmp_path: Path, name: str) -> None:
+    table = pd.DataFrame({"x": [1.5, -2.0], "label, quoted": ["p\tq", "r"], "n": [1, 2]})
+    path = tmp_path / name
+    if name == "a.parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="\t" if name == "a.tsv" else ",")
+    found = described(path)
+    assert list(found["columns"]) == list(table.columns)
+    kinds = [entry["kind"] for entry in found["columns"].values()]
+    assert kinds == (["double", "string", "int64"] if name == "a.parquet" else ["number", "text", "number"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is empty"),
+        (b"just words\n", "begins with 'just words'"),
+        (b"\x00\x01\x02" * 100, "is not text"),
+        (b"\x93NUMPY\x01\x00\xff", "is damaged"),
+        (b"PK\x03\x04 and more", "is damaged"),
+        (b"PAR1 and more", "is damaged"),
+        (gzip.compress(TEXT.encode(), mtime=0)[:30], "a.bin"),
+        (b"\x89HDF\r\n\x1a\n", "a.bin"),
+    ],
+)
+def test_other_files_are_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(content)
+    code, out, err = info(path)
+    assert (code, out, err.count("\n")) == (1, "", 1), err
+    assert message in err
+    assert str(path) in err
+
+
+def test_options_of_stores_are_refused_for_other_files(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    assert info(tmp_path / "text", "--verify")[0] == 2
+    assert info(tmp_path / "text", "--label", "x")[0] == 2

@@ -1,0 +1,126 @@
+"""`predict` and `evaluate` as a user runs them on AnnData and text: tables, columns of obs, several files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from test_anndata_commands import LABEL, cells, fails, streamsvm, succeeds
+
+from streamsvm import load_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("predict")
+    adata = cells()
+    adata[:600].copy().write_h5ad(path / "train.h5ad")
+    adata.layers["other"] = sp.csr_matrix(adata.X[::-1])
+    adata[600:].copy().write_h5ad(path / "query.h5ad")
+    succeeds("fit", "train.h5ad", *LABEL, "--out", "run", "--C", 0.01, cwd=path)
+    return path
+
+
+def labels_of(folder: Path, X: sp.csr_matrix) -> list[str]:
+    model = load_model(folder / "run")
+    return model.classes_[(X @ model.coef_).argmax(axis=1)].tolist()
+
+
+def test_columns_are_added_to_the_file_that_was_predicted(folder: Path, tmp_path: Path) -> None:
+    query = cells()[600:]
+    query.write_h5ad(tmp_path / "q.h5ad")
+    words = ("predict", folder / "run", "q.h5ad", "--into", "q.h5ad", "--key", "type_of")
+    assert "300 predictions: q.h5ad" in succeeds(*words, cwd=tmp_path)
+    found = anndata.read_h5ad(tmp_path / "q.h5ad")
+    assert found.obs["type_of_label"].tolist() == labels_of(folder, query.X)
+    assert list(found.obs.columns) == ["type", "type_of_label", "type_of_score", "type_of_margin"]
+    message = fails(*words, cwd=tmp_path)
+    assert "has a column 'type_of_label' already; choose another --key, or replace it with --force" in message
+    assert json.loads(succeeds(*words, "--force", "--json", cwd=tmp_path)) == {"n": 300, "out": "q.h5ad"}
+    done = succeeds("evaluate", folder / "run", "q.h5ad", "--label", "type_of_label", "--json", cwd=tmp_path)
+    assert json.loads(done)["accuracy"] == 1.0  # of its own predictions
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_several_files_make_one_table(folder: Path, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"p.{suffix}"
+    succeeds("predict", "run", "query.h5ad", "train.h5ad", "--out", out, "--quiet", cwd=folder)
+    table = pd.read_csv(out) if suffix == "csv" else pd.read_parquet(out)
+    adata = cells()
+    assert table["file"].tolist() == ["query.h5ad"] * 300 + ["train.h5ad"] * 600
+    assert table["row"].tolist() == [*adata.obs_names[600:], *adata.obs_names[:600]]
+    assert table["label"].tolist() == labels_of(folder, sp.vstack([adata.X[600:], adata.X[:600]]))
+    lines = succeeds("predict", "run", "query.h5ad", "train.h5ad", cwd=folder).splitlines()
+    assert lines == table["label"].tolist()
+
+
+def test_rows_of_text_are_numbers(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\na 1:2\nb 2:2\n")
+    succeeds("convert", "text", "--out", "s.zarr", cwd=tmp_path)
+    succeeds("fit", "s.zarr", "--out", "run", cwd=tmp_path)
+    (tmp_path / "bare").write_text(" 1:1\n 2:1\n 1:3\n")  # a blank in the place of a label
+    succeeds("predict", "run", "bare", "text", "--out", "p.csv", cwd=tmp_path)
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert table["row"].tolist() == [0, 1, 2, 0, 1, 2, 3]
+    assert table["label"].tolist() == ["a", "b", "a", "a", "b", "a", "b"]
+    succeeds(
+        "predict", "run", "s.zarr", "--out", "shuffled.csv", cwd=tmp_path
+    )  # with the numbers of the text
+    shuffled = pd.read_csv(tmp_path / "shuffled.csv").sort_values("row")
+    assert shuffled["label"].tolist() == ["a", "b", "a", "b"]
+    (tmp_path / "nan").write_text("a 1:1\nb 2:nan\n")
+    assert "nan, line 2" in fails("predict", "run", "nan", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("query.h5ad", "query.h5ad"), 2),
+        (("query.h5ad", "--into", "query.h5ad", "--out", "p"), 2),
+        (("query.h5ad", "--into", "query.h5ad", "--top-k", 2), 2),
+        (("query.h5ad", "--into", "query.h5ad", "--key", "a/b"), 2),
+        (("query.h5ad", "--out", "p.csv", "--threshold", 0), 2),
+        (("query.h5ad", "--json"), 2),
+        (("query.h5ad", "--into", "absent.h5ad"), 1),
+        (("query.h5ad", "--into", "run"), 1),
+        (("absent.h5ad", "--out", "p.csv"), 1),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(folder: Path, words: tuple, code: int) -> None:
+    before = (folder / "query.h5ad").read_bytes()
+    names = sorted(path.name for path in folder.iterdir())
+    found, _, err = streamsvm("predict", "run", *words, cwd=folder)
+    assert found == code, err
+    assert (folder / "query.h5ad").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == names
+
+
+def test_a_layer_is_scored_if_it_is_named(folder: Path) -> None:
+    query = cells()[600:]
+    layer = anndata.read_h5ad(folder / "query.h5ad").layers["other"]
+    lines = succeeds("predict", "run", "query.h5ad", "--layer", "other", cwd=folder).splitlines()
+    assert lines == labels_of(folder, layer) != labels_of(folder, query.X)
+    found = json.loads(
+        succeeds("evaluate", "run", "query.h5ad", *LABEL, "--layer", "other", "--json", cwd=folder)
+    )
+    assert found["accuracy"] == pytest.approx(np.mean(np.array(lines) == query.obs["type"].to_numpy()))
+    assert "no layer 'none'" in fails("predict", "run", "query.h5ad", "--layer", "none", cwd=folder)
+
+
+def test_rows_without_a_label_are_left_out_of_an_evaluation_and_counted(folder: Path, tmp_path: Path) -> None:
+    query = cells()[600:].copy()
+    missing = np.arange(300) % 7 == 0
+    types = query.obs["type"].astype(object).where(~missing, np.nan)
+    query.obs["type"] = pd.Categorical(types)
+    query.write_h5ad(tmp_path / "q.h5ad")
+    words = ("evaluate", folder / "run", "q.h5ad", *LABEL)
+    found = json.loads(succeeds(*words, "--json", cwd=tmp_path))
+    correct = np.array(labels_of(folder, query.X)) == types.to_numpy()
+    assert (found["n"], found["unlabelled"]) == ((~missing).sum(), missing.sum())
+    assert found["accuracy"] == pytest.approx(correct[~missing].mean())
+    assert f"{missing.sum()} rows without a label left out" in succeeds(*words, cwd=tmp_path)

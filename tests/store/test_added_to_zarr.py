@@ -1,0 +1,120 @@
+"""Columns added to AnnData in Zarr folders: anndata reads them, by consolidated metadata and without."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pytest
+import zarr
+from test_added_columns import N, cells, folder  # noqa: F401
+
+from streamsvm import durable, predict
+from streamsvm.errors import StoreError
+
+
+@pytest.fixture(params=[2, 3])
+def path(request, folder: Path) -> Path:  # noqa: F811
+    made = folder / "a.zarr"
+    with warnings.catch_warnings(), anndata.settings.override(zarr_write_format=request.param):
+        warnings.simplefilter("ignore")
+        cells(np.arange(N)).write_zarr(made)
+    return made
+
+
+def read(path: Path) -> anndata.AnnData:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = anndata.read_zarr(path)
+        plain = anndata.io.read_elem(zarr.open_group(path, mode="r", use_consolidated=False))
+        consolidated = anndata.io.read_elem(zarr.open_group(path, mode="r", use_consolidated=True))
+    for other in (plain, consolidated):
+        assert other.obs.equals(whole.obs)
+    return whole
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+def test_the_columns_are_what_predict_says(folder: Path, path: Path) -> None:  # noqa: F811
+    kept, before, old = predict(folder / "model", path, top_k=2), read(path), files(path)
+    predict(folder / "model", path, into=path)
+    after, new = read(path), files(path)
+    assert list(after.obs.columns) == [
+        *before.obs.columns,
+        *(f"streamsvm_{p}" for p in ("label", "score", "margin")),
+    ]
+    assert after.obs[before.obs.columns].equals(before.obs)
+    assert after.obs["streamsvm_label"].tolist() == kept.labels[:, 0].tolist()
+    np.testing.assert_array_equal(after.obs["streamsvm_score"], kept.scores[:, 0])
+    np.testing.assert_array_equal(after.obs["streamsvm_margin"], kept.scores[:, 0] - kept.scores[:, 1])
+    changed = {name for name in old if old[name] != new.get(name)}
+    assert changed <= {"zarr.json", "obs/zarr.json", ".zmetadata", "obs/.zattrs"}
+    assert all(name.startswith("obs/streamsvm_") for name in new.keys() - old.keys())
+    with pytest.raises(StoreError, match="has a column 'streamsvm_label' already"):
+        predict(folder / "model", path, into=path)
+    predict(folder / "model", path, into=path, force=True, proba=True)
+    assert list(read(path).obs.columns)[2:] == [
+        f"streamsvm_{p}" for p in ("label", "score", "margin", "probability")
+    ]
+    predict(folder / "model", path, into=path, force=True)
+    assert read(path).obs.equals(after.obs)
+    assert files(path).keys() == new.keys()
+
+
+def die_at(at: int) -> None:
+    """Let this process end at one of the moments when files change."""
+    moments = iter(range(100))
+
+    def dying(real: Any, *words: Any) -> None:
+        if next(moments) == at:
+            os._exit(7)
+        real(*words)
+
+    for name in ("write_atomic", "remove", "sync_tree"):
+        setattr(durable, name, functools.partial(dying, getattr(durable, name)))
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_crash_leaves_columns_that_can_be_read(
+    folder: Path,  # noqa: F811
+    path: Path,
+    force: bool,
+) -> None:
+    """The process dies before each file of metadata is replaced, or right after it."""
+    if force:
+        predict(folder / "model", path, into=path)
+    before = files(path)
+    kept = predict(folder / "model", path).labels[:, 0].tolist()
+    died = 0
+    for at in range(20):
+        child = os.fork()
+        if child == 0:
+            die_at(at)
+            try:
+                predict(folder / "model", path, into=path, force=force)
+            finally:
+                os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = anndata.read_zarr(path).obs
+        assert list(found.columns)[:2] == ["donor", "depth"]
+        if "streamsvm_label" in found:
+            assert found["streamsvm_label"].tolist() == kept
+        predict(folder / "model", path, into=path, force=True)
+        assert read(path).obs["streamsvm_label"].tolist() == kept
+        durable.remove(path)
+        for name, content in before.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(content)
+        if code == 0:
+            break
+        died += 1
+    assert died > 5

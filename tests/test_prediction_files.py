@@ -1,0 +1,213 @@
+"""Tables of predictions, read back by pandas and pyarrow, have what the coefficients say."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+from helpers import as_rows, make_problem, make_store, save_weights
+
+from streamsvm import fit, load_model, predict, prediction_files
+from streamsvm.errors import ModelError, SettingsError
+
+N, D, K = 150, 9, 4
+X, LABELS = make_problem(N, D, K)
+NAMED = ("file", "row")
+ODD = ["a,b", 'say "x"', " padded ", "naïve", "=1+1"]  # which a careless CSV would spoil
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and the same rows as AnnData with odd names and as a shuffled store."""
+    path = tmp_path_factory.mktemp("tables")
+    make_store(path / "s.h5", X, LABELS)
+    result = fit(path / "s.h5", out=path / "run", passes=2)
+    assert result.passes == 2
+    names = [ODD[i] if i < len(ODD) else f"cell{i}" for i in range(N)]
+    cells = anndata.AnnData(sp.csr_matrix(X), obs=pd.DataFrame(index=names))
+    cells.write_h5ad(path / "cells.h5ad")
+    return path
+
+
+def read(path: Path) -> pd.DataFrame:
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    separator = "," if path.suffix == ".csv" else "\t"
+    names = pd.read_csv(path, sep=separator, nrows=0).columns
+    types = {name: str if name.startswith("label") else np.float32 for name in names if name not in NAMED}
+    return pd.read_csv(path, sep=separator, dtype=types)
+
+
+def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The scores of all rows, and the order of the classes."""
+    scores = X.astype(np.float64) @ load_model(folder / "run").coef_
+    return scores, np.argsort(-scores, axis=1, kind="stable")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize("top_k", [1, 3, 9])
+def test_a_table_has_names_labels_scores_and_margins(
+    folder: Path, tmp_path: Path, suffix: str, top_k: int
+) -> None:
+    scores, order = expected(folder)
+    path = tmp_path / f"p.{suffix}"
+    done = predict(folder / "run", folder / "cells.h5ad", path, top_k=top_k)
+    assert (done.n, done.labels, done.scores, done.out) == (N, None, None, path)
+    table, obs = read(path), anndata.read_h5ad(folder / "cells.h5ad").obs
+    columns = ["row", "label", "score", "margin"]
+    columns += [f"{name}_{place}" for place in range(2, min(top_k, K) + 1) for name in ("label", "score")]
+    assert list(table.columns) == columns
+    assert table["row"].tolist() == obs.index.tolist()
+    sorted_scores = np.take_along_axis(scores, order, 1)
+    np.testing.assert_allclose(table["margin"], sorted_scores[:, 0] - sorted_scores[:, 1], atol=1e-5)
+    for place in range(min(top_k, K)):
+        ending = f"_{place + 1}" if place else ""
+        assert (
+            table[f"label{ending}"].tolist() == load_model(folder / "run").classes_[order[:, place]].tolist()
+        )
+        np.testing.assert_allclose(table[f"score{ending}"], sorted_scores[:, place], atol=1e-5)
+
+
+def test_digits_of_csv_give_the_numbers_back_exactly(folder: Path, tmp_path: Path) -> None:
+    for suffix in ("csv", "parquet"):
+        predict(folder / "run", folder / "s.h5", tmp_path / f"p.{suffix}", top_k=2)
+    pd.testing.assert_frame_equal(read(tmp_path / "p.csv"), read(tmp_path / "p.parquet"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_several_data_have_a_column_that_says_which(folder: Path, tmp_path: Path, suffix: str) -> None:
+    data = {"cells": folder / "cells.h5ad", "store": folder / "s.h5", "rows": as_rows(X[:7], LABELS[:7])}
+    path = tmp_path / f"p.{suffix}"
+    assert predict(folder / "run", data, path).n == 2 * N + 7
+    table = read(path)
+    assert table["file"].tolist() == ["cells"] * N + ["store"] * N + ["rows"] * 7
+    names = anndata.read_h5ad(folder / "cells.h5ad").obs_names.tolist()
+    assert table["row"].tolist() == [*names, *map(str, range(N)), *map(str, range(7))]
+    np.testing.assert_array_equal(table["score"][:N], table["score"][N : 2 * N])
+    lines = tmp_path / "lines"
+    predict(folder / "run", [folder / "cells.h5ad", folder / "s.h5"], lines)
+    assert lines.read_text().split() == table["label"][: 2 * N].tolist()
+
+
+def test_names_of_rows_come_with_every_kind_of_data(folder: Path, tmp_path: Path) -> None:
+    frame = pd.DataFrame(X.toarray(), index=[f"r{i}" for i in range(N)])
+    names = np.array([f"n{i}" for i in range(N)], dtype=object)
+    for data, wanted in [
+        (frame, frame.index.tolist()),
+        (frame.reset_index(drop=True), list(range(N))),
+        (
+            anndata.read_h5ad(folder / "cells.h5ad"),
+            anndata.read_h5ad(folder / "cells.h5ad").obs_names.tolist(),
+        ),
+        (iter([(as_rows(X, LABELS), names)]), names.tolist()),
+        (X.toarray(), list(range(N))),
+    ]:
+        predict(folder / "run", data, tmp_path / "p.parquet")
+        assert read(tmp_path / "p.parquet")["row"].tolist() == wanted
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_labels_below_a_threshold_are_missing(folder: Path, tmp_path: Path, suffix: str) -> None:
+    scores, order = expected(folder)
+    path = tmp_path / f"p.{suffix}"
+    with pytest.raises(SettingsError, match="threshold needs top_k"):
+        predict(folder / "run", folder / "cells.h5ad", path, threshold=0.0)
+    predict(folder / "run", folder / "cells.h5ad", path, threshold=0.0, top_k=2)
+    table, best = read(path), np.take_along_axis(scores, order, 1)
+    for place, ending in enumerate(["", "_2"]):
+        np.testing.assert_array_equal(table[f"label{ending}"].notna(), best[:, place] > 0)
+        np.testing.assert_array_equal(table[f"score{ending}"].notna(), best[:, place] > 0)
+    assert 0 < (best[:, 1] > 0).sum() < N
+    assert table["margin"].notna().all()
+
+
+def test_probabilities_stand_beside_the_scores(tmp_path: Path) -> None:
+    record = {"classes": list("abc"), "dtype": "float64", "n_features": 2, "index_base": 1}
+    record |= {"loss": "logistic", "transforms": []}
+    weights = np.array([[1.0, 0.5, -1.0], [0.0, 2.0, 1.0]])
+    save_weights(tmp_path / "model", weights, record)
+    data = np.array([[1.0, 0.0], [0.0, 1.0], [0.3, -0.2]])
+    predict(tmp_path / "model", data, tmp_path / "p.parquet", proba=True, top_k=2)
+    table, scores = read(tmp_path / "p.parquet"), data @ weights
+    softmax = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    assert list(table.columns)[:5] == ["row", "label", "score", "probability", "margin"]
+    np.testing.assert_allclose(table["score"], scores.max(axis=1))
+    np.testing.assert_allclose(table["probability"], softmax.max(axis=1))
+    np.testing.assert_allclose(table["probability_2"], np.sort(softmax, axis=1)[:, -2])
+
+
+def test_a_model_of_one_class_has_no_margin(tmp_path: Path) -> None:
+    record = {"classes": ["only"], "dtype": "float32", "n_features": 1, "index_base": 1, "loss": "ww"}
+    save_weights(tmp_path / "model", np.ones((1, 1), np.float32), {**record, "transforms": []})
+    for suffix in ("csv", "parquet"):
+        predict(tmp_path / "model", np.ones((2, 1)), tmp_path / f"p.{suffix}")
+        assert read(tmp_path / f"p.{suffix}")["margin"].isna().all()
+
+
+def test_no_rows_make_a_table_with_its_columns(folder: Path, tmp_path: Path) -> None:
+    for suffix in ("csv", "parquet"):
+        assert predict(folder / "run", iter([]), tmp_path / f"p.{suffix}", top_k=2).n == 0
+        assert list(read(tmp_path / f"p.{suffix}").columns) == [
+            "row", "label", "score", "margin", "label_2", "score_2",
+        ]  # fmt: skip
+
+
+def test_memory_does_not_grow_with_the_rows(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Python's objects: pyarrow's own memory is bounded by the row groups, which are counted."""
+    monkeypatch.setattr(prediction_files, "_GROUP_ROWS", 1000)
+    model, rows = load_model(folder / "run"), as_rows(X, LABELS, "float32")
+
+    def peak(times: int, suffix: str) -> int:
+        tracemalloc.start()
+        predict(model, (rows for _ in range(times)), tmp_path / f"p.{suffix}")
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    for suffix in ("csv", "parquet", "txt"):
+        peak(1, suffix)
+        assert peak(200, suffix) < peak(20, suffix) + 200_000
+    predict(model, (rows for _ in range(200)), tmp_path / "p.parquet")
+    groups = pyarrow.parquet.ParquetFile(tmp_path / "p.parquet").metadata
+    assert groups.num_rows == 200 * N
+    sizes = [groups.row_group(g).num_rows for g in range(groups.num_row_groups)]
+    assert max(sizes) < 1000 + N
+
+
+def test_a_failure_leaves_the_table_as_it_was(folder: Path, tmp_path: Path) -> None:
+    def failing():
+        yield as_rows(X, LABELS)
+        raise ModelError("no more")
+
+    for suffix in ("csv", "parquet"):
+        out = tmp_path / f"p.{suffix}"
+        out.write_text("before")
+        with pytest.raises(ModelError, match="no more"):
+            predict(folder / "run", failing(), out)
+        assert out.read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: Path) -> None:
+    for value in (np.nan, np.inf, -np.inf):
+        bad = X.copy()
+        bad.data[bad.indptr[70]] = value
+        cells = anndata.AnnData(sp.csr_matrix(bad))
+        cells.write_h5ad(tmp_path / "bad.h5ad")
+        with pytest.raises(Exception, match=r"bad\.h5ad: .*row 70: a value is not finite"):
+            predict(folder / "run", tmp_path / "bad.h5ad", tmp_path / "p.csv")
+        column = bad.indices[bad.indptr[70]]
+        for data in (bad, bad.toarray()):
+            with pytest.raises(ModelError, match=f"row 70, column {column}: {value} is not finite"):
+                predict(folder / "run", data)
+        first, second = as_rows(X[:50], LABELS[:50]), as_rows(bad[50:], LABELS[50:])
+        with pytest.raises(ModelError, match=f"row 70 of the data: the value {value} is not finite"):
+            predict(folder / "run", iter([first, second]))

@@ -1,0 +1,148 @@
+"""The same fit again goes on with the run that it began, and with no other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+
+import streamsvm
+from streamsvm.errors import Interrupted, RunError, SettingsError
+
+X, LABELS = make_problem(300, 12, 4, noise=2.0)
+SETTINGS: dict[str, Any] = {"passes": 3, "block_rows": 40}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_store(tmp_path / "s.h5", X, LABELS)
+    make_store(tmp_path / "valid.zarr", X[:50], LABELS[:50], n_classes=4)
+    return tmp_path
+
+
+def fit(folder: Path, **more: Any) -> Any:
+    options = {"out": folder / "run", "resume_or_start": True, "checkpoint_every": "1", **SETTINGS, **more}
+    return streamsvm.fit(folder / "s.h5", **options)
+
+
+def interrupted(folder: Path, blocks: int, **more: Any) -> None:
+    """The fit, up to a number of blocks."""
+    left = blocks
+
+    def stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    with pytest.raises(Interrupted):
+        fit(folder, stop=stop, **more)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"C": 0.1, "tol": 1e-3, "passes": 20}, {"valid": "valid.zarr"}], ids=str
+)
+def test_the_same_call_ends_as_an_uninterrupted_one(folder: Path, more: dict) -> None:
+    more = {name: folder / value if name == "valid" else value for name, value in more.items()}
+    whole = fit(folder, out=folder / "whole", resume_or_start=False, **more)
+    for blocks in (3, 7, 4):
+        interrupted(folder, blocks, **more)
+    result = fit(folder, **more)
+    model = {path.name: path.read_bytes() for path in (folder / "whole/model").iterdir()}
+    assert {path.name: path.read_bytes() for path in (folder / "run/model").iterdir()} == model
+    assert (result.passes, result.dual) == (whole.passes, whole.dual)
+    again = fit(folder, **more)
+    assert (again.checkpoints, again.passes, again.dual) == (0, whole.passes, whole.dual)
+    assert {path.name: path.read_bytes() for path in (folder / "run/model").iterdir()} == model
+
+
+def test_the_store_may_have_moved(folder: Path) -> None:
+    interrupted(folder, 3)
+    (folder / "moved").mkdir()
+    shutil.move(folder / "s.h5", folder / "moved/s.h5")
+    assert fit(folder / "moved", out=folder / "run").passes == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "message", "remedy"),
+    [
+        ({"C": 0.5}, "was begun with C ", {}),
+        ({"passes": 5}, "was begun with passes 3, not 5", {}),
+        ({"tol": 0.1}, "was begun with tol None, not 0.1", {}),
+        ({"loss": "cs"}, "was begun with loss ww, not cs", {"loss": "ww"}),
+        ({"seed": 1}, "was begun with seed 0, not 1", {"seed": 0}),
+        ({"memory": "1G"}, "was begun with memory ", {"memory": 2**31}),
+        ({"block_rows": None}, "was begun with block_rows 40, not None", {"block_rows": 40}),
+        ({"valid": "valid.zarr"}, "was begun with valid None, not .*valid.zarr", {}),
+        ({"class_weight": {"0": 2.0}}, "was begun with class_weight None, not", {}),
+    ],
+    ids=lambda value: next(iter(value), "-") if isinstance(value, dict) else "",
+)
+def test_other_settings_are_named(folder: Path, other: dict, message: str, remedy: dict) -> None:
+    other = {name: folder / value if name == "valid" else value for name, value in other.items()}
+    interrupted(folder, 3)
+    before = (folder / "run/run.json").read_bytes()
+    with pytest.raises(RunError, match=message) as caught:
+        fit(folder, **other)
+    assert remedy.items() <= caught.value.remedy.options.items()
+    assert (folder / "run/run.json").read_bytes() == before
+    assert fit(folder).passes == 3
+
+
+def test_c_that_was_chosen_is_not_c_that_was_given(folder: Path) -> None:
+    interrupted(folder, 3)
+    chosen = fit(folder, out=folder / "other").C
+    with pytest.raises(RunError, match="was begun with C chosen from the data"):
+        fit(folder, C=chosen)
+
+
+def test_other_data_is_refused(folder: Path) -> None:
+    interrupted(folder, 3)
+    changed = X.copy()
+    changed.data[0] += 1
+    (folder / "s.h5").unlink()
+    make_store(folder / "s.h5", changed, LABELS)
+    with pytest.raises(RunError, match=r"was begun on other data than is now in .*s\.h5"):
+        fit(folder)
+    with pytest.raises(RunError, match="was begun on other data"):
+        fit(folder, C=0.5)
+
+
+def test_another_validation_set_in_the_same_place_is_refused(folder: Path) -> None:
+    valid = folder / "valid.zarr"
+    interrupted(folder, 3, valid=valid)
+    shutil.rmtree(valid)
+    make_store(valid, X[50:90], LABELS[50:90], n_classes=4)
+    with pytest.raises(RunError, match="was begun with another content of valid"):
+        fit(folder, valid=valid)
+
+
+def test_other_weights_of_the_same_name_are_refused(folder: Path) -> None:
+    weights = folder / "weights"
+    weights.write_text("0 2\n")
+    interrupted(folder, 3, class_weight=weights)
+    weights.write_text("0 3\n")
+    with pytest.raises(RunError, match="was begun with other contents of class_weight"):
+        fit(folder, class_weight=weights)
+
+
+def test_what_died_before_it_began_is_started(folder: Path) -> None:
+    (folder / "run").mkdir()
+    assert fit(folder).passes == 3
+    for name in ("run.json",):
+        (folder / "run" / name).unlink()
+    assert fit(folder).passes == 3
+
+
+def test_other_folders_and_contradictions_are_refused(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="leave one of them out"):
+        fit(folder, force=True)
+    (folder / "notes").mkdir()
+    (folder / "notes/important").write_text("x")
+    with pytest.raises(RunError, match="holds other files"):
+        fit(folder, out=folder / "notes")
+    with pytest.raises(SettingsError, match="resume_or_start does not apply to a matrix"):
+        streamsvm.fit(np.eye(4), LABELS[:4], resume_or_start=True)
