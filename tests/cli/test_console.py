@@ -85,17 +85,23 @@ def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
     store = make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
     fit(store, out=tmp_path / "trained", passes=1)
     for words in (
-        ("info", "s3://bucket/a.zarr"),
-        ("fit", "s3://bucket/a.zarr", "--out", "run"),
         ("fit", store, "--out", "s3://bucket/a.zarr"),
         ("fit", store, "--out", "run", "--valid", "s3://bucket/a.zarr"),
         ("resume", "s3://bucket/a.zarr"),
         ("predict", "s3://bucket/a.zarr", store),
-        ("predict", "trained", "s3://bucket/a.zarr"),
         ("online", "s3://bucket/a.zarr", "--out", "run"),
     ):
         done = streamsvm(*words, cwd=tmp_path)
         assert "streamsvm: s3://bucket/a.zarr is not a path on this machine" in done.stderr, words
+        assert done.stderr.count("\n") == 1
+    for words in (
+        ("info", "nosuch://bucket/a.zarr"),
+        ("fit", "nosuch://bucket/a.zarr", "--out", "run"),
+        ("predict", "trained", "nosuch://bucket/a.zarr"),
+    ):
+        done = streamsvm(*words, cwd=tmp_path)
+        assert "streamsvm: nosuch://bucket/a.zarr: " in done.stderr, words
+        assert "streamsvm[remote]" in done.stderr
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
