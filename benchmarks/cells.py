@@ -86,7 +86,7 @@ def read_by_annbatch(path: Path, slice_rows: int, block_rows: int) -> int:
 
     loader = Loader(
         chunk_size=slice_rows, preload_nchunks=max(1, block_rows // slice_rows), batch_size=block_rows,
-        shuffle=True, to_torch=False, preload_to_gpu=False,
+        shuffle=True, preload_to_gpu=False,
     )  # fmt: skip
     loader.add_dataset(backed(path))
     read = 0
@@ -112,7 +112,7 @@ def compare_reading(options: argparse.Namespace) -> None:
             f"slices of {slice_rows}: ours": (read_by_us, slice_rows),
             f"slices of {slice_rows}: anndata": (read_by_anndata, slice_rows),
         }
-        if importlib.util.find_spec("annbatch") and path.suffix == ".zarr":
+        if importlib.util.find_spec("annbatch") and path.suffix == ".zarr":  # the only kind that it reads
             contenders["shuffled chunks: annbatch"] = (read_by_annbatch, slice_rows)
         wall, cpu = dict.fromkeys(contenders, 0.0), dict.fromkeys(contenders, 0.0)
         for _ in range(options.rounds):

@@ -24,6 +24,7 @@ from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import (
+    CLAIM_BYTES,
     MAX_TEXT_COMPRESSION,
     ChunkFiles,
     ChunkWriter,
@@ -54,7 +55,7 @@ CLAIMS: dict[str, Callable[[bytes], int]] = {
     "blosc": lambda head: int.from_bytes(head[4:8], "little"),
     "zstd": zstandard.frame_content_size,
 }
-CLAIM_BYTES = 32  # of a chunk, enough to find that claim
+
 
 # Codecs that anndata and streamsvm apply to text; decoding them needs no configuration.
 TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}

@@ -26,6 +26,7 @@ from streamsvm.store.container import SLACK
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_metadata import known_layout
 
+CLAIM_BYTES = 32  # of a chunk, enough to find how many bytes it claims to hold
 CHECKSUM = 4  # bytes of crc32c at the end of a chunk
 BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
 MAX_TEXT_COMPRESSION = 2**10
@@ -202,6 +203,9 @@ def _undo_blosc(content: np.ndarray, out: np.ndarray) -> None:
 
 
 def _undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
+    claimed = zstandard.frame_content_size(content[:CLAIM_BYTES].tobytes())
+    if claimed > out.nbytes:  # it would be allocated, whatever the most that is asked for
+        raise ValueError(f"{len(content)} bytes claim to be {claimed}; a chunk has {out.nbytes}")
     found = zstandard.ZstdDecompressor().decompress(content.data, max_output_size=out.nbytes)
     _copy(np.frombuffer(found, np.uint8), out)
 
