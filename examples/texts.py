@@ -13,9 +13,9 @@ import subprocess
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm_converters import convert
 
 # -- Data: a column of text, and a column of topics ----------------------------------------------------
 #
