@@ -83,7 +83,10 @@ def format_size(n: float) -> str:
 def as_url(path: str | os.PathLike[str]) -> str | None:
     """The address that `path` is, such as s3://bucket/name, or None; a `Path` may have merged its slashes."""
     found = _ELSEWHERE.fullmatch(os.fspath(path))
-    return f"{found[1]}://{found[2]}" if found and not os.path.lexists(path) else None
+    if found is None or os.path.lexists(path):
+        return None
+    root = "/" if found[1].lower() == "file" else ""  # its path begins behind an empty host
+    return f"{found[1]}://{root}{found[2]}"
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

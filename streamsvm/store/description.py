@@ -13,13 +13,14 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.obs_columns import Column, column_names, index_column, index_length
 from streamsvm.store.open import open_container
+from streamsvm.text import as_url
 
 _FIRST = 5  # names
 _SPARSE = ("csr_matrix", "csc_matrix")
 
 
 def describe_anndata(path: Path) -> dict[str, Any] | None:
-    """Describe AnnData of other origin; None for anything else, and what has no such suffix.
+    """Describe AnnData of other origin, at a path or an address; None for anything else.
 
     Returns
     -------
@@ -34,11 +35,17 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
         If the file cannot be opened.
     """
     kind = layout.SUFFIXES.get(path.suffix.lower())
-    if kind is None or not path.exists() or path.is_dir() != (kind == "zarr"):
+    url = as_url(path)
+    if kind is None or (url is None and (not path.exists() or path.is_dir() != (kind == "zarr"))):
         return None
-    if kind == "hdf5":
-        warn_and_recover(path)
-    container = open_container(path, kind)
+    if url is not None:
+        from streamsvm.store.remote import open_remote
+
+        container = open_remote(url, kind)
+    else:
+        if kind == "hdf5":
+            warn_and_recover(path)
+        container = open_container(path, kind)
     try:
         if (
             container.attr("", "encoding-type") != "anndata"

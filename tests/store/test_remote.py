@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from streamsvm import fit, resume
 from streamsvm.errors import StoreError
+from streamsvm.info import inspect
 from streamsvm.store import open_store
 
 fsspec = pytest.importorskip("fsspec")
@@ -53,6 +54,20 @@ def test_an_address_reads_as_its_file_does(both: tuple[Path, str]) -> None:
             np.testing.assert_array_equal(found, expected)
         assert remote.names(5, 9).tolist() == local.names(5, 9).tolist()
         assert remote.feature_names() == local.feature_names()
+
+
+def test_what_is_at_an_address_is_described_as_its_file_is(both: tuple[Path, str]) -> None:
+    path, url = both
+    for label in None, "type":
+        assert inspect(url, label=label) == inspect(path, label=label)
+
+
+def test_the_slashes_of_a_file_s_address_may_be_merged(both: tuple[Path, str]) -> None:
+    path, _ = both
+    for address in path.as_uri(), Path(path.as_uri()):
+        with open_store(address, label="type") as store:
+            assert store.n_rows == N
+            assert str(store.path) == path.as_uri()
 
 
 def test_a_run_on_an_address_resumes_and_gives_the_same_model(both: tuple[Path, str], tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""The scripts in `examples/`, and the README's commands on the same data, run as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(command: list[str], folder: Path) -> tuple[str, str]:
+    """What a command prints, and what it says on standard error."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def run_example(name: str, folder: Path) -> tuple[str, str]:
+    return run([sys.executable, "-W", "error", str(ROOT / "examples" / name)], folder)
+
+
+def run_readme(section: str, folder: Path) -> None:
+    """Run the commands of a section of the README."""
+    (commands,) = re.findall(
+        rf"\n## {section}\n.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    run(["bash", "-ec", commands], folder)
+
+
+def number(pattern: str, text: str) -> float:
+    (found,) = re.findall(pattern, text)
+    return float(found.replace(",", ""))
+
+
+def test_atlas(tmp_path: Path) -> None:
+    import anndata
+
+    out, messages = run_example("atlas.py", tmp_path)
+    right = number(r"right: ([\d.]+) of all cells", out)
+    assert right > 0.93
+    assert right == pytest.approx(number(r"\n +accuracy +([\d.]+)\n", out), abs=5e-4)
+    assert number(r"cells, ([\d.]+) of the half", out) > right
+    assert number(r"; (\d+) blocks", out) > 3  # or the order of the file would not matter
+    assert "not shuffled" not in messages
+    atlas, query = (anndata.read_h5ad(tmp_path / f"{name}.h5ad") for name in ("atlas", "query"))
+    missing = len(set(atlas.var_names) - set(query.var_names))
+    assert set(re.findall(r"(\d+) are missing", messages)) == {str(missing)}
+    share = (query.obs["streamsvm_label"].astype(str) == query.obs["cell_type"].astype(str)).mean()
+    assert right == pytest.approx(share, abs=5e-4)
+    run_readme("Cells", tmp_path)
+    obs = anndata.read_h5ad(tmp_path / "query.h5ad").obs
+    assert (obs["svm_label"].astype(str) == obs["cell_type"].astype(str)).mean() > 0.93
+
+
+def test_texts(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    out, _ = run_example("texts.py", tmp_path)
+    assert number(r"right: ([\d.]+) of", out) > 0.95
+    assert 0.9 < number(r"progressive accuracy ([\d.]+)", out) < 1
+    predicted = pq.read_table(tmp_path / "predictions.parquet")
+    assert predicted["row"].to_pylist() == list(range(1000))
+    assert predicted.column_names == ["row", "label", "score", "margin"]
+    (tmp_path / "texts.zarr").rename(tmp_path / "earlier.zarr")
+    run_readme("Text", tmp_path)
+    again = pq.read_table(tmp_path / "topics.parquet")["label"].to_numpy()
+    assert (again == predicted["label"].to_numpy()).mean() > 0.95  # of three passes instead of one
