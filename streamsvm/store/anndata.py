@@ -182,13 +182,16 @@ class AnnDataStore(Store):
             sha.update(sample)
         return sha.hexdigest(), counts
 
+    def _labels_of(self, ranges: Ranges) -> np.ndarray:
+        if self._labels is None:
+            n_rows = sum(stop - start for start, stop in ranges)
+            return np.full(n_rows, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+        return self._labels.codes(ranges)
+
     def labels(self, start: int, stop: int) -> np.ndarray:
         if self.multilabel:
             return first_labels(*self.label_sets(start, stop))
-        self._check_range(start, stop)
-        if self._labels is None:
-            return np.full(stop - start, format.UNSEEN_LABEL, format.LABEL_DTYPE)
-        return self._labels.codes(start, stop)
+        return super().labels(start, stop)
 
     def label_indptr(self, start: int, stop: int) -> np.ndarray:
         self._check_range(start, stop)
@@ -200,19 +203,15 @@ class AnnDataStore(Store):
         assert self._indicator is not None
         return self._indicator.read(start, stop)
 
-    def _first_labels(self, start: int, stop: int, first: np.ndarray) -> np.ndarray:
-        return first
-
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        self._check_range(start, stop)
-        weights = self._read(layout.WEIGHT, start, stop).astype(np.float64)
+    def _weights_of(self, ranges: Ranges) -> np.ndarray:
+        weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
         good = np.isfinite(weights) & (weights >= 0)
         if not good.all():
             at = int(np.argmin(good))
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
             raise StoreError(
-                f"{self.path}: row {start + at} has the weight {weights[at]} in obs column {column!r}; "
-                "weights are numbers from 0 on"
+                f"{self.path}: row {number_in(ranges, at)} has the weight {weights[at]} in obs column "
+                f"{column!r}; weights are numbers from 0 on"
             )
         return weights
 
@@ -261,10 +260,6 @@ class AnnDataStore(Store):
         self._check_range(start, stop)
         return self.matrix.indptr(start, stop)
 
-    def rows(self, start: int, stop: int) -> Rows:
-        self._check_range(start, stop)
-        return self.rows_of([(start, stop)])
-
     def rows_of(self, ranges: Ranges) -> Rows:
         from streamsvm.kernels.csr import check_rows  # compiled
 
@@ -287,9 +282,9 @@ class AnnDataStore(Store):
             starts = np.concatenate([[0], np.cumsum(lengths)])
             rows = rows._replace(labels=first_labels(codes, starts), label_codes=codes, label_indptr=starts)
         else:
-            rows = rows._replace(labels=np.concatenate([self.labels(*each) for each in ranges]))
+            rows = rows._replace(labels=self._labels_of(ranges))
         if self.weighted:
-            rows = rows._replace(cost=np.concatenate([self.weights(*each) for each in ranges]))
+            rows = rows._replace(cost=self._weights_of(ranges))
         return rows
 
     def _sorted(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.csr_checks import is_monotonic
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
@@ -121,13 +120,11 @@ class CsrMatrix(StoredMatrix):
         _check_ends(self.arrays["indptr"], shape[0], self.nnz)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        return read_pointers(self.arrays["indptr"], start, stop, self.nnz)
+        [(begin, _)], indptr = read_pointers(self.arrays["indptr"], [(start, stop)], self.nnz)
+        return indptr + begin
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        pointers = [self.indptr(start, stop) for start, stop in ranges]
-        spans = [(int(each[0]), int(each[-1])) for each in pointers]
-        lengths = np.concatenate([np.diff(each) for each in pointers])
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        spans, indptr = read_pointers(self.arrays["indptr"], ranges, self.nnz)
         data = self._convert(self.arrays["data"].read_ranges(spans), spans)
         indices = self.arrays["indices"].read_ranges(spans)
         if indices.dtype not in (np.int32, np.int64):
@@ -185,7 +182,7 @@ class CscMatrix(StoredMatrix):
 
     def pieces(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield rows, columns and values of at most `most` stored values at a time, column after column."""
-        pointers = read_pointers(self.arrays["indptr"], 0, self.shape[1], self.nnz)
+        pointers = read_pointers(self.arrays["indptr"], [(0, self.shape[1])], self.nnz)[1]
         for start, rows in enumerate(self.row_pieces(most)):
             low = start * most
             places = np.arange(low, low + len(rows))
@@ -236,14 +233,31 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     return kinds[encoding](container, name, (shape[0], shape[1]))
 
 
-def read_pointers(array: StoredArray, start: int, stop: int, end: int) -> np.ndarray:
-    """Return the pointers ``start:stop + 1`` of an array of them that ends with `end`, checked, int64."""
-    offsets = array.read(start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
-    if not (offsets[0] >= 0 and offsets[-1] <= end and is_monotonic(offsets)):
-        previous = np.concatenate([[0], offsets[:-1]])
-        at = int(np.argmax((offsets < previous) | (offsets > end)))
-        raise array.damage(start + at, "the row pointers are not in order")
-    return offsets
+def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Read row pointers of ranges of rows from an array of them that ends with `end`, and check them.
+
+    Returns
+    -------
+    spans : list of tuple of int
+        Where the elements of each range of rows begin and end.
+    indptr : ndarray of int64, shape (n_rows + 1,)
+        Where each row begins among the elements of all ranges, one after the other.
+    """
+    values = array.read_ranges([(start, stop + 1) for start, stop in ranges])
+    values = values.astype(format.INDPTR_DTYPE, copy=False)
+    counts = np.array([stop - start + 1 for start, stop in ranges])
+    lasts = np.cumsum(counts) - 1
+    lengths = np.diff(values)
+    within = np.ones(len(lengths), bool)
+    within[lasts[:-1]] = False  # from one range to the next
+    bad = (lengths < 0) & within
+    outside = (values < 0) | (values > end)
+    if bad.any() or outside.any():
+        at = int(np.argmax(np.append(outside[:1], outside[1:] | bad)))
+        number = number_in([(start, stop + 1) for start, stop in ranges], at)
+        raise array.damage(number, "the row pointers are not in order")
+    spans = list(zip(values[lasts - counts + 1].tolist(), values[lasts].tolist(), strict=True))
+    return spans, np.concatenate([[0], np.cumsum(lengths[within])])
 
 
 def number_in(ranges: Ranges, at: int) -> int:

@@ -9,7 +9,9 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.errors import StoreError
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.matrices import number_in
 
 _PIECE = 2**18  # elements read at a time
 _MOST_CLASSES = 2**24  # distinct values of a column
@@ -86,16 +88,16 @@ class Column:
             if not self.kind:
                 raise StoreError(f"{self.path}: {self._where} holds {dtype}, which is not read")
 
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values (codes of a categorical column), and which of them are missing."""
-        values = self.values.read(start, stop)
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values (codes of a categorical column) of ranges of rows, and which are missing."""
+        values = self.values.read_ranges(ranges)
         if self._mask is not None:
-            return values, self._mask.read(start, stop).astype(bool)
+            return values, self._mask.read_ranges(ranges).astype(bool)
         if self.categories is not None:
             bound = len(self.categories)
             if len(values) and not -1 <= int(values.min()) <= int(values.max()) < bound:
                 at = int(np.argmax((values < -1) | (values >= bound)))
-                raise self.values.damage(start + at, f"code {values[at]} is out of range")
+                raise self.values.damage(number_in(ranges, at), f"code {values[at]} is out of range")
             return values, values < 0
         if self.kind == "number":
             return values, np.isnan(values)
@@ -103,7 +105,7 @@ class Column:
 
     def texts(self, start: int, stop: int) -> np.ndarray:
         """Return the values as str objects; those that are missing are empty."""
-        values, missing = self.read(start, stop)
+        values, missing = self.read([(start, stop)])
         if self.categories is not None:
             texts = np.array([*self.categories, ""], object)[values]
         else:
@@ -145,7 +147,7 @@ class LabelColumn:
     def _distinct(self, n_rows: int) -> np.ndarray:
         found: np.ndarray | None = None
         for start in range(0, n_rows, _PIECE):
-            values, missing = self.column.read(start, min(start + _PIECE, n_rows))
+            values, missing = self.column.read([(start, min(start + _PIECE, n_rows))])
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)
             if len(found) > _MOST_CLASSES:
@@ -155,9 +157,9 @@ class LabelColumn:
                 )
         return np.zeros(0) if found is None else found
 
-    def codes(self, start: int, stop: int) -> np.ndarray:
-        """Return the class codes of rows, int32; -1 where the label is missing."""
-        values, missing = self.column.read(start, stop)
+    def codes(self, ranges: Ranges) -> np.ndarray:
+        """Return the class codes of ranges of rows, int32; -1 where the label is missing."""
+        values, missing = self.column.read(ranges)
         if self._values is None:
             return values.astype(format.LABEL_DTYPE, copy=False)
         codes = np.searchsorted(self._values, values).astype(format.LABEL_DTYPE)

@@ -19,7 +19,7 @@ from streamsvm.store.views import StoreView
 _SLICES = -2  # stands for a block's number where the order of the slices is drawn
 _CHUNKS = 4  # of values in a slice: it reads at most five
 _LEAST_SLICES = 128  # in a block
-_LEAST_IN_ALL = 2048
+_LEAST_IN_ALL = 512
 _PIECE = 2**18  # row pointers read at a time
 
 
@@ -109,7 +109,7 @@ def choose_slice_rows(store: Store, block_rows: int) -> int:
     """The rows of a slice, where blocks have about `block_rows`.
 
     Four chunks of values, of which at most five are decoded to read them; or fewer, so that a block has 128
-    slices, and all blocks together 2,048: the classes of a file sorted by them are then in nearly all blocks.
+    slices, and all blocks together 512: the classes of a file sorted by them are then in nearly all blocks.
     """
     chunk_rows = store.chunk_nnz * store.n_rows / max(store.nnz, 1)
     short = min(block_rows // _LEAST_SLICES, store.n_rows // _LEAST_IN_ALL)

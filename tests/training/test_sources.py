@@ -47,7 +47,7 @@ def test_each_row_is_read_once_a_pass_and_a_chunk_again_only_where_blocks_share_
     X, labels = make_problem(400, 20, 4)
     store = make_store(tmp_path / f"a.{suffix}", X, labels, chunk_nnz=64)
     reading = Reading(monkeypatch)
-    result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, gap="none")
+    result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, slice_rows=0, gap="none")
     assert result.history[-1]["rows"] == 400
     blocks = [(begin, begin + 50) for begin in range(0, 400, 50)]
     for this_pass in range(3):
