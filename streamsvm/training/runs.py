@@ -47,7 +47,7 @@ from streamsvm.training.same_run import check_same
 from streamsvm.training.sources import BlocksSource, Stream
 from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
-from streamsvm.transform_files import load_transforms, save_transforms
+from streamsvm.transform_files import load_transforms, save_transforms, saved_records
 from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.fitting import OF_DATA, FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import TransformedStore, shift_to_text
@@ -100,6 +100,7 @@ def fit_store(
             "plan": dataclasses.asdict(plan),
             "C_auto": chosen,
             **fitted.record,
+            "transforms": saved_records(transforms),
             "error_weights": weights.record(),
             **_encoding_of(store),
             **{
@@ -118,7 +119,7 @@ def fit_store(
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
             weights.save(run.costs)
-            record["transforms"] = save_transforms(run.path, transforms)
+            save_transforms(run.path, transforms)
             durable.sync_tree(run.path)
             run.write_settings(record)
             return (
