@@ -90,9 +90,11 @@ def convert(
         int | None, typer.Option(min=1, max=30, help="With --text: hash to 2^bits features (20).")
     ] = None,
     join: Annotated[
-        Literal["inner", "outer"] | None,
-        typer.Option(help="Several AnnData files: keep the features of all of them, or of any."),
-    ] = None,
+        Literal["inner", "outer"],
+        typer.Option(
+            help="Features of several AnnData files: those that all have (inner), or that any has (outer)."
+        ),
+    ] = "inner",
     layer: Annotated[str | None, typer.Option(help="Layer of AnnData to read instead of X.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Read raw.X of AnnData, of its own features.")] = False,
     format: Annotated[

@@ -69,11 +69,8 @@ def _rows_of_text(
         multilabel=multilabel,
         groups=model.transitions_ is not None,
     )
-    first = 0
     with part_of_memory(2):
-        for rows, numbers in text:
-            yield model.transformed(rows, where=str(path), first=first), numbers
-            first += rows.n_rows
+        yield from text
     _warn(console, text.counts, labelled, "label" if multilabel else "row")
 
 
@@ -82,7 +79,6 @@ def _rows_of_file(
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     from streamsvm_converters import open_reader
 
-    from streamsvm.data.csr_checks import row_norms
     from streamsvm.data.schema import schema_of_model
 
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -90,12 +86,8 @@ def _rows_of_file(
         [path], like=schema_of_model(model, "the model"), dtype=model.record["dtype"],
         memory=memory // 2, threads=threads, unseen_label="keep", **options,
     )  # fmt: skip
-    first = 0
     with part_of_memory(2):
-        for rows, numbers in reader:
-            rows = rows._replace(norm2=row_norms(rows.data, rows.indptr))
-            yield model.transformed(rows, where=str(path), first=first), numbers
-            first += rows.n_rows
+        yield from reader
     for note in reader.notes:
         console.warn(note)
     _warn(console, reader.counts, options["labelled"], "row")

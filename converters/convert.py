@@ -120,7 +120,7 @@ def convert(
     format: str | None = None,
     label: str | None = None,
     labels: str | Path | None = None,
-    join: str | None = None,
+    join: str = "inner",
     layer: str | None = None,
     raw: bool = False,
     drop: Sequence[str] = (),
@@ -197,9 +197,9 @@ def convert(
         ``.npz`` file. Rows without a label are left out and counted.
     labels : path, optional
         A file with the labels of an ``.npy`` or ``.npz`` matrix: ``.npy``, or text with one a line.
-    join : {"inner", "outer"}, optional
-        Which features the store has if several AnnData files have different ones: those of all of them, or
-        those of any, with zeros where a file lacks one.
+    join : {"inner", "outer"}
+        Which features the store has if several AnnData files have different ones: those that all of them
+        have, or those that any has, with zeros where a file lacks one. A `StreamsvmWarning` counts them.
     layer : str, optional
         The entry of ``layers`` of AnnData to read instead of ``X``.
     raw : bool

@@ -15,7 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.api import FitResult, OnlineResult, fit, online, plan, resume
+    from streamsvm.api import FitResult, OnlineResult, fit, online
+    from streamsvm.api_runs import plan, resume
     from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
     from streamsvm.label_set_metrics import LabelSetEvaluation
@@ -45,9 +46,9 @@ _MODULES = {
     "load_model": "model",
     "online": "api",
     "open_store": "store",
-    "plan": "api",
+    "plan": "api_runs",
     "predict": "predictions",
-    "resume": "api",
+    "resume": "api_runs",
 }
 __all__ = [
     "Calibration",

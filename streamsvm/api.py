@@ -24,7 +24,7 @@ _FOR_STORES = (
     "checkpoint_every", "force", "resume_or_start",
 )  # fmt: skip
 
-__all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
+__all__ = ["FitResult", "OnlineResult", "fit", "online"]
 
 
 def fit(
@@ -224,7 +224,7 @@ def fit(
     Interrupted
         If `stop` returned True.
     """
-    given, tables = _without_tables(dict(locals()))
+    given, tables = without_tables(dict(locals()))
     settings = Settings.from_arguments(given)
     callbacks = Callbacks.of(report, progress, stop)
     paths = as_paths(data)
@@ -262,7 +262,7 @@ def fit(
     )  # fmt: skip
 
 
-def _without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments in which names stand for arrays and mappings, and these by the names of the arguments."""
     tables = {}
     for name in ("costs", "tree", "sample_weight"):
@@ -288,67 +288,6 @@ def _fit_matrix(
         return array_runs.fit_matrix(X, y, given["groups"], settings, callbacks=callbacks, given=tables)
     except Interrupted as error:
         raise Interrupted(f"{error.message.problem}; nothing is kept of a training on a matrix") from None
-
-
-def plan(
-    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    passes: int = 3,
-    C: float | Literal["auto"] = "auto",
-    first_C: float | Literal["auto"] = "auto",
-    loss: str = "ww",
-    margin: float | None = None,
-    solver: str | None = None,
-    smooth: float | None = None,
-    top: int | None = None,
-    temperature: float | None = None,
-    solver_tol: float | None = None,
-    dtype: Literal["float32", "float64"] = "float32",
-    seed: int = 0,
-    memory: int | str = 2**31,
-    tol: float | None = None,
-    inner_passes: int | Literal["auto"] = "auto",
-    average: bool = True,
-    gap: Literal["pass", "end", "none"] | None = None,
-    valid: str | Path | None = None,
-    calibrate: str | Path | None = None,
-    class_weight: str | Path | Mapping[str, float] | None = None,
-    sample_weight: Any = None,
-    costs: Any = None,
-    costs_as: Literal["margins", "costs", "both"] | None = None,
-    tree: Any = None,
-    transform: str | Sequence[str] | None = None,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    join: Literal["inner", "outer"] = "inner",
-    keep_duals: bool | None = None,
-    block_rows: int | None = None,
-    slice_rows: int | None = None,
-) -> dict[str, Any]:
-    """What `fit` would hold in memory and on disk, without training.
-
-    The parameters are those of `fit`.
-
-    Returns
-    -------
-    dict
-        ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
-        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average),
-        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether weights are
-        stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``, whether
-        most wrong classes of a row have one dual;
-        ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
-        about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
-        whether C was chosen from the data; and the settings.
-
-    Raises
-    ------
-    SettingsError, PlanError, StoreError
-        As in `fit`.
-    """
-    given, tables = _without_tables(dict(locals()))
-    return runs.plan_store(as_paths(data) or [], Settings.from_arguments(given), given=tables)
 
 
 def online(
@@ -440,76 +379,5 @@ def online(
         settings,
         every=Interval(checkpoint_every),
         force=force,
-        callbacks=Callbacks.of(report, progress, stop),
-    )
-
-
-def resume(
-    run: str | Path,
-    *,
-    passes: int | None = None,
-    tol: float | None = None,
-    store: str | Path | Sequence[str | Path] | None = None,
-    valid: str | Path | None = None,
-    calibrate: str | Path | None = None,
-    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
-    checkpoint_every: str | float = "60s",
-    report: Report | None = None,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> FitResult | OnlineResult:
-    """Continue an interrupted run from its last commit, or extend a finished one.
-
-    The result is byte for byte that of a run never interrupted, on the same machine and versions. A run
-    that has made all its passes, or has reached its tolerance, returns the result it has. A finished run
-    of `online` learns from the rows that were added since; one whose stream cannot be read again, such as
-    a pipe, ends at the last commit.
-
-    Parameters
-    ----------
-    run : path
-        Run directory made by `fit` or `online`.
-    passes : int, optional
-        New total number of passes of a fit.
-    tol : float, optional
-        New tolerance of a fit, such as a smaller one. The exact gap is then measured after each pass.
-    store : path or list of paths, optional
-        Where the store of a fit is now, if it was moved; all of them if there were several.
-    valid : path, optional
-        Where the validation store of a fit is now, or another one.
-    calibrate : path, optional
-        Where the hold-out store of a fit is now, or another one; or the first one, also of a finished run.
-    open_stream : callable, optional
-        Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
-    checkpoint_every, report, progress, stop
-        As in `fit`.
-
-    Returns
-    -------
-    FitResult or OnlineResult
-        Depending on what made the run.
-
-    Raises
-    ------
-    RunError
-        If there is no run, its format is another, its store has changed, all commits are damaged, or
-        passes cannot be added because no duals were kept.
-    InputError
-        If the text that an online run has learned from has changed.
-    SettingsError
-        If a setting is not valid, or does not apply to the kind of the run.
-    Interrupted
-        If `stop` returned True.
-    """
-    return runs.resume_run(
-        run,
-        open_stream,
-        passes=passes,
-        tol=tol,
-        store=None if store is None else as_paths(store),
-        valid=valid,
-        calibrate=calibrate,
-        every=Interval(checkpoint_every),
         callbacks=Callbacks.of(report, progress, stop),
     )

@@ -68,8 +68,8 @@ def calibrate(
         A model, whose `Model.temperature` is set; or the run directory or model folder of a saved one, whose
         ``model.json`` is replaced.
     data : path, Store, Rows, list of Rows, or matrix
-        Labelled data, as for `streamsvm.evaluate`, but no iterator: it is read more than once. Rows with a
-        label that the model does not know are left out.
+        Labelled data, as for `streamsvm.evaluate` (rows as they were before the transforms, too), but no
+        iterator: it is read more than once. Rows with a label that the model does not know are left out.
     y : array_like, shape (n,), optional
         Labels of a matrix, which has none of its own.
     memory : int or str

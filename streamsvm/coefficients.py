@@ -231,7 +231,12 @@ def write_array(path: Path, array: np.ndarray) -> int:
     with path.open("wb") as file:
         _write_header(file, array.dtype, array.shape)
         file.write(array.data)
-    return zlib.crc32(array.data)
+    return array_crc(array)
+
+
+def array_crc(array: np.ndarray) -> int:
+    """The CRC-32 of an array's values, in C order."""
+    return zlib.crc32(np.ascontiguousarray(array).data)
 
 
 def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:

@@ -87,6 +87,7 @@ def evaluate(
     layer: str | None = None,
     raw: bool = False,
     groups: Any = None,
+    where: str | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
 
@@ -95,8 +96,9 @@ def evaluate(
     model : Model or path
         A model, or the run directory or model folder to load it from.
     data : path, Store, iterable of Rows, or matrix
-        Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the model's
-        features and codes of its classes; or anything that `Model.predict` takes.
+        Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the
+        features of the training data, as they were before the transforms, and codes of the model's classes,
+        or pairs of such a block and its rows' names; or anything that `Model.predict` takes.
     y : array_like, shape (n,), optional
         Labels of a matrix, which has none of its own. For several labels a row: a list with a list of labels
         for each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are
@@ -126,6 +128,8 @@ def evaluate(
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
+    where : str, optional
+        What errors call the data; by default its path.
 
     Returns
     -------
@@ -158,7 +162,8 @@ def evaluate(
     class_tree = model.tree if tree is None else read_tree(tree, classes)
     for_sets = {"threshold": threshold, "n_labels": n_labels}
     for_one = {"costs": costs, "tree": tree}
-    where = str(data) if isinstance(data, str | os.PathLike) else "the data"
+    if where is None:
+        where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     n = 0
     left_out: list[int] = []
     metrics: _LabelMetrics | LabelSetMetrics | None = None
@@ -173,6 +178,7 @@ def evaluate(
         layer=layer,
         raw=raw,
         groups=groups,
+        where=where,
         count_unlabelled=left_out.append,
     )
     for rows, _ in read:  # in half of the memory

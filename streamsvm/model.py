@@ -10,36 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm import durable, format
+from streamsvm import format
 from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
-from streamsvm.data.arrays import as_matrix, row_groups
-from streamsvm.data.feature_names import match_features, move_columns
-from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
-from streamsvm.model_files import FILES, features_of_data, read_model, save_model
+from streamsvm.model_files import features_of_data, read_model, save_into_folder
+from streamsvm.model_rows import rows_of_matrix, rows_of_store, takes_any_feature
 from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
-from streamsvm.text import check_local
 from streamsvm.transforms import Transform, apply, names_after
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.training.results import FitResult
-
-# Entries of a record that say how the coefficients are stored.
-_OF_STORAGE = (
-    "version",
-    "checksum",
-    "layout",
-    "nnz",
-    "coef_crc32",
-    "features_sha256",
-    "costs_crc32",
-    "tree_sha256",
-    "transitions_crc32",
-)
 
 
 def load_model(path: str | Path) -> Model:
@@ -189,32 +173,20 @@ class Model:
         ModelError
             If `path` holds anything but a model, or cannot be written.
         """
-        check_local(path, ModelError)
-        folder = Path(os.path.realpath(path))
         coef = self._coef if isinstance(self._coef, np.ndarray) else DenseRows(self._all_coef)
         columns = np.arange(len(self.classes_))
-        record = {name: value for name, value in self.record.items() if name not in (*_OF_STORAGE, "hash")}
-        record |= {
+        record = {
+            **self.record,
             "n_features": self.n_features,
             "dtype": str(self.dtype),
             "index_base": self.record.get("index_base"),
         }
         names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            ours = {*FILES, f"{format.MODEL_JSON}.tmp"}  # which a crash may leave
-            others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
-            if others:
-                raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
-            coefficients = Coefficients(coef, None, 0.0, columns, None, transitions=self.transitions_)
-            save_model(
-                folder, coefficients, record, names=names, costs=self.costs, tree=self.tree,
-                transforms=self.transforms,
-            )  # fmt: skip
-        except OSError as error:
-            raise ModelError(
-                f"{error.filename or folder} cannot be written: {durable.reason(error)}"
-            ) from None
+        coefficients = Coefficients(coef, None, 0.0, columns, None, transitions=self.transitions_)
+        save_into_folder(
+            path, coefficients, record, names=names, costs=self.costs, tree=self.tree,
+            transforms=self.transforms,
+        )  # fmt: skip
 
     def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
         """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
@@ -244,44 +216,22 @@ class Model:
 
         See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
         """
-        from streamsvm.data.prefetch import Prefetcher
-        from streamsvm.store.scoring import blocks_to_score
-        from streamsvm.transforms.store import TransformedStore
-
-        base, n_features, shift = self.record.get("index_base"), self.n_features_in_, 0
-        if self.takes_any_feature and store.index_base is None:
-            raise ModelError(
-                f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
-                "none"
-            )
-        if self.takes_any_feature:
-            base, n_features, shift = store.index_base, store.n_features, store.index_base or 0
-        elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
-            base, n_features, shift = 1, self.n_features_in_ - 1, 1
-        blocks = blocks_to_score(
+        return rows_of_store(
             store,
-            classes=self.record["classes"],
-            n_features=n_features,
-            index_base=base,
+            self.record,
+            self.transforms,
+            n_features=self.n_features_in_,
+            feature_names=self.feature_names_in_,
             dtype=self.dtype,
             memory=memory,
             labelled=labelled,
-            feature_names=self.feature_names_in_,
-            transformed=lambda matched: TransformedStore(matched, self.transforms, shift),
+            named=named,
         )
-        blocks.match.warn()
-
-        def read(block: int) -> tuple[Rows, np.ndarray]:
-            start, stop = map(int, blocks.starts[block : block + 2])
-            return blocks.read(block), store.names(start, stop) if named else np.arange(start, stop)
-
-        with Prefetcher(map(read, range(len(blocks)))) as batches:
-            yield from batches
 
     @property
     def takes_any_feature(self) -> bool:
         """Return True if data may have features that training did not see: they are hashed."""
-        return any(transform.takes_any_feature for transform in self.transforms)
+        return takes_any_feature(self.transforms)
 
     def transformed(self, rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
         """Rows, with the feature numbers of text, after the transforms of the training.
@@ -478,32 +428,13 @@ class Model:
         """
         if groups is not None and self.transitions_ is None:
             raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
-        matrix = as_matrix(X, self.dtype, ModelError)
-        match = match_features(
-            matrix.names, None if self.feature_names_in_ is None else self.feature_names_in_.tolist(), "X"
+        rows = rows_of_matrix(
+            X,
+            y,
+            groups,
+            classes=self.record["classes"],
+            n_features=None if self.takes_any_feature else self.n_features_in_,
+            feature_names=self.feature_names_in_,
+            dtype=self.dtype,
         )
-        match.warn(stacklevel=4)
-        data, indices, indptr = matrix[:3]
-        if match.columns is not None:
-            data, indices, indptr = move_columns(data, indices, indptr, match.columns, self.n_features_in_)
-        elif matrix.n_features != self.n_features_in_ and not self.takes_any_feature:
-            raise ModelError(f"the data has {matrix.n_features} features, the model {self.n_features_in_}")
-        else:
-            numbered = np.int64 if self.takes_any_feature else format.index_dtype(self.n_features_in_)
-            indices = np.ascontiguousarray(indices, numbered)
-        n = len(indptr) - 1
-        sets = None if y is None else known_codes(y, n, self.record["classes"])
-        labels = self._codes(None if sets else y, n)
-        rows = Rows(data, indices, indptr, labels, np.zeros(n))
-        if groups is not None:
-            rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
-        return self.transformed(rows if sets is None else with_label_sets(rows, *sets), where="X")
-
-    def _codes(self, y: Any, n: int) -> np.ndarray:
-        """Class codes of labels; -1 for those unknown, or if there are none."""
-        if y is None:
-            return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
-        if len(y) != n:
-            raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
-        code = {label: c for c, label in enumerate(self.record["classes"])}
-        return np.array([code.get(str(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)
+        return self.transformed(rows, where="X")

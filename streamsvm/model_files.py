@@ -35,6 +35,18 @@ FILES = (
 )
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
+# Entries of a record that say how the coefficients are stored.
+_OF_STORAGE = (
+    "version",
+    "checksum",
+    "layout",
+    "nnz",
+    "coef_crc32",
+    "features_sha256",
+    "costs_crc32",
+    "tree_sha256",
+    "transitions_crc32",
+)
 
 
 class ModelParts(NamedTuple):
@@ -184,6 +196,29 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
             f"the disk of {folder} has {format_size(free)} left",
             remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
         )
+
+
+def save_into_folder(
+    path: str | os.PathLike[str], coefficients: Coefficients, record: dict[str, Any], **parts: Any
+) -> None:
+    """Save a model with the record of an earlier one into `path`, a new folder or one that holds a model.
+
+    `parts` are as for `save_model`. Raises `ModelError`, as `Model.save` says.
+    """
+    check_local(path, ModelError)
+    folder = Path(os.path.realpath(path))
+    record = {
+        name: value for name, value in record.items() if name not in (*_OF_STORAGE, "transforms", "hash")
+    }
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        ours = {*FILES, f"{format.MODEL_JSON}.tmp"}  # which a crash may leave
+        others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
+        if others:
+            raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
+        save_model(folder, coefficients, record, **parts)
+    except OSError as error:
+        raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 
 
 def read_model(path: Path) -> ModelParts:

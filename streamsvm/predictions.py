@@ -79,9 +79,10 @@ def predict(
     model : Model or path
         A model, or the run directory or model folder to load it from.
     data : path, Store, iterable of Rows, matrix, or several of these
-        What to score: a store or AnnData file, which is read in blocks; blocks of rows with the model's
-        features, or pairs of such a block and its rows' names; or anything that `Model.predict` takes. Labels
-        in it are not used. Several: a list of paths, or a mapping of names to data.
+        What to score: a store or AnnData file, which is read in blocks; blocks of rows with the features of
+        the training data, as they were before the transforms, or pairs of such a block and its rows' names;
+        or anything that `Model.predict` takes. Labels in it are not used. Several: a list of paths, or a
+        mapping of names to data.
     out : path or text file, optional
         Where to write the predictions; a path is replaced when all is written. A path that ends in ``.csv``,
         ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
@@ -174,12 +175,12 @@ def predict(
         count = 0
         for file, each in sources.items():
             first = 0
+            where = "the data" if file == _UNNAMED else file
             read = rows_to_score(
                 model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
-                named=detailed,
+                named=detailed, where=where,
             )  # fmt: skip
             for rows, names in read:  # half of the memory is for them
-                where = "the data" if file == _UNNAMED else file
                 for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
                     end = begin + len(piece)
                     best = _best_of(
@@ -294,14 +295,16 @@ def rows_to_score(
     labelled: bool = True,
     groups: Any = None,
     named: bool = False,
+    where: str = "the data",
     count_unlabelled: Callable[[int], object] = lambda count: None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """The rows of `data`, in its order, with the model's features; they take half of `memory` (bytes).
+    """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
 
-    `data` and `groups` are as for `predict`. If `labelled`, a store must have labels that the model knows,
-    and a matrix needs `y`, or `label` if it is AnnData. With the rows come their names, int64 or str objects,
-    of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0. If rows of
-    a path are left out, for they have no label, `count_unlabelled` is called with their number.
+    `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
+    store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData. With the
+    rows come their names, int64 or str objects, of a store if `named`, of pairs of rows and names as given,
+    and otherwise the numbers from 0. If rows of a path are left out, for they have no label,
+    `count_unlabelled` is called with their number.
     """
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
@@ -326,7 +329,7 @@ def rows_to_score(
             rows, names = (each, None) if isinstance(each, Rows) else each
             if names is None:
                 names = np.arange(first, first + rows.n_rows)
-            yield _fitting(model, rows, first), names
+            yield model.transformed(_fitting(model, rows, first, where), where=where, first=first), names
             first += rows.n_rows
     else:
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
@@ -376,21 +379,35 @@ def as_model(model: Model | str | Path) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
-def _fitting(model: Model, rows: Rows, first: int) -> Rows:
-    """Rows from number `first` on that a caller made.
+def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
+    """Rows from number `first` on that a caller made, in the model's dtype.
 
     An index beyond the model would read memory that is not its own, and a value that is not finite might meet
     no coefficient.
     """
-    if not np.isfinite(rows.data).all():
-        at = int(np.argmin(np.isfinite(rows.data)))
-        row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
+
+    def row_of(element: int) -> int:
+        return first + int(np.searchsorted(rows.indptr, element, "right")) - 1
+
+    with np.errstate(over="ignore"):
+        data = rows.data.astype(model.dtype, copy=False)
+    finite = np.isfinite(data)
+    if not finite.all():
+        at = int(np.argmin(finite))
         raise ModelError(
-            f"row {row} of the data: the value {rows.data[at]} is not finite; drop or replace it"
+            f"row {row_of(at)} of {where}: the value {rows.data[at]} is not finite in {model.dtype}; drop or "
+            "replace it"
         )
-    if len(rows.indices) and not 0 <= int(rows.indices.min()) <= int(rows.indices.max()) < model.n_features:
-        raise ModelError(f"a row has a feature outside the model's {model.n_features:,}")
-    return rows
+    outside = rows.indices < 0
+    if not model.takes_any_feature:
+        outside |= rows.indices >= model.n_features_in_
+    if outside.any():
+        at = int(np.argmax(outside))
+        known = "from 0 on" if model.takes_any_feature else f"0 to {model.n_features_in_ - 1:,}"
+        raise ModelError(
+            f"row {row_of(at)} of {where} has the feature {rows.indices[at]}, and the model has those {known}"
+        )
+    return rows._replace(data=data)
 
 
 def _best(scores: np.ndarray, top_k: int) -> np.ndarray:

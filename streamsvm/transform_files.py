@@ -9,20 +9,28 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.coefficients import map_array, write_array
+from streamsvm.coefficients import array_crc, map_array, write_array
 from streamsvm.errors import ModelError
 from streamsvm.transforms import Transform, features_after, records_of, transforms_from
 
 _CRC = "array_crc32"  # entry of a transform's record
 
 
-def save_transforms(folder: Path, transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """Write the arrays of transforms into a folder; return the records that `load_transforms` takes."""
+def saved_records(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
+    """The records that `load_transforms` takes, with the checksums of the arrays."""
     records = records_of(transforms)
+    for record, transform in zip(records, transforms, strict=True):
+        if transform.array is not None:
+            record[_CRC] = array_crc(transform.array)
+    return records
+
+
+def save_transforms(folder: Path, transforms: Sequence[Transform]) -> list[dict[str, Any]]:
+    """Write the arrays of transforms into a folder; return their `saved_records`."""
     for number, transform in enumerate(transforms):
         if transform.array is not None:
-            records[number][_CRC] = write_array(folder / format.transform_array(number), transform.array)
-    return records
+            write_array(folder / format.transform_array(number), transform.array)
+    return saved_records(transforms)
 
 
 def load_transforms(

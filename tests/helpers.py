@@ -17,7 +17,8 @@ from streamsvm.model_files import save_model
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import StoreWriter
 from streamsvm.training.results import FitResult
-from streamsvm.training.runs import fit_store, plan_store, resume_run
+from streamsvm.training.resume_runs import resume_run
+from streamsvm.training.runs import fit_store, plan_store
 from streamsvm.training.trainer import Callbacks
 
 IN_FILES = MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)

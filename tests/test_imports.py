@@ -131,6 +131,7 @@ LAYERS = (
     ("transform_files",),
     ("model_files",),
     ("training.results",),
+    ("model_rows",),
     ("model",),
     ("prediction_files",),
     ("predictions",),
@@ -142,6 +143,7 @@ LAYERS = (
     ("label_set_metrics",),
     ("metrics", "info"),
     ("api",),
+    ("api_runs",),
     ("__init__",),
 )
 

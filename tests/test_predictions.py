@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 
-from streamsvm import evaluate, fit, load_model, open_store, predict
-from streamsvm.errors import ModelError, PlanError, SettingsError
+from streamsvm import calibrate, evaluate, fit, load_model, open_store, predict
+from streamsvm.errors import InputError, ModelError, PlanError, SettingsError
 
 N, D, K = 120, 9, 4
 X, LABELS = make_problem(N, D, K)
@@ -95,7 +97,8 @@ def test_features_beyond_the_model_are_refused_before_they_are_scored(folder: Pa
     for outside in (D, -1):
         indices = rows.indices.copy()
         indices[3] = outside
-        with pytest.raises(ModelError, match="a row has a feature outside the model's 9"):
+        row = X.nonzero()[0][3]
+        with pytest.raises(ModelError, match=f"row {row} of the data has the feature {outside}"):
             predict(folder / "run", rows._replace(indices=indices))
 
 
@@ -118,3 +121,62 @@ def test_a_store_has_its_own_labels(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"name the run directory to create with out=\.\.\."):
         fit(folder / "s.h5", tmp_path / "run")  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
+
+
+# -- rows that a caller gives, of a model with transforms ------------------------------------------
+
+COUNTS = sp.csr_array(np.random.default_rng(3).poisson(2.0, (N, D)) * 10.0 ** (np.arange(N)[:, None] % 3))
+
+
+def pieces(X: sp.csr_array, labels: np.ndarray, kind: str) -> Any:
+    """Rows before their transforms, in two blocks if they may be several."""
+    blocks = [as_rows(X[:50], labels[:50]), as_rows(X[50:], labels[50:])]
+    pairs = [(rows, np.array([f"r{i}" for i in range(rows.n_rows)], object)) for rows in blocks]
+    return {"rows": as_rows(X, labels), "list": blocks, "iterator": iter(blocks), "pairs": iter(pairs)}[kind]
+
+
+@pytest.mark.parametrize("transform", ["normalize=10,log1p,scale=std,bias", "hash=4,l2"])
+@pytest.mark.parametrize("kind", ["rows", "list", "iterator", "pairs"])
+def test_rows_are_transformed_as_a_matrix_is(transform: str, kind: str) -> None:
+    model = fit(COUNTS, LABELS, passes=2, transform=transform)
+    labels = np.searchsorted(model.classes_, LABELS.astype(str))
+    found = predict(model, pieces(COUNTS, labels, kind), top_k=2)
+    expected = model.decision_function(COUNTS)
+    order = np.argsort(-expected, axis=1, kind="stable")[:, :2]
+    np.testing.assert_array_equal(found.labels, model.classes_[order])
+    np.testing.assert_allclose(found.scores, np.take_along_axis(expected, order, 1), rtol=1e-5, atol=1e-5)
+    accuracy = evaluate(model, pieces(COUNTS, labels, kind)).accuracy
+    assert accuracy == pytest.approx((model.predict(COUNTS) == LABELS.astype(str)).mean())
+
+
+def test_calibrating_with_rows_is_calibrating_with_their_matrix() -> None:
+    temperatures = []
+    for kind in ("rows", "list", None):
+        model = fit(COUNTS, LABELS, passes=2, transform="normalize=10,log1p")
+        labels = np.searchsorted(model.classes_, LABELS.astype(str))
+        data, y = (COUNTS, LABELS) if kind is None else (pieces(COUNTS, labels, kind), None)
+        temperatures.append(calibrate(model, data, y).temperature)
+    assert temperatures[0] != 1
+    assert temperatures == pytest.approx([temperatures[-1]] * 3, rel=1e-5)
+
+
+def test_an_error_of_a_transform_names_the_row_among_all_and_the_data() -> None:
+    model = fit(COUNTS, LABELS, passes=1, transform="normalize,log1p")
+    wrong = COUNTS.toarray()
+    wrong[53, 2] = -4
+    rows = pieces(sp.csr_array(wrong), np.zeros(N, np.int32), "list")
+    with pytest.raises(InputError, match=r"the data: row 53 "):
+        predict(model, rows)
+    with pytest.raises(InputError, match=r"cells\.csv: row 53 "):
+        predict(model, {"cells.csv": iter(rows)})
+    with pytest.raises(InputError, match=r"cells\.csv: row 53 "):
+        evaluate(model, rows, where="cells.csv")
+
+
+def test_a_value_that_the_dtype_of_the_model_cannot_hold_names_its_row() -> None:
+    model = fit(COUNTS, LABELS, passes=1)
+    wrong = COUNTS.toarray()
+    wrong[53, 2] = 1e300
+    rows = pieces(sp.csr_array(wrong), np.zeros(N, np.int32), "list")
+    with pytest.raises(ModelError, match=r"row 53 of the data: the value 1e\+300 is not finite in float32"):
+        predict(model, rows)

@@ -18,10 +18,11 @@ from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
 from streamsvm.data.feature_names import match_features, move_columns
 from streamsvm.data.rows import Rows, kept_rows
-from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.format import UNSEEN_LABEL, index_dtype
 from streamsvm.store import Store, open_store
 from streamsvm.store.anndata import AnnDataStore
+from streamsvm.store.joined import common_features
 from streamsvm.store.matrices import CscMatrix
 
 _MOST_VALUES = 2**20  # of rows read at a time
@@ -102,51 +103,25 @@ class FileReader(Reader):
         return inner
 
     def _find_features(self) -> None:
-        """Decide what the features are, from the names that all files have."""
-        like, join = self.options.like, self.options.join
+        """Decide what the features are: those of earlier data, or those of all files together."""
+        like = self.options.like
         known: list[list[str] | None] = []
+        widths: list[int] = []
         for path in self.inputs:
             with self._open(path) as store:
                 known.append(store.feature_names())
+                widths.append(store.n_features)
                 self._values += store.nnz
-                if like is None and known[0] is None and self._width not in (0, store.n_features):
-                    raise InputError(
-                        f"{self.inputs[0]} has {self._width:,} features and {path} {store.n_features:,}, and "
-                        "they have no names by which they could be joined"
-                    )
-                self._width = max(self._width, store.n_features)
-        if like is not None:
-            self._names = None if like.names is None else list(like.names)
-            if like.takes_any_feature:
-                return
-            widest, self._width = self._width, like.n_features
-            if widest > self._width and (self._names is None or None in known):
-                raise InputError(
-                    f"{self.inputs[0]} has {widest:,} features without names in common, and {like.path} has "
-                    f"{self._width:,}"
-                )
+        if like is None:
+            self._names = common_features(self.inputs, known, widths, self.options.join)
+            self._width = widths[0] if self._names is None else len(self._names)
             return
-        named = [names for names in known if names is not None]
-        if not named:
-            return
-        if len(named) < len(known):
-            path = self.inputs[known.index(None)]
-            raise InputError(f"{path} does not name its features, and others to be joined with it do")
-        everywhere = set(named[0]).intersection(*named[1:])
-        union = list(dict.fromkeys(name for names in named for name in names))
-        if join is None and len(everywhere) < len(union):
+        self._names = None if like.names is None else list(like.names)
+        self._width = max(widths) if like.takes_any_feature else like.n_features
+        if max(widths) > self._width and (self._names is None or None in known):
             raise InputError(
-                f"{len(union):,} features are in any of the files, and {len(everywhere):,} in all of them",
-                remedy=Remedy(
-                    "keep these with {}, or those with {}", Option("join", "inner"), Option("join", "outer")
-                ),
-            )
-        self._names = union if join == "outer" else [name for name in named[0] if name in everywhere]
-        self._width = len(self._names)
-        if not self._width:
-            raise InputError(
-                "no feature is in all of the files",
-                remedy=Remedy("keep those of any of them with {}", Option("join", "outer")),
+                f"{self.inputs[0]} has {max(widths):,} features without names in common, and {like.path} has "
+                f"{self._width:,}"
             )
 
     def _columns(self, store: AnnDataStore) -> np.ndarray | None:

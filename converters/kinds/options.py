@@ -43,7 +43,7 @@ class ReadOptions:
     groups: bool = False
     label: str | None = None
     labels: str | Path | None = None
-    join: str | None = None
+    join: str = "inner"
     layer: str | None = None
     raw: bool = False
     drop: Sequence[str] = ()

@@ -42,7 +42,14 @@ def show(token: bytes) -> str:
 
 
 def explain(
-    fault: int, line: bytes, at: int, dtype: str, on_error: str, *, one_label: bool = False
+    fault: int,
+    line: bytes,
+    at: int,
+    dtype: str,
+    on_error: str,
+    *,
+    one_label: bool = False,
+    lists: bool = False,
 ) -> Message:
     """Say what is wrong with the token at offset `at` of `line`, and which options help.
 
@@ -56,6 +63,8 @@ def explain(
         The options of the reader.
     one_label : bool
         Whether the reader has no option that reads several labels a row.
+    lists : bool
+        Whether rows may have several labels, or none.
 
     Returns
     -------
@@ -72,7 +81,7 @@ def explain(
         remedies = [_STORE_OF_SETS] if one_label else remedies
     elif on_error == "raise":
         remedies.append(_SKIP)
-    problem = f"{show(token)} {_problem(fault, token, line, at, dtype)}"
+    problem = f"{show(token)} {_problem(fault, token, line, at, dtype, lists)}"
     return Message(problem, Remedy.join(remedies) if remedies else None)
 
 
@@ -86,10 +95,10 @@ def _other_format(line: bytes) -> str:
     return ""
 
 
-def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
+def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str, lists: bool) -> str:
     match fault:
         case lines.LABEL:
-            return _label(token)
+            return _label(token, lists)
         case lines.INDEX_LOW:
             return "has index 0, but indices start at 1 here"
         case lines.UNSORTED:
@@ -116,11 +125,12 @@ def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str) -> str:
             return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
 
 
-def _label(token: bytes) -> str:
+def _label(token: bytes, lists: bool) -> str:
     if control := _CONTROL.search(token):
         return _control(control)
     if b":" in token:
-        return "is where the label should be; a line starts with its label"
+        unlabelled = ", and one without a label begins with a blank" if lists else ""
+        return f"is where the label should be; a line starts with its label{unlabelled}"
     with contextlib.suppress(UnicodeDecodeError):
         if found := _WIDE_CONTROL.search(token.decode()):
             return f"is a label with the control character U+{ord(found.group()):04X}; remove it"

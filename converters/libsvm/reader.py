@@ -358,7 +358,7 @@ class LibsvmReader:
             line, at = self._line_and_offset(block, row, parsed.fault_at)
             message = explain(
                 int(parsed.fault[row]), line, at, self._dtype.name, self._on_error,
-                one_label=self._keeps_position,
+                one_label=self._keeps_position, lists=self._multilabel,
             )  # fmt: skip
             message = Message(
                 f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy

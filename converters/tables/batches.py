@@ -7,12 +7,13 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.tables.quotes import Quotes
 
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 from streamsvm.text import format_size, printable
@@ -71,6 +72,7 @@ class Table:
         self.source: Source | None = None
         self.n_rows: int | None = None
         self._delimiter = ","
+        self._quotes: Quotes | None = None  # of CSV that is being read
         self.columns: dict[str, Any] = {}
         with self._errors():
             pairs = self._schema()
@@ -142,8 +144,10 @@ class Table:
         opened = self._jsonl(names) if self.kind == "jsonl" else self._csv(names)
         with opened as reader:
             for batch in reader:
+                self._check_quotes()
                 self.size = self._text.size
                 yield batch.select(names)
+            self._check_quotes()
             self.source = self._text.record()
 
     @contextlib.contextmanager
@@ -164,7 +168,8 @@ class Table:
             column_types=dict.fromkeys(known, text), include_columns=known, strings_can_be_null=True,
             null_values=[""], quoted_strings_can_be_null=True, check_utf8=True,
         )  # fmt: skip
-        with self._opened() as stream, pyarrow.csv.open_csv(
+        self._quotes = Quotes(self._delimiter)
+        with self._opened(self._quotes.add) as stream, pyarrow.csv.open_csv(
             stream,
             read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=self._block),
             parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
@@ -195,9 +200,15 @@ class Table:
             yield reader
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[Any]:
+    def _opened(self, read: Callable[[bytes], object] = lambda text: None) -> Iterator[Any]:
+        """The text as a file of pyarrow; `read` is called with each piece of it, and at its end."""
         with Input(self.path) as self._text:
-            yield self._pa.PythonFile(_Readable(self._text), mode="r")
+            yield self._pa.PythonFile(_Readable(self._text, read), mode="r")
+
+    def _check_quotes(self) -> None:
+        """Raise `InputError`, which names the line, if a quotation mark is not closed."""
+        if self._quotes is not None and self._quotes.fault is not None:
+            raise InputError(f"{self.path}{self._quotes.fault}")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -206,11 +217,14 @@ class Table:
         try:
             yield
         except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            self._check_quotes()
             text = " ".join(str(error).split())
             if "straddling" in text or "block size" in text.lower():
+                line = None if self._quotes is None else self._quotes.open_line
+                where = self.path if line is None else f"{self.path}, line {line}"
+                problem = "a row is longer than" if line is None else "a quotation mark is not closed within"
                 raise PlanError(
-                    f"{self.path}: a row is longer than the {format_size(self._block)} that are read at a "
-                    "time, or a quotation mark is not closed",
+                    f"{where}: {problem} the {format_size(self._block)} that are read at a time",
                     needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _BLOCKS[1] else None,
                 ) from None
             if "utf8" in text.lower() or "utf-8" in text.lower():
@@ -228,8 +242,9 @@ class Table:
 class _Readable(io.RawIOBase):
     """An `Input` as a file that pyarrow reads."""
 
-    def __init__(self, text: Input) -> None:
+    def __init__(self, text: Input, read: Callable[[bytes], object] = lambda text: None) -> None:
         self._text = text
+        self._read = read
 
     def readable(self) -> bool:
         return True
@@ -239,7 +254,9 @@ class _Readable(io.RawIOBase):
         filled = 0
         while filled < len(space) and (count := self._text.readinto(memoryview(space)[filled:])):
             filled += count
-        return bytes(space[:filled])
+        found = bytes(space[:filled])
+        self._read(found)
+        return found
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     if len(set(names)) < len(names):
         twice = [name for name, times in Counter(names).items() if times > 1]
         raise FeatureError(
-            f"{where}: names that several features share: {len(twice):,} ({_first(twice)}); "
+            f"{where}: names that several features share: {len(twice):,} ({first_of(twice)}); "
             "give each feature a name of its own, such as the ID of a gene instead of its symbol"
         )
     return names
@@ -108,14 +108,14 @@ def match_features(
     matched = len(column) - len(missing)
     parts = []
     if missing:
-        parts.append(f"{len(missing):,} are missing and taken as 0 ({_first(missing)})")
+        parts.append(f"{len(missing):,} are missing and taken as 0 ({first_of(missing)})")
     if unknown:
-        parts.append(f"{len(unknown):,} are unknown to it and left out ({_first(unknown)})")
+        parts.append(f"{len(unknown):,} are unknown to it and left out ({first_of(unknown)})")
     if not matched:
         raise FeatureError(
             f"{where} has none of the {len(column):,} features of {model} (those have names such as "
-            f"{_first(model_names)}; the data's are {_first(names)}); give data with names of the same kind, "
-            "such as IDs of genes where the model has IDs",
+            f"{first_of(model_names)}; the data's are {first_of(names)}); give data with names of the same "
+            "kind, such as IDs of genes where the model has IDs",
             missing=len(missing),
             unknown=len(unknown),
         )
@@ -172,5 +172,6 @@ def sort_rows(
     return matrix.data, matrix.indices.astype(indices.dtype, copy=False)
 
 
-def _first(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str]) -> str:
+    """The first few of some names, quoted."""
     return ", ".join(repr(name) for name in names[:_FEW]) + (", ..." if len(names) > _FEW else "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -9,10 +11,10 @@ from operator import itemgetter
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.feature_names import match_features
+from streamsvm.data.feature_names import first_of, match_features
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows, joined_rows
-from streamsvm.errors import Option, Remedy, StoreError
+from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 from streamsvm.store.views import MatchedStore, StoreView
@@ -126,18 +128,14 @@ class JoinedStore(StoreView):
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
     """Join one store or more, which differ in nothing but rows, classes and features.
 
-    Features are those that all have, in the order of the first (``"inner"``), or all that any has
-    (``"outer"``): a row is 0 where its store lacks one. Classes are all that any has: in the order of the
-    first if the others have none that it lacks, else sorted.
+    Features are as `common_features` says: a row is 0 where its store lacks one. Classes are all that any
+    has: in the order of the first if the others have none that it lacks, else sorted.
 
     Raises
     ------
     StoreError
-        If only some of them name their features, or they have other features without names, or count
-        features from another number; or only some of them have weights or several labels a row; or rows are
-        in groups.
-    FeatureError
-        If no feature is in all of them, with ``"inner"``.
+        If the features cannot be joined; or stores count features from other numbers; or only some of them
+        have weights or several labels a row; or rows are in groups.
     """
     first, *others = stores
     if not others:
@@ -149,7 +147,9 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
     if first.grouped:
         raise StoreError(f"{first.path}: data in groups of rows cannot be joined; convert all of it at once")
     names = [store.feature_names() for store in stores]
-    joined = _common_features(stores, names, join)
+    joined = common_features(
+        [store.path for store in stores], names, [store.n_features for store in stores], join
+    )
     if joined is not None:
         matched = []
         for store, own in zip(stores, names, strict=True):
@@ -170,28 +170,76 @@ _SAME = {
 }
 
 
-def _common_features(stores: list[Store], names: Sequence[list[str] | None], join: str) -> list[str] | None:
-    """The features of the joined data; None if they have no names."""
-    nameless = [store for store, own in zip(stores, names, strict=True) if own is None]
-    if len(nameless) == len(stores):
-        for store in stores[1:]:
-            if store.n_features != stores[0].n_features:
+def common_features(
+    paths: Sequence[str | os.PathLike[str]],
+    names: Sequence[Sequence[str] | None],
+    n_features: Sequence[int],
+    join: str = "inner",
+) -> list[str] | None:
+    """The features of several files as one.
+
+    Parameters
+    ----------
+    paths : sequence of path
+    names : sequence of (sequence of str, or None)
+        Of the features of each file, without duplicates; None if they have no names.
+    n_features : sequence of int
+        Of each file.
+    join : {"inner", "outer"}
+        Features that all files have, in the order of the first, or all that any has, in the order of their
+        appearance.
+
+    Returns
+    -------
+    list of str, or None
+        None if they have no names, and are as many in each file.
+
+    Raises
+    ------
+    StoreError
+        If only some files name their features, or none does and their numbers differ, or no feature is in
+        all of them, with ``"inner"``.
+    SettingsError
+        If `join` is another word.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If some features are not in all files: how many are left out (``"inner"``), or are 0 where they are
+        missing (``"outer"``).
+    """
+    if join not in ("inner", "outer"):
+        raise SettingsError(f"join must be inner or outer, not {join!r}", setting="join")
+    nameless = [path for path, own in zip(paths, names, strict=True) if own is None]
+    if len(nameless) == len(paths):
+        for path, number in zip(paths, n_features, strict=True):
+            if number != n_features[0]:
                 raise StoreError(
-                    f"{stores[0].path} has {stores[0].n_features:,} features and {store.path} "
-                    f"{store.n_features:,}, and they have no names by which they could be joined"
+                    f"{paths[0]} has {n_features[0]:,} features and {path} {number:,}, and they have no "
+                    "names by which they could be joined"
                 )
         return None
     if nameless:
-        raise StoreError(f"{nameless[0].path} does not name its features, and others to be joined with it do")
+        raise StoreError(f"{nameless[0]} does not name its features, and others to be joined with it do")
     known = [own for own in names if own is not None]
-    if join == "outer":
-        return list(dict.fromkeys(name for own in known for name in own))
-    common = set(known[0]).intersection(*known[1:])
-    if not common:
+    everywhere = set(known[0]).intersection(*known[1:])
+    every = list(dict.fromkeys(name for own in known for name in own))
+    if join == "inner" and not everywhere:
         raise StoreError(
-            f"no feature is in all of {', '.join(str(store.path) for store in stores)}",
+            f"no feature is in all of {', '.join(map(str, paths))}",
             remedy=Remedy(
                 "give files whose features have names of the same kind, or {}", Option("join", "outer")
             ),
         )
-    return [name for name in known[0] if name in common]
+    partial = [name for name in every if name not in everywhere]
+    if partial:
+        fate = "left out" if join == "inner" else "taken as 0 where they are missing"
+        be = "is" if len(partial) == 1 else "are"
+        warnings.warn(
+            StreamsvmWarning(
+                f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
+                f"({first_of(partial)})"
+            ),
+            stacklevel=3,
+        )
+    return every if join == "outer" else [name for name in known[0] if name in everywhere]

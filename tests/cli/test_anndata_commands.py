@@ -249,3 +249,20 @@ def test_text_sorted_by_label_is_told_of_as_it_streams(tmp_path: Path) -> None:
     rng.shuffle(lines)
     (tmp_path / "shuffled").write_text("".join(lines))
     assert "progressive accuracy 0." in succeeds("online", "shuffled", "--out", "shuffled-run", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("options", [(), ("--join", "outer")])
+def test_convert_and_fit_say_in_one_line_which_genes_are_not_in_all_files(
+    folder: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    paths = [folder / "train.h5ad", folder / "others.h5ad"]
+    said = []
+    for command, out in (("convert", "all.zarr"), ("fit", "all")):
+        code, _, err = streamsvm(command, *paths, *LABEL, *options, "--out", out, cwd=tmp_path)
+        assert code == 0, err
+        said.append(err)
+    fate = "taken as 0 where they are missing" if options else "left out"
+    line = f"streamsvm: 40 of 80 features are not in all files and {fate} ('ENSG0', 'ENSG1', 'ENSG2', ...)\n"
+    assert said == [line, line]
+    again = "--resume-or-start"
+    assert streamsvm("fit", *paths, *LABEL, *options, "--out", "all", again, cwd=tmp_path)[2] == line

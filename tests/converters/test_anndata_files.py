@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from streamsvm_converters import convert
 from streamsvm_converters.kinds import anndata as kind
 
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError, SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import open_store
 
 N, D = 300, 40
@@ -92,10 +92,33 @@ def test_several_files_are_joined_as_anndata_joins_them(cells, join: Any, tmp_pa
     first.X = first.X.tocsc()
     second.obs["type"] = second.obs["type"].cat.rename_categories({"T": "new"})
     paths = [write(first, tmp_path / "a.h5ad"), write(second, tmp_path / "b.zarr")]
-    with pytest.raises(InputError, match=r"40 features are in any of the files, and 20 in all of them.*join"):
-        convert(paths, tmp_path / "out.zarr", label="type")
-    convert(paths, tmp_path / "out.zarr", label="type", join=join, shuffle=False)
+    chosen = {} if join == "inner" else {"join": join}  # the default
+    fate = {"inner": "left out", "outer": "taken as 0 where they are missing"}[join]
+    with pytest.warns(
+        StreamsvmWarning, match=rf"^20 of 40 features are not in all files and {fate} \('g0', "
+    ):
+        convert(paths, tmp_path / "out.zarr", label="type", shuffle=False, **chosen)
     check(tmp_path / "out.zarr", anndata.concat([first, second], join=join))
+
+
+def test_files_of_the_same_features_in_another_order_are_joined_without_a_word(cells, tmp_path: Path) -> None:
+    cells = cells[cells.obs["type"].notna()].copy()
+    first, second = cells[:100].copy(), cells[100:, ::-1].copy()
+    paths = [write(first, tmp_path / "a.h5ad"), write(second, tmp_path / "b.h5ad")]
+    convert(paths, tmp_path / "out.zarr", label="type", shuffle=False)
+    check(tmp_path / "out.zarr", cells)
+
+
+def test_files_that_cannot_be_joined_are_refused(cells, tmp_path: Path) -> None:
+    first, second, third = cells[:, :5].copy(), cells[:, 5:9].copy(), cells[:, :4].copy()
+    third.var_names = [str(i) for i in range(4)]
+    paths = [write(part, tmp_path / f"{i}.h5ad") for i, part in enumerate((first, second, third))]
+    with pytest.raises(StoreError, match=r"no feature is in all of .*join='outer'"):
+        convert(paths[:2], tmp_path / "out.zarr", label="type")
+    with pytest.raises(StoreError, match=r"2\.h5ad does not name its features"):
+        convert(paths, tmp_path / "out.zarr", label="type", join="outer")
+    with pytest.raises(SettingsError, match="join must be inner or outer, not 'left'"):
+        convert(paths[:2], tmp_path / "out.zarr", label="type", join="left")
 
 
 def test_like_matches_by_name(cells, tmp_path: Path) -> None:

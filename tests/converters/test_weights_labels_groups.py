@@ -218,7 +218,7 @@ def test_a_group_too_large_to_hold_is_an_error(write: Write) -> None:
         ("1, 1:1", 1, "'1,' has an empty label beside a comma"),
         ("1,a:b 1:1", 1, "'1,a:b' is where the label should be"),
         (" 1,2 1:1", 2, "'1,2' has no colon"),  # it begins with a blank: no labels
-        ("1:1 2:1", 1, "'1:1' is where the label should be"),
+        ("1:1 2:1", 1, "a line starts with its label, and one without a label begins with a blank"),
     ],
 )
 def test_a_malformed_list_of_labels_is_an_error(write: Write, tmp_path: Path, line, column, reason) -> None:

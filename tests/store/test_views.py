@@ -15,7 +15,7 @@ from helpers import make_problem, make_store
 
 from streamsvm.data.feature_names import match_features
 from streamsvm.data.rows import Rows, joined_rows, row_span
-from streamsvm.errors import StoreError
+from streamsvm.errors import StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.store.views import MatchedStore
@@ -126,7 +126,12 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
         cells(["b", "d", "c", "y"], ["B"], 2, paths[2]),
     ]
     expected = anndata.concat(parts, join=join, fill_value=0)
-    with open_stores(paths, join=join, label="type") as store:
+    few = "'a', 'c', 'x', ..."
+    fate = {"inner": "left out", "outer": "taken as 0 where they are missing"}[join]
+    with pytest.warns(StreamsvmWarning) as warned:
+        joined = open_stores(paths, join=join, label="type")
+    assert [str(w.message) for w in warned] == [f"4 of 6 features are not in all files and {fate} ({few})"]
+    with joined as store:
         assert (store.n_rows, store.classes) == (120, ("B", "NK", "T"))
         names = store.feature_names()
         assert sorted(names) == sorted(expected.var_names)
@@ -136,7 +141,10 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
         assert store.class_counts.tolist() == [(expected.obs["type"] == c).sum() for c in store.classes]
         assert_consistent(store)
         fingerprint = store.fingerprint
-    with open_stores(paths[::-1], join=join, label="type") as store:
+    with (
+        pytest.warns(StreamsvmWarning, match="4 of 6"),
+        open_stores(paths[::-1], join=join, label="type") as store,
+    ):
         assert store.fingerprint != fingerprint
 
 

@@ -43,7 +43,14 @@ def interrupted(folder: Path, blocks: int, **more: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"C": 0.1, "tol": 1e-3, "passes": 20}, {"valid": "valid.zarr"}], ids=str
+    "more",
+    [
+        {},
+        {"C": 0.1, "tol": 1e-3, "passes": 20},
+        {"valid": "valid.zarr"},
+        {"transform": "scale=std,select=top:9,l2"},
+    ],
+    ids=str,
 )
 def test_the_same_call_ends_as_an_uninterrupted_one(folder: Path, more: dict) -> None:
     more = {name: folder / value if name == "valid" else value for name, value in more.items()}
@@ -146,3 +153,14 @@ def test_other_folders_and_contradictions_are_refused(folder: Path) -> None:
         fit(folder, out=folder / "notes")
     with pytest.raises(SettingsError, match="resume_or_start does not apply to a matrix"):
         streamsvm.fit(np.eye(4), LABELS[:4], resume_or_start=True)
+
+
+def test_other_contents_of_a_file_of_features_are_refused(folder: Path) -> None:
+    chosen = folder / "features.txt"
+    chosen.write_text("".join(f"{feature}\n" for feature in range(1, 8)))
+    more = {"transform": f"select={chosen}", "C": 0.1}
+    fit(folder, **more)
+    fit(folder, **more)
+    chosen.write_text("".join(f"{feature}\n" for feature in range(2, 9)))
+    with pytest.raises(RunError, match="was begun with other transforms"):
+        fit(folder, **more)

@@ -1,0 +1,121 @@
+"""Rows of stores and of matrices, with the features and classes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.data.arrays import as_matrix, row_groups
+from streamsvm.data.feature_names import match_features, move_columns
+from streamsvm.data.label_sets import known_codes, with_label_sets
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError
+from streamsvm.transforms import Transform
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
+
+
+def takes_any_feature(transforms: Sequence[Transform]) -> bool:
+    """Return True if data may have features that training did not see: they are hashed."""
+    return any(transform.takes_any_feature for transform in transforms)
+
+
+def rows_of_store(
+    store: Store,
+    record: dict[str, Any],
+    transforms: Sequence[Transform],
+    *,
+    n_features: int,
+    feature_names: Any,
+    dtype: np.dtype,
+    memory: int,
+    labelled: bool,
+    named: bool,
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Read the rows of a store in batches, transformed, with their names: see `Model.named_batches`.
+
+    `record` is the model's, and `n_features` and `feature_names` are of data before the transforms.
+    """
+    from streamsvm.data.prefetch import Prefetcher
+    from streamsvm.store.scoring import blocks_to_score
+    from streamsvm.transforms.store import TransformedStore
+
+    base, shift = record.get("index_base"), 0
+    if takes_any_feature(transforms):
+        if store.index_base is None:
+            raise ModelError(
+                f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
+                "none"
+            )
+        base, n_features, shift = store.index_base, store.n_features, store.index_base
+    elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
+        base, n_features, shift = 1, n_features - 1, 1
+    blocks = blocks_to_score(
+        store,
+        classes=record["classes"],
+        n_features=n_features,
+        index_base=base,
+        dtype=dtype,
+        memory=memory,
+        labelled=labelled,
+        feature_names=feature_names,
+        transformed=lambda matched: TransformedStore(matched, transforms, shift),
+    )
+    blocks.match.warn()
+
+    def read(block: int) -> tuple[Rows, np.ndarray]:
+        start, stop = map(int, blocks.starts[block : block + 2])
+        return blocks.read(block), store.names(start, stop) if named else np.arange(start, stop)
+
+    with Prefetcher(map(read, range(len(blocks)))) as batches:
+        yield from batches
+
+
+def rows_of_matrix(
+    X: Any,
+    y: Any,
+    groups: Any,
+    *,
+    classes: Sequence[str],
+    n_features: int | None,
+    feature_names: Any,
+    dtype: np.dtype,
+) -> Rows:
+    """The rows of a matrix before the transforms, as `Model.rows` describes it.
+
+    `n_features` is None if the model takes any.
+    """
+    matrix = as_matrix(X, dtype, ModelError)
+    match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
+    match.warn(stacklevel=5)
+    data, indices, indptr = matrix[:3]
+    if match.columns is not None:
+        width = len(feature_names)
+        data, indices, indptr = move_columns(data, indices, indptr, match.columns, width)
+    elif n_features is None:
+        indices = np.ascontiguousarray(indices, np.int64)
+    elif matrix.n_features != n_features:
+        raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")
+    else:
+        indices = np.ascontiguousarray(indices, format.index_dtype(n_features))
+    n = len(indptr) - 1
+    sets = None if y is None else known_codes(y, n, classes)
+    labels = _codes(None if sets else y, n, classes)
+    rows = Rows(data, indices, indptr, labels, np.zeros(n))
+    if groups is not None:
+        rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
+    return rows if sets is None else with_label_sets(rows, *sets)
+
+
+def _codes(y: Any, n: int, classes: Sequence[str]) -> np.ndarray:
+    """Class codes of labels; -1 for those unknown, or if there are none."""
+    if y is None:
+        return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+    if len(y) != n:
+        raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
+    code = {label: c for c, label in enumerate(classes)}
+    return np.array([code.get(str(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)

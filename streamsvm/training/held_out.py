@@ -1,0 +1,91 @@
+"""Held-out stores of a run: to measure the accuracy on, or to calibrate the model with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.memory_plan import Plan
+from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
+from streamsvm.settings import Settings
+from streamsvm.store import Store, open_validation_store
+from streamsvm.store.scoring import blocks_to_score
+from streamsvm.training.fit_plan import check_has_groups
+from streamsvm.transforms import Transform
+from streamsvm.transforms.store import TransformedStore
+
+_FIRST = 256  # rows of held-out data that are transformed before the training
+HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
+
+
+def check_held_out(
+    name: str, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+) -> str | None:
+    """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used."""
+    path = getattr(settings, name)
+    if path is None:
+        return None
+    with open_held_out(path, settings) as held_out:
+        check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
+        blocks = held_out_blocks(held_out, raw, transforms, settings, plan)
+        blocks.match.warn()
+        if transforms:  # which may refuse rows
+            blocks.store.rows(0, min(_FIRST, held_out.n_rows))
+        if name == "calibrate":
+            _check_calibration_store(held_out, raw)
+        return held_out.fingerprint
+
+
+def open_held_out(path: str, settings: Settings) -> Store:
+    """Open a held-out store, with the settings for the store that is trained on where they apply."""
+    return open_validation_store(path, settings.label, settings.layer, settings.raw)
+
+
+def _check_calibration_store(hold_out: Store, store: Store) -> None:
+    """Raise an error if a store is not fit to calibrate a model of `store` with."""
+    if hold_out.fingerprint == store.fingerprint or hold_out.path.resolve() == store.path.resolve():
+        raise SettingsError(
+            "calibrate names the store that is trained on, whose labels the scores fit too well; give rows "
+            "that take no part in training",
+            setting="calibrate",
+        )
+    if hold_out.multilabel or store.multilabel:
+        several = hold_out if hold_out.multilabel else store
+        raise SettingsError(
+            f"calibrate is for data of one label a row, and {several.path} has several", setting="calibrate"
+        )
+    known = np.isin(hold_out.classes, store.classes)
+    if not hold_out.class_counts[known].any():
+        raise StoreError(f"{hold_out.path} has no row of a class of the training data to calibrate with")
+
+
+def other_held_out(name: str, settings: Settings) -> RunError:
+    """The error for a held-out store that has changed."""
+    return RunError(
+        f"the {HELD_OUT[name]} store {getattr(settings, name)} has changed since the run was begun (its "
+        "content fingerprint differs): what was measured before and after would not compare",
+        remedy=Remedy("bring the old store back, or resume with {} to take this one", Option(name)),
+    )
+
+
+def held_out_blocks(
+    held_out: Store, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+) -> Blocks:
+    """The blocks of a held-out store, transformed as the rows of `raw` are to train on.
+
+    They take what weights, duals and rows in memory leave of the plan.
+    """
+    kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
+    return blocks_to_score(
+        held_out,
+        classes=raw.classes,
+        n_features=raw.n_features,
+        index_base=raw.index_base,
+        dtype=np.dtype(settings.dtype),
+        memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
+        feature_names=raw.feature_names(),
+        model="the training data",
+        transformed=lambda matched: TransformedStore(matched, transforms),
+    )

@@ -1,0 +1,181 @@
+"""A run on a store: what it is made of, from its record to its trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
+from streamsvm.losses import get_loss
+from streamsvm.run.directory import RunDir
+from streamsvm.run.files import RunFiles
+from streamsvm.run.sparse_weights import SparseWeights
+from streamsvm.run.weights import DenseWeights
+from streamsvm.settings import NONE, Interval, Settings
+from streamsvm.store import Store, open_stores
+from streamsvm.training.error_weights import ErrorWeights, check_error_weights
+from streamsvm.training.fit import Fit
+from streamsvm.training.fit_plan import columns_of, describe_fit, weight_rows
+from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
+from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.sources import BlocksSource
+from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform
+from streamsvm.transforms.fitting import OF_DATA
+
+
+def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
+    """The store to train on, of one file or several, whose labels the loss can take."""
+    column = None if settings.sample_weight == NONE else settings.sample_weight
+    store = open_stores(
+        paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
+        raw=settings.raw,
+    )  # fmt: skip
+    try:
+        check_error_weights(settings, multilabel=store.multilabel, where=str(store.path))
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def encoding_of(store: Store) -> dict[str, Any]:
+    """How columns of a table became the features of a store, as records of runs and models have it."""
+    return {"encoding": store.meta["encoding"]} if store.meta.get("encoding") else {}
+
+
+class StoreRun:
+    """A run on a store, from its record to its trainer.
+
+    `raw` is what is on the disk, and `store` the rows to train on, after `transforms`.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        raw: Store,
+        transforms: Sequence[Transform],
+        store: Store,
+        record: dict[str, Any],
+        weights: ErrorWeights,
+        starts: np.ndarray,
+        every: Interval,
+        callbacks: Callbacks,
+        policy: MemoryPolicy,
+    ) -> None:
+        self.run = run
+        self.raw = raw
+        self.transforms = transforms
+        self.store = store
+        self.record = record
+        self.settings = Settings.from_record(record["settings"])
+        self.plan = Plan(**record["plan"])
+        self.callbacks = callbacks
+        self.policy = policy
+        self.dtype = np.dtype(self.settings.dtype)
+        self.weights = weights
+        self.blocks = Blocks(
+            store,
+            starts,
+            self.dtype,
+            cost=self.settings.C,
+            class_weights=self.weights.of_rows(self.settings),
+            weighted=self.settings.sample_weight != NONE,
+        )
+        self.every = every
+        self.described = describe_fit(store, self.settings, self.plan, starts, policy)
+
+    def trainer(self) -> Fit:
+        """The trainer, at the position of the last commit."""
+        settings, store = self.settings, self.store
+        loss = get_loss(settings.loss)
+        self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
+        # Of the matrix: with sparse rows it has none.
+        shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
+        n_ids = loss.dual_ids(store.n_classes, settings.solver) + self.plan.common_dual
+        ids_dtype = dual_id_dtype(n_ids)
+        bytes_of_bits = loss.bytes_of_bits(store.n_classes)
+        files = RunFiles(
+            self.run, self.dtype, ids_dtype, n_ids, loss.max_duals(store.n_classes, settings.solver),
+            bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
+        )  # fmt: skip
+        position = files.recover(shape)
+        storage = self._storage(shape)
+        buffer = new_buffer(
+            self.plan.dual_entries,
+            int(np.diff(self.blocks.starts).max()),
+            self.dtype,
+            ids_dtype,
+            bytes_of_bits,
+        )
+        trainer = Fit(
+            BlocksSource(self.blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
+            settings,
+            files,
+            Learner(
+                settings,
+                storage,
+                buffer,
+                store.n_classes,
+                self.weights.pairs(settings, shape[1]),
+                common_dual=self.plan.common_dual,
+            ),
+            position,
+            self.callbacks,
+            record={
+                "memory": settings.memory,
+                "block_rows": settings.block_rows,
+                "classes": list(store.classes),
+                "n_features": store.n_features,
+                "index_base": store.index_base,
+                "C_auto": self.record["C_auto"],
+                "store_fingerprint": self.raw.fingerprint,
+                **{name: self.record[name] for name in OF_DATA if name in self.record},
+                **encoding_of(store),
+            },
+            names=self.raw.feature_names(),
+            weights=self.weights,
+            transforms=self.transforms,
+            valid_blocks=self._opens("valid"),
+            hold_out=self._opens("calibrate"),
+            order_warning=self.described["order_warning"],
+            bytes_read=lambda: store.bytes_read,
+        )
+        if position is not None:
+            files.restore(position, storage)
+        return trainer
+
+    def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
+        """The weights where the plan has them."""
+        plan, run, average = self.plan, self.run, self.settings.average
+        time_unit = float(self.store.n_rows)
+        if plan.sparse:
+            n_columns = self.store.n_classes + get_loss(self.settings.loss).extra_columns
+            return SparseWeights(
+                weight_rows(self.store, self.settings), shape[1], n_columns, self.dtype, time_unit,
+                run.sparse_weights, plan.pool_bytes, average=average,
+            )  # fmt: skip
+        paths = (
+            None if plan.weights_in_memory else run.weights,
+            None if plan.average_in_memory else run.average_delta,
+            None if plan.weights_in_memory else run.dirty,
+        )
+        return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
+
+    def _opens(self, name: str) -> Callable[[], Any] | None:
+        """What opens the blocks of a held-out store, as a context manager; None without such a store."""
+        path = getattr(self.settings, name)
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Blocks]:
+            with open_held_out(path, self.settings) as store:
+                if store.fingerprint != self.record[f"{name}_fingerprint"]:
+                    raise other_held_out(name, self.settings)
+                yield held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan)
+
+        return None if path is None else opened

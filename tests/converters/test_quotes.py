@@ -1,0 +1,99 @@
+"""Quotation marks of CSV that are not closed are found where Python's own reader finds them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from streamsvm_converters import convert
+from streamsvm_converters.tables.batches import Table
+from streamsvm_converters.tables.quotes import Quotes
+
+from streamsvm.errors import InputError, PlanError
+
+MEMORY = 2**21  # the least: blocks of 64 KB
+
+
+def fault(*pieces: bytes, delimiter: str = ",") -> str | None:
+    quotes = Quotes(delimiter)
+    for piece in pieces:
+        if piece:
+            quotes.add(piece)
+    quotes.add(b"")
+    return quotes.fault
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.text('"",\n a', max_size=30), st.integers(0, 30))
+@example('1,"a\n2,b\n', 5)
+@example('1,"a\n2,"b"\n', 5)
+def test_texts_are_faulty_as_for_a_strict_reader(text: str, cut: int) -> None:
+    found = fault(text.encode())
+    assert fault(text[:cut].encode(), text[cut:].encode()) == found
+    try:
+        list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            assert found is not None
+            assert "never closed" in found
+        # Text behind the end of a field is its own, unless the field has a line end.
+        elif found is not None:
+            assert "\n" in text[text.index('"') :]
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("header", [b"", b"\xef\xbb\xbf"])
+def test_the_line_is_that_where_the_field_begins(end: str, header: bytes) -> None:
+    lines = ['"x","y"', '1,"two', 'lines"', '2,"open', '3,"b"', "4,c"]
+    assert "line 4: the quotation mark that opens a field here is not closed; the next one, in line 5" in str(
+        fault(header, end.join(lines).encode())
+    )
+    lines[4] = "3,b"
+    assert "line 4: the quotation mark that opens a field here is never closed" in str(
+        fault(header, end.join(lines).encode())
+    )
+    lines[3] = '2,"closed"'
+    assert fault(header, end.join(lines).encode()) is None
+
+
+def texts(path: Path, rows: list[list[str]]) -> list[list[str]]:
+    """The rows of a table, written by Python's writer, as they are read."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([["y", "text"], *rows])
+    table = Table(path, path.suffix[1:], MEMORY)
+    read = [batch.to_pylist() for batch in table.batches(["y", "text"])]
+    return [[row["y"], row["text"]] for batch in read for row in batch]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_fields_with_line_ends_are_read(tmp_path: Path, name: str) -> None:
+    rows = [[f"c{i % 3}", 'say "so"\nor, not\r\n' * (i % 5) + "end"] for i in range(20_000)]
+    assert texts(tmp_path / name, rows) == rows
+
+
+@pytest.mark.parametrize("n_rows", [10, 30_000])
+@pytest.mark.parametrize("at", [0, 8])
+def test_a_mark_that_is_never_closed_is_an_error_that_names_its_line(
+    tmp_path: Path, n_rows: int, at: int
+) -> None:
+    lines = [f"c{i % 2},some text number {i}" for i in range(n_rows)]
+    lines[at] = 'c0,"some text that is not closed'
+    (tmp_path / "a.csv").write_text("\n".join(["y,text", *lines]) + "\n")
+    with pytest.raises((InputError, PlanError), match=rf"a\.csv, line {at + 2}: .*not closed|never closed"):
+        convert([tmp_path / "a.csv"], tmp_path / "a.h5", label="y", text="text", memory="64M")
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_two_marks_that_are_each_missing_their_other_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('x,text\n1,"open\n2,"b"\n3,"c"\n')
+    table = Table(tmp_path / "a.csv", "csv", MEMORY)
+    with pytest.raises(
+        InputError, match=r"line 2: .* not closed; the next one, in line 3, is not at the end"
+    ):
+        list(table.batches(["x", "text"]))
