@@ -79,6 +79,8 @@ class TransformedStore(StoreView):
         return self.inner.indptr(start, stop) + self._adds * np.arange(start, stop + 1)
 
     def norms(self, start: int, stop: int) -> np.ndarray:
+        if not self.transforms and not self._shift:
+            return self.inner.norms(start, stop)
         return self.rows(start, stop).norm2
 
     def feature_names(self) -> list[str] | None:

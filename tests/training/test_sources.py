@@ -14,6 +14,7 @@ from small_problem import BLOCK
 from streamsvm import fit, open_store, plan
 from streamsvm.run.append_log import scan
 from streamsvm.run.dual_log import MAGICS
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import StoredArray
 from streamsvm.store.reader import Store
 
@@ -24,20 +25,26 @@ class Reading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ranges: list[tuple[int, int]] = []
         self.chunks: Counter[tuple[str, int]] = Counter()
-        rows, read = Store.rows, StoredArray.read
+        rows_of, read_ranges = Store.rows_of, StoredArray.read_ranges
 
-        def counted_rows(store: Store, start: int, stop: int):
-            self.ranges.append((start, stop))
-            return rows(store, start, stop)
+        def counted_rows_of(store: Store, ranges: Ranges):
+            self.ranges += ranges
+            return rows_of(store, ranges)
 
-        def counted_read(array: StoredArray, start: int, stop: int):
-            if stop > start:
-                for chunk in range(start // array.chunk, (stop - 1) // array.chunk + 1):
-                    self.chunks[array.name, chunk] += 1
-            return read(array, start, stop)
+        def counted_read_ranges(array: StoredArray, ranges: Ranges):
+            self.chunks.update(
+                (array.name, chunk)
+                for chunk in {
+                    chunk
+                    for start, stop in ranges
+                    if stop > start
+                    for chunk in range(start // array.chunk, (stop - 1) // array.chunk + 1)
+                }
+            )
+            return read_ranges(array, ranges)
 
-        monkeypatch.setattr(Store, "rows", counted_rows)
-        monkeypatch.setattr(StoredArray, "read", counted_read)
+        monkeypatch.setattr(Store, "rows_of", counted_rows_of)
+        monkeypatch.setattr(StoredArray, "read_ranges", counted_read_ranges)
 
 
 @pytest.mark.parametrize("suffix", ["zarr", "h5"])
