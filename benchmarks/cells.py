@@ -161,7 +161,9 @@ def compare_training(options: argparse.Namespace) -> None:
 
 
 def _memory(cost: Any) -> str:
-    return f"peak {format_size(cost.peak)}, of which private {format_size(cost.private)}"
+    return (
+        f"peak {format_size(cost.peak_memory or 0)}, of which private {format_size(cost.private_memory or 0)}"
+    )
 
 
 _CELLTYPIST = """

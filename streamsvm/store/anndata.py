@@ -182,7 +182,7 @@ class AnnDataStore(Store):
             sha.update(sample)
         return sha.hexdigest(), counts
 
-    def _labels_of(self, ranges: Ranges) -> np.ndarray:
+    def labels_of(self, ranges: Ranges) -> np.ndarray:
         if self._labels is None:
             n_rows = sum(stop - start for start, stop in ranges)
             return np.full(n_rows, format.UNSEEN_LABEL, format.LABEL_DTYPE)
@@ -282,7 +282,7 @@ class AnnDataStore(Store):
             starts = np.concatenate([[0], np.cumsum(lengths)])
             rows = rows._replace(labels=first_labels(codes, starts), label_codes=codes, label_indptr=starts)
         else:
-            rows = rows._replace(labels=self._labels_of(ranges))
+            rows = rows._replace(labels=self.labels_of(ranges))
         if self.weighted:
             rows = rows._replace(cost=self._weights_of(ranges))
         return rows

@@ -42,7 +42,9 @@ class StoredArray(ABC):
     columns : int or None
         Of an array of two axes.
     chunk : int
-        Elements per chunk.
+        Elements per chunk: what is decoded, or read, as one.
+    column_chunk : int or None
+        Columns per chunk of an array of two axes.
     container : Container
     """
 
@@ -52,6 +54,7 @@ class StoredArray(ABC):
     width: int
     columns: int | None
     chunk: int
+    column_chunk: int | None = None
     container: Container
 
     @property
@@ -100,6 +103,19 @@ class StoredArray(ABC):
         for start in range(0, self.length, self.chunk):
             found += self.read(start, min(start + self.chunk, self.length)).tolist()
         return found
+
+    def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+        """Return rows ``start:stop`` and columns ``first:end`` of an array of two axes, in a new array."""
+        try:
+            values = self._read_part(start, stop, first, end)
+        except Exception as error:
+            self.container.check_unchanged()
+            raise self._read_error(start // self.chunk, error) from error
+        self.container.check_unchanged()
+        return values
+
+    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+        return self._read(start, stop)[:, first:end]
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if len(ranges) == 1:

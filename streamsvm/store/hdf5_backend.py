@@ -27,6 +27,8 @@ CHUNK_CACHE = (
     4 * 2**20
 )  # above a chunk of CHUNK_NNZ float64 values: two reads that share a chunk decode it once
 
+_PIECE = 2**18  # elements of an array without chunks that are read as one
+
 # HDF5 without plugins has no fast codec: lzf reads at a third of the speed of no codec (docs/store.md).
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {},
@@ -50,10 +52,15 @@ class Hdf5Array(StoredArray):
         self.container: Hdf5Container = container
         self.name = name
         self.length = int(dataset.shape[0])
-        self.chunk = max(1, int(dataset.chunks[0] if dataset.chunks else self.length))
         text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype = None if text else dataset.dtype
         self.columns = int(dataset.shape[1]) if axes == 2 else None
+        if dataset.chunks:
+            self.chunk = int(dataset.chunks[0])
+            self.column_chunk = int(dataset.chunks[1]) if axes == 2 else None
+        else:  # contiguous: nothing is decoded
+            self.chunk = max(1, min(self.length, _PIECE // max(1, self.columns or 1)))
+            self.column_chunk = self.columns
         self.width = dataset.dtype.itemsize * (1 if self.columns is None else self.columns)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
@@ -70,6 +77,11 @@ class Hdf5Array(StoredArray):
         if self._compressed is not None:
             return self._read_ranges([(start, stop)])
         values = np.asarray(self._source[start:stop])
+        self._drop_cache()
+        return values
+
+    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+        values = np.asarray(self._dataset[start:stop, first:end])
         self._drop_cache()
         return values
 

@@ -27,15 +27,32 @@ class Hdf5Chunks:
         self.dtype = dataset.dtype
         self.chunk = int(dataset.chunks[0])
         self.fill = dataset.fillvalue
+        self._lock = threading.Lock()
+        self._sizes: np.ndarray | None = None
 
     def fetch(self, number: int, local: threading.local) -> Any:
-        identity, at = self._dataset.id, (number * self.chunk,)
-        found = identity.get_chunk_info_by_coord(at)
-        if found.byte_offset is None:
+        with self._lock:
+            if self._sizes is None:
+                self._sizes = self._read_sizes()
+        size = int(self._sizes[number])
+        if size == 0:
             return None
-        if found.size > _LARGEST * self.chunk * self.dtype.itemsize + 2**10:
-            raise ValueError(f"the chunk claims {found.size} bytes")
-        return identity.read_direct_chunk(at)
+        if size > _LARGEST * self.chunk * self.dtype.itemsize + 2**10:
+            raise ValueError(f"the chunk claims {size} bytes")
+        return self._dataset.id.read_direct_chunk((number * self.chunk,))
+
+    def _read_sizes(self) -> np.ndarray:
+        """The bytes of each chunk in the file, 0 for those that were never written.
+
+        Read at once: the library looks through all chunks to say it of one.
+        """
+        sizes = np.zeros(-(-len(self._dataset) // self.chunk), np.int64)
+
+        def take(found: Any) -> None:
+            sizes[found.chunk_offset[0] // self.chunk] = found.size
+
+        self._dataset.id.chunk_iter(take)
+        return sizes
 
     def expect(self, number: int) -> None:
         """Do nothing: where a chunk is in the file, the library knows."""

@@ -40,6 +40,7 @@ class JoinedStore(StoreView):
         self.n_labels = sum(store.n_labels for store in stores)
         self.unlabelled = sum(store.unlabelled for store in stores)
         self.native = self.shuffled = False
+        self.held_bytes = sum(store.held_bytes for store in stores)
         self.dtype = np.result_type(*(store.dtype for store in stores))
         self.chunk_nnz = max(store.chunk_nnz for store in stores)
         self.classes = tuple(classes)
@@ -90,6 +91,13 @@ class JoinedStore(StoreView):
     def indptr(self, start: int, stop: int) -> np.ndarray:
         lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
         return np.concatenate([[0], np.cumsum(lengths)])
+
+    @property
+    def members(self) -> list[Store]:
+        return [member for store in self.stores for member in store.members]
+
+    def labels_of(self, ranges: Ranges) -> np.ndarray:
+        return np.concatenate([self.labels(*each) for each in ranges] or [self.labels(0, 0)])
 
     def labels(self, start: int, stop: int) -> np.ndarray:
         parts = self._parts(start, stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from streamsvm import format
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
 _WIDEST = 2**62
@@ -116,7 +119,7 @@ class CsrMatrix(StoredMatrix):
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
         super().__init__(container, name, shape, _compressed(container, name, shape[0]))
         self.nnz = self.arrays["data"].length
-        self.chunk_nnz = self.arrays["data"].chunk
+        self.chunk_nnz = max(array.chunk for array in self.arrays.values())
         _check_ends(self.arrays["indptr"], shape[0], self.nnz)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
@@ -142,25 +145,40 @@ class DenseMatrix(StoredMatrix):
         assert values.columns is not None
         super().__init__(container, name, (values.length, values.columns), {"values": values})
         self.nnz = values.length * values.columns
-        self.chunk_nnz = min(values.chunk, max(1, values.length)) * values.columns
+        self._values = values
+        self._height = values.chunk
+        self._width = max(values.column_chunk or 1, _PIECE // self._height)  # columns that are read as one
+        self.chunk_nnz = min(self._height * self._width, max(1, self.nnz))
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         return np.arange(start, stop + 1, dtype=np.int64) * self.shape[1]
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        step = max(1, _PIECE // max(1, self.shape[1]))  # finding the others takes several times a piece
-        data, indices = [np.empty(0, self.dtype)], [np.empty(0, self.index_dtype)]
-        lengths = [np.zeros(1, np.int64)]
-        pieces = [
-            (begin, min(begin + step, stop)) for start, stop in ranges for begin in range(start, stop, step)
-        ]
-        for piece in pieces:
-            values = self._convert(self.arrays["values"].read(*piece), [piece], "row")
-            nonzero = values != 0
-            lengths.append(np.count_nonzero(nonzero, axis=1))
-            data.append(values[nonzero])
-            indices.append(np.nonzero(nonzero)[1].astype(self.index_dtype, copy=False))
-        return np.concatenate(data), np.concatenate(indices), np.cumsum(np.concatenate(lengths))
+        import scipy.sparse
+
+        wanted = np.concatenate([np.arange(start, stop) for start, stop in ranges])
+        order = np.argsort(wanted, kind="stable")
+        rows = wanted[order]
+        if not len(rows):
+            return np.empty(0, self.dtype), np.empty(0, self.index_dtype), np.zeros(1, np.int64)
+        bands = np.split(rows, np.flatnonzero(np.diff(rows // self._height)) + 1)
+        found = scipy.sparse.vstack([self._read_band(band) for band in bands], format="csr")
+        if (order[1:] < order[:-1]).any():
+            found = found[np.argsort(order)]
+        return found.data, found.indices, found.indptr.astype(np.int64)
+
+    def _read_band(self, rows: np.ndarray) -> scipy.sparse.csr_array:
+        """Read some rows of one row of chunks, each of which is decoded once."""
+        import scipy.sparse
+
+        first, stop = int(rows[0]), int(rows[-1]) + 1
+        numbers = [(row, row + 1) for row in rows.tolist()]
+        parts = []
+        for begin in range(0, self.shape[1], self._width):
+            end = min(begin + self._width, self.shape[1])
+            values = self._values.read_part(first, stop, begin, end)[rows - first]
+            parts.append(scipy.sparse.csr_array(self._convert(values, numbers, "row")))
+        return scipy.sparse.hstack(parts, format="csr")
 
 
 class CscMatrix(StoredMatrix):

@@ -178,7 +178,7 @@ class Store:
         if violation is not None:
             element = number_in(spans, violation.element)
             raise self.arrays[f"X/{violation.array}"].damage(element, violation.reason)
-        rows = Rows(data, indices, indptr, self._labels_of(ranges), self._norms_of(ranges))
+        rows = Rows(data, indices, indptr, self.labels_of(ranges), self._norms_of(ranges))
         if self.multilabel:
             codes, starts = self._label_sets_of(ranges)
             first = first_labels(codes, starts)
@@ -214,9 +214,10 @@ class Store:
     def labels(self, start: int, stop: int) -> np.ndarray:
         """Return the class codes of the rows ``start:stop``, int32; -1 is a label outside `classes`."""
         self._check_range(start, stop)
-        return self._labels_of([(start, stop)])
+        return self.labels_of([(start, stop)])
 
-    def _labels_of(self, ranges: Ranges) -> np.ndarray:
+    def labels_of(self, ranges: Ranges) -> np.ndarray:
+        """Return the class codes of some ranges of rows, one after the other, as `labels` does."""
         codes = self._read(layout.CODES, ranges)
         if len(codes) and not -1 <= int(codes.min()) <= int(codes.max()) < self.n_classes:
             at = int(np.argmax((codes < -1) | (codes >= self.n_classes)))
@@ -385,6 +386,11 @@ class Store:
         values = self.arrays[name].read_ranges(ranges)
         self.bytes_read += values.nbytes
         return values
+
+    @property
+    def members(self) -> list[Store]:
+        """The stores on disk that the rows are from."""
+        return [self]
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.n_rows:

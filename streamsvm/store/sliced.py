@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Store, Units
 from streamsvm.store.views import StoreView
 
@@ -47,6 +48,7 @@ class SlicedStore(StoreView):
         order = permutation(len(begins) - 1, seed, 0, _SLICES, 0)
         self._begins = begins[:-1][order]
         self._starts = np.concatenate([[0], np.cumsum(np.diff(begins)[order])])
+        self.held_bytes += 3 * order.nbytes
         self.units = Units(self._starts, np.concatenate([[0], np.cumsum(nnz[1:][order])]))
 
     def _nnz_of_slices(self, begins: np.ndarray) -> Iterator[np.ndarray]:
@@ -70,9 +72,6 @@ class SlicedStore(StoreView):
         ends[-1] -= rows[last + 1] - stop
         return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
-    def rows(self, start: int, stop: int) -> Rows:
-        return self.inner.rows_of(self._parts(start, stop) or [(0, 0)])
-
     def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
         found = [read(*part) for part in self._parts(start, stop)]
         return np.concatenate(found) if found else read(0, 0)
@@ -82,7 +81,13 @@ class SlicedStore(StoreView):
         return np.concatenate([[0], np.cumsum(lengths)])
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.labels, start, stop)
+        return self.inner.labels_of(self._parts(start, stop))
+
+    def rows_of(self, ranges: Ranges) -> Rows:
+        return self.inner.rows_of([part for each in ranges for part in self._parts(*each)] or [(0, 0)])
+
+    def labels_of(self, ranges: Ranges) -> np.ndarray:
+        return self.inner.labels_of([part for each in ranges for part in self._parts(*each)])
 
     def label_indptr(self, start: int, stop: int) -> np.ndarray:
         lengths = self._each(lambda *part: np.diff(self.inner.label_indptr(*part)), start, stop)

@@ -47,6 +47,10 @@ class StoreView(Store):
         return self.inner.bytes_read
 
     @property
+    def members(self) -> list[Store]:
+        return self.inner.members
+
+    @property
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
@@ -65,6 +69,9 @@ class StoreView(Store):
 
     def labels(self, start: int, stop: int) -> np.ndarray:
         return self.inner.labels(start, stop)
+
+    def labels_of(self, ranges: Ranges) -> np.ndarray:
+        return self.inner.labels_of(ranges)
 
     def label_indptr(self, start: int, stop: int) -> np.ndarray:
         return self.inner.label_indptr(start, stop)
@@ -116,9 +123,7 @@ class MatchedStore(StoreView):
         self._names = names
         self.n_features = len(names)
         self.index_dtype = format.index_dtype(self.n_features)
-
-    def rows(self, start: int, stop: int) -> Rows:
-        return self.rows_of([(start, stop)])
+        self.held_bytes += match.columns.nbytes
 
     def rows_of(self, ranges: Ranges) -> Rows:
         rows = self.inner.rows_of(ranges)
@@ -145,20 +150,21 @@ def with_labels(store: Store) -> Store:
 class LabelledStore(StoreView):
     """The rows of a store that have a label; `unlabelled` counts the others.
 
-    Memory does not grow with the rows but by 8 bytes for each 65,536 of them.
+    Memory: a bit for each row of the other one.
     """
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        counts = [
-            int(np.count_nonzero(inner.labels(begin, min(begin + _PIECE, inner.n_rows)) >= 0))
-            for begin in range(0, inner.n_rows, _PIECE)
-        ]
-        self._before = np.concatenate([[0], np.cumsum(counts)]).astype(
-            np.int64
-        )  # labelled rows before a piece
+        counts, bits = [], []
+        for begin in range(0, inner.n_rows, _PIECE):
+            labelled = inner.labels(begin, min(begin + _PIECE, inner.n_rows)) >= 0
+            counts.append(int(np.count_nonzero(labelled)))
+            bits.append(np.packbits(labelled))
+        self._bits = bits
+        self._before = np.array([0, *np.cumsum(counts)], np.int64)  # labelled rows before each piece
         self.n_rows = int(self._before[-1])
         self.unlabelled = inner.n_rows - self.n_rows
+        self.held_bytes += inner.n_rows // 8
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -177,8 +183,8 @@ class LabelledStore(StoreView):
         while start < stop:
             piece = int(np.searchsorted(self._before, start, "right")) - 1
             begin, before = piece * _PIECE, int(self._before[piece])
-            labels = self.inner.labels(begin, min(begin + _PIECE, self.inner.n_rows))
-            labelled = begin + np.flatnonzero(labels >= 0)[start - before : stop - before]
+            places = np.flatnonzero(np.unpackbits(self._bits[piece]))
+            labelled = begin + places[start - before : stop - before]
             for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _LONG_GAP) + 1):
                 first, end = int(run[0]), int(run[-1]) + 1
                 kept = np.zeros(end - first, bool)
@@ -190,9 +196,6 @@ class LabelledStore(StoreView):
         """Return what `read` says of the labelled rows ``start:stop``."""
         parts = [read(first, end)[kept] for first, end, kept in self._runs(start, stop)]
         return np.concatenate(parts) if parts else read(0, 0)
-
-    def rows(self, start: int, stop: int) -> Rows:
-        return self.rows_of([(start, stop)])
 
     def rows_of(self, ranges: Ranges) -> Rows:
         runs = [run for each in ranges for run in self._runs(*each)]
@@ -208,7 +211,12 @@ class LabelledStore(StoreView):
         return np.concatenate([[0], np.cumsum(lengths)])
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.labels, start, stop)
+        return self.labels_of([(start, stop)])
+
+    def labels_of(self, ranges: Ranges) -> np.ndarray:
+        runs = [run for each in ranges for run in self._runs(*each)]
+        labels = self.inner.labels_of([(first, end) for first, end, _ in runs])
+        return labels[np.concatenate([kept for *_, kept in runs])] if runs else labels
 
     def weights(self, start: int, stop: int) -> np.ndarray:
         return self._each(self.inner.weights, start, stop)

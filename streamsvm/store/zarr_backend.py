@@ -90,6 +90,7 @@ class ZarrArray(StoredArray):
         self.chunk = max(1, chunks[0])
         self.dtype = None if dtype.kind in "OTUS" else dtype
         self.columns = shape[1] if axes == 2 else None
+        self.column_chunk = chunks[1] if axes == 2 else None
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
         decoder = find_decoder(metadata) if axes == 1 else None
         folder = container.path / name
@@ -111,6 +112,12 @@ class ZarrArray(StoredArray):
             return super()._read_ranges(ranges)
         self.direct.drop_cache = self.exceeds_page_cache
         return self.container.reader.read(self.direct, ranges)
+
+    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+        for chunk in range(start // self.chunk, -(-stop // self.chunk)):
+            for file in self._chunk_files(chunk):
+                self._check_claim(file)
+        return np.asarray(self._array[start:stop, first:end])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         if self.direct is not None:

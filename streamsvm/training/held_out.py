@@ -45,7 +45,11 @@ def open_held_out(path: str, settings: Settings) -> Store:
 
 def _check_calibration_store(hold_out: Store, store: Store) -> None:
     """Raise an error if a store is not fit to calibrate a model of `store` with."""
-    if hold_out.fingerprint == store.fingerprint or hold_out.path.resolve() == store.path.resolve():
+    [own] = hold_out.members
+    if any(
+        own.fingerprint == each.fingerprint or own.path.resolve() == each.path.resolve()
+        for each in store.members
+    ):
         raise SettingsError(
             "calibrate names the store that is trained on, whose labels the scores fit too well; give rows "
             "that take no part in training",
