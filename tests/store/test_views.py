@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 
+from streamsvm import fit
 from streamsvm.data.feature_names import match_features
 from streamsvm.data.rows import Rows, joined_rows, row_span
-from streamsvm.errors import StoreError, StreamsvmWarning
+from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores
+from streamsvm.store.container import StoredArray
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.store.views import MatchedStore
 
@@ -159,3 +162,45 @@ def test_files_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
         open_stores(paths, label="type", join="outer")
     with pytest.raises(StoreError, match="obs has no column 'kind'"):
         open_stores(paths, label="kind")
+
+
+@pytest.mark.parametrize("chunks", [None, (7, 4), (100, 20), (1, 20)])
+def test_rows_of_a_dense_matrix_in_any_order_decode_a_row_of_chunks_once(
+    tmp_path: Path, chunks: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.store.matrices._PIECE", 50)
+    rng = np.random.default_rng(0)
+    values = (rng.random((100, 20)) * (rng.random((100, 20)) < 0.5)).astype(np.float32)
+    obs = pd.DataFrame(
+        {"type": pd.Categorical(rng.choice(["T", "B"], 100))}, index=[str(i) for i in range(100)]
+    )
+    path = tmp_path / "a.h5ad"
+    anndata.AnnData(values, obs=obs).write_h5ad(path, **({"compression": "gzip"} if chunks else {}))
+    if chunks:
+        with h5py.File(path, "r+") as file:
+            attrs = dict(file["X"].attrs)
+            del file["X"]
+            file.create_dataset("X", data=values, chunks=chunks, compression="gzip").attrs.update(attrs)
+    read: list[tuple[int, ...]] = []
+    read_part = StoredArray.read_part
+    monkeypatch.setattr(
+        StoredArray, "read_part", lambda array, *part: read.append(part) or read_part(array, *part)
+    )
+    with open_store(path, label="type") as store:
+        view = SlicedStore(store, 3, seed=0)
+        assert_consistent(view)
+        order = [int(name) for name in view.names(0, 100)]
+        read.clear()
+        np.testing.assert_array_equal(dense(whole(view), 20), values[order])
+        bands = [(start // store.matrix.arrays["values"].chunk, first) for start, _, first, _ in read]
+        assert len(bands) == len(set(bands))
+        assert store.chunk_nnz <= (200 if chunks in [(7, 4), (1, 20)] else 2000)
+
+
+def test_the_hold_out_may_be_none_of_several_files(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.h5ad" for i in range(2)]
+    for i, path in enumerate(paths):
+        cells(["a", "b", "c"], ["T", "B"], i, path)
+    for pair in (paths, paths[::-1]):
+        with pytest.raises(SettingsError, match="calibrate names the store that is trained on"):
+            fit(pair, label="type", calibrate=paths[1], out=tmp_path / "run", passes=1)
