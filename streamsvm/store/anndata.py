@@ -145,6 +145,11 @@ class AnnDataStore(Store):
             self.n_labels = self._indicator.most_labels
 
     @property
+    def chunk_rows(self) -> float:
+        values = self.matrix.arrays.get("values")  # of a dense matrix
+        return super().chunk_rows if values is None else values.chunk
+
+    @property
     def fingerprint(self) -> str:
         """Hash of shape, dtypes, names, classes, row pointers, labels, weights, first and last chunk of X.
 

@@ -21,6 +21,8 @@ import numpy as np
 THREADS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
+_JOB = 2**15  # elements that are worth handing to a thread
+
 Ranges = Sequence[tuple[int, int]]
 
 
@@ -105,7 +107,13 @@ class ChunkReader:
             chunks.expect(number)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamsvm-chunk")
-        jobs = [self._pool.submit(read_chunk, at) for at in range(len(numbers))]
+
+        def read_chunks(first: int) -> None:
+            for at in range(first, min(first + step, len(numbers))):
+                read_chunk(at)
+
+        step = max(1, _JOB // size)
+        jobs = [self._pool.submit(read_chunks, first) for first in range(0, len(numbers), step)]
         try:
             for job in jobs:
                 job.result()

@@ -93,6 +93,10 @@ class JoinedStore(StoreView):
         return np.concatenate([[0], np.cumsum(lengths)])
 
     @property
+    def chunk_rows(self) -> float:
+        return max(store.chunk_rows for store in self.stores)
+
+    @property
     def members(self) -> list[Store]:
         return [member for store in self.stores for member in store.members]
 

@@ -388,6 +388,11 @@ class Store:
         return values
 
     @property
+    def chunk_rows(self) -> float:
+        """Rows that are decoded as one, in the mean."""
+        return self.chunk_nnz * self.n_rows / max(self.nnz, 1)
+
+    @property
     def members(self) -> list[Store]:
         """The stores on disk that the rows are from."""
         return [self]

@@ -116,6 +116,5 @@ def choose_slice_rows(store: Store, block_rows: int) -> int:
     Four chunks of values, of which at most five are decoded to read them; or fewer, so that a block has 128
     slices, and all blocks together 512: the classes of a file sorted by them are then in nearly all blocks.
     """
-    chunk_rows = store.chunk_nnz * store.n_rows / max(store.nnz, 1)
     short = min(block_rows // _LEAST_SLICES, store.n_rows // _LEAST_IN_ALL)
-    return max(1, min(int(_CHUNKS * chunk_rows), short))
+    return max(1, min(int(_CHUNKS * store.chunk_rows), short))

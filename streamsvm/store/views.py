@@ -51,6 +51,10 @@ class StoreView(Store):
         return self.inner.members
 
     @property
+    def chunk_rows(self) -> float:
+        return self.inner.chunk_rows
+
+    @property
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 

@@ -87,14 +87,21 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
 
 
 def in_slices(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> Store:
-    """The store to train on: in random slices if it is not shuffled and has several blocks."""
+    """The store to train on: in random slices if it is not shuffled and has several blocks.
+
+    In its own order if its labels are even in it, and slices were shorter than chunks.
+    """
     if store.shuffled or store.grouped or settings.slice_rows == 0:
         return store
     _, starts = plan_fit(store, settings, policy)
     n_blocks = len(starts) - 1
     if n_blocks < 2:
         return store
-    slice_rows = settings.slice_rows or choose_slice_rows(store, store.n_rows // n_blocks)
+    slice_rows = settings.slice_rows
+    if slice_rows is None:
+        slice_rows = choose_slice_rows(store, store.n_rows // n_blocks)
+        if slice_rows < store.chunk_rows and block_warning(store, n_blocks) is None:
+            return store  # labels are even as they are, and each slice would decode a whole chunk
     return SlicedStore(store, slice_rows, settings.seed)
 
 
