@@ -88,6 +88,22 @@ def test_the_query_of_an_address_is_not_of_its_suffix(tmp_path: Path) -> None:
         open_store("memory://folder/a.csv?name=a.h5ad", label="type")
 
 
+def test_the_file_at_an_address_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+    real = fsspec.core.OpenFile.open
+    monkeypatch.setattr(fsspec.core.OpenFile, "open", lambda self: files.append(real(self)) or files[-1])
+    path = tmp_path / "a.h5ad"
+    write(path)
+    with open_store(path.as_uri(), label="type"):
+        assert [file.closed for file in files] == [False]
+    with pytest.raises(StoreError):
+        open_store(path.as_uri(), label="absent")
+    path.write_bytes(b"no HDF5")
+    with pytest.raises(StoreError):
+        open_store(path.as_uri(), label="type")
+    assert [file.closed for file in files] == [True] * 3
+
+
 def test_a_run_on_an_address_resumes_and_gives_the_same_model(both: tuple[Path, str], tmp_path: Path) -> None:
     path, url = both
     options = {"label": "type", "passes": 2, "block_rows": 90}
