@@ -2,7 +2,8 @@
 
 The arrays of a column are written first, which no reader knows of. Then ``column-order`` is replaced, in the
 attributes of ``obs`` and last in the metadata that the root repeats for all groups (consolidated): each is
-one renamed file, so that a crash leaves the old columns or the new ones.
+one renamed file. Columns of the same names are taken out in the same way before, as a folder cannot be
+exchanged for another in one step: a crash in between leaves neither the old nor the new ones, and all others.
 """
 
 from __future__ import annotations
