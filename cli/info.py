@@ -15,7 +15,13 @@ from streamsvm.text import format_size
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _FEW = 8  # items of a list on a line
 _MOST = 12  # lines of a table
-_NAMES = {"anndata": "AnnData", "npy": "NumPy array", "npz": "NumPy archive", "parquet": "Parquet table"}
+_NAMES = {
+    "anndata": "AnnData",
+    "npy": "NumPy array",
+    "npz": "NumPy archive",
+    "parquet": "Parquet table",
+    "jsonl": "JSON lines",
+}
 
 
 def info(

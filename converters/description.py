@@ -1,8 +1,7 @@
-"""What a file of another format contains, as its head tells: LIBSVM text, NumPy, SciPy, Parquet, CSV."""
+"""What a file of another format contains, as its head tells: LIBSVM text, NumPy, SciPy, tables."""
 
 from __future__ import annotations
 
-import csv
 import re
 import zipfile
 from collections.abc import Iterator
@@ -10,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.libsvm.inputs import Input
+from streamsvm_converters.tables.batches import DELIMITER_NAMES, Table
+from streamsvm_converters.tables.columns import holds_numbers
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, StreamsvmError
 
 _HEAD = 2**18  # bytes of text that are looked at
 _FEW = 8  # labels and names that are shown
-_MOST_COLUMNS = 100_000
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
+_MOST_ARRAYS = 100_000
+_MEMORY = 2**27  # for a table: with more, none takes longer rows
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _PAIR = re.compile(rf"(\d+):({_NUMBER.pattern})")
 _QID = re.compile(r"qid:(\d+)")
@@ -37,26 +38,18 @@ def describe_file(path: Path) -> dict[str, Any]:
     InputError
         If it cannot be read, or is damaged.
     """
+    kind = kind_of(path)
     try:
-        with path.open("rb") as file:
-            magic = file.read(6)
         size = path.stat().st_size
-    except OSError as error:
-        from streamsvm.durable import reason
-
-        raise InputError(f"{path} cannot be read: {reason(error)}") from None
-    try:
-        if magic == b"\x93NUMPY":
+        if kind == "npy":
             with path.open("rb") as file:
-                return {"kind": "npy", **_array(file), "bytes": size}
-        if magic.startswith(b"PK\x03\x04"):
+                return {"kind": kind, **_array(file), "bytes": size}
+        if kind == "npz":
             return {**_archive(path), "bytes": size}
-        if magic.startswith(b"PAR1"):
-            return {**_parquet(path), "bytes": size}
-        return {**_text(path), "bytes": size}
-    except InputError:
+        return {**(_text(path) if kind == "libsvm" else _table(path, kind)), "bytes": size}
+    except StreamsvmError:
         raise
-    except Exception as error:  # zipfile, pyarrow, NumPy and csv raise types of their own
+    except Exception as error:  # zipfile and NumPy raise types of their own
         text = str(error).splitlines()
         raise InputError(f"{path} is damaged: {text[0] if text else type(error).__name__}") from None
 
@@ -76,9 +69,7 @@ def _archive(path: Path) -> dict[str, Any]:
     arrays: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-        if not names or not all(name.endswith(".npy") for name in names):
-            raise InputError(f"{path} is a zip archive, but no .npz; unpack it if it contains text")
-        for name in names[:_MOST_COLUMNS]:
+        for name in names[:_MOST_ARRAYS]:
             with archive.open(name) as file:
                 arrays[name.removesuffix(".npy")] = _array(file)
         if {"format", "shape", "data"} <= arrays.keys() and _is_short(arrays["format"], arrays["shape"]):
@@ -103,36 +94,17 @@ def _is_short(*arrays: dict[str, Any]) -> bool:
     )
 
 
-def _parquet(path: Path) -> dict[str, Any]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError(f"{path} is Parquet, which needs pyarrow: pip install 'streamsvm[tables]'") from None
-    with pyarrow.parquet.ParquetFile(path) as file:
-        columns = {field.name: {"kind": str(field.type)} for field in file.schema_arrow}
-        return {
-            "kind": "parquet", "n": file.metadata.num_rows, "row_groups": file.metadata.num_row_groups,
-            "columns": columns,
-        }  # fmt: skip
-
-
 def _text(path: Path) -> dict[str, Any]:
-    """LIBSVM text, or a table with a separator, by its first lines."""
+    """LIBSVM text, or a table whose name does not say so, by the first lines."""
     lines = list(_lines(path))
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1] if suffixes and suffixes[-1] in _PACKED else None
-    last = suffixes[-2:-1] if packed else suffixes[-1:]
-    separator = _DELIMITERS.get(last[0]) if last else None
-    if separator is None:
-        rows = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        described = _libsvm(rows)
-        if described is not None:
-            return {"kind": "LIBSVM text", **described, "compressed": packed}
-        separator = next((mark for mark in "\t,;" if lines and mark in lines[0]), None)
-        if separator is None:
-            begin = f"; it begins with {lines[0][:60]!r}" if lines else ": it is empty"
-            raise InputError(f"{path} is neither LIBSVM text nor another known format{begin}")
-    return {"kind": "table", **_table(lines, separator), "compressed": packed}
+    described = _libsvm([line for line in lines if line.strip() and not line.lstrip().startswith("#")])
+    if described is not None:
+        return {"kind": "LIBSVM text", **described}
+    try:
+        return _table(path, "csv")
+    except InputError as error:
+        begin = f"; it begins with {lines[0][:60]!r}" if lines else ": it is empty"
+        raise InputError(f"{path} is neither LIBSVM text nor another known format{begin}") from error
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -143,10 +115,7 @@ def _lines(path: Path) -> Iterator[str]:
         view = memoryview(head)
         while filled < _HEAD and (count := source.readinto(view[filled:])):
             filled += count
-    content = bytes(head[:filled])
-    if b"\0" in content:
-        raise InputError(f"{path} is not text, and of no known format")
-    lines = content.decode("utf-8", "replace").splitlines()
+    lines = bytes(head[:filled]).decode("utf-8", "replace").splitlines()
     yield from lines[:-1] if filled == _HEAD and len(lines) > 1 else lines
 
 
@@ -184,16 +153,23 @@ def _libsvm(rows: list[str]) -> dict[str, Any] | None:
     }
 
 
-def _table(lines: list[str], separator: str) -> dict[str, Any]:
-    """The columns of a table with a heading, and what the first rows have in them."""
-    heading, *rows = csv.reader(lines, delimiter=separator)
-    kinds = []
-    for at in range(min(len(heading), _MOST_COLUMNS)):
-        texts = [row[at] for row in rows if at < len(row) and row[at] != ""]
-        is_number = all(_NUMBER.fullmatch(text.strip()) for text in texts)
-        kinds.append("empty" if not texts else "number" if is_number else "text")
+def _table(path: Path, kind: str) -> dict[str, Any]:
+    """The columns of a table, with their types; in CSV, what training takes its first rows for."""
+    table = Table(path, kind, _MEMORY)
+    if kind in ("parquet", "jsonl"):
+        columns = {name: {"kind": str(found)} for name, found in table.columns.items()}
+        return {"kind": kind, "n": table.n_rows, "columns": columns}
+    first = next(table.batches(list(table.columns)), None)
+    columns = {}
+    for name in table.columns:
+        values = None if first is None else first.column(name)
+        if values is None or values.null_count == len(values):
+            columns[name] = {"kind": "empty"}
+        else:
+            columns[name] = {"kind": "number" if holds_numbers(values) else "text"}
     return {
-        "separator": {",": "comma", "\t": "tab", ";": "semicolon"}[separator],
-        "first_rows": len(rows),
-        "columns": {name: {"kind": kind} for name, kind in zip(heading, kinds, strict=False)},
+        "kind": "table",
+        "separator": DELIMITER_NAMES[table.delimiter],
+        "first_rows": 0 if first is None else first.num_rows,
+        "columns": columns,
     }

@@ -19,7 +19,7 @@ from streamsvm.errors import InputError, Option, PlanError, Remedy
 from streamsvm.text import format_size, printable
 
 _DELIMITERS = ",\t;|"
-_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _BLOCKS = 2**16, 2**22  # least and most bytes of text that are parsed at a time
 # Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
 _BLOCK_FACTOR = 32
@@ -50,6 +50,8 @@ class Table:
     columns : dict of str to pyarrow.DataType
         The columns in their order; all those of CSV are text.
     kind : str
+    delimiter : str
+        What separates the fields of CSV.
     size : int
         Bytes read so far, as stored.
     source : Source or None
@@ -71,7 +73,7 @@ class Table:
         self.size = 0
         self.source: Source | None = None
         self.n_rows: int | None = None
-        self._delimiter = ","
+        self.delimiter = ","
         self._quotes: Quotes | None = None  # of CSV that is being read
         self.columns: dict[str, Any] = {}
         with self._errors():
@@ -110,10 +112,10 @@ class Table:
             begin = begin[3:]
         first = begin.splitlines()[0].decode("utf-8", "replace")
         if self.kind == "tsv":
-            self._delimiter = "\t"
+            self.delimiter = "\t"
         else:
             bare = re.sub('"[^"]*"', "", first)
-            self._delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
+            self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
         with self._csv(None) as reader:
             names = reader.schema.names
         if len(names) == 1:
@@ -168,11 +170,11 @@ class Table:
             column_types=dict.fromkeys(known, text), include_columns=known, strings_can_be_null=True,
             null_values=[""], quoted_strings_can_be_null=True, check_utf8=True,
         )  # fmt: skip
-        self._quotes = Quotes(self._delimiter)
+        self._quotes = Quotes(self.delimiter)
         with self._opened(self._quotes.add) as stream, pyarrow.csv.open_csv(
             stream,
             read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=self._block),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=convert,
         ) as reader:  # fmt: skip
             yield reader
@@ -235,7 +237,7 @@ class Table:
             if "Empty" in text:
                 raise InputError(f"{self.path} is empty") from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
-            by = "" if self.kind in ("parquet", "jsonl") else f" with {_NAMES[self._delimiter]}"
+            by = "" if self.kind in ("parquet", "jsonl") else f" with {DELIMITER_NAMES[self.delimiter]}"
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 

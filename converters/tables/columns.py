@@ -60,7 +60,7 @@ def choose_columns(
     if tables[0].columns and texts and not _types_are_known(tables[0]):
         first = next(tables[0].batches(texts), None)
         for name in texts:
-            if first is not None and name not in categorical and _holds_numbers(pa, first.column(name)):
+            if first is not None and name not in categorical and holds_numbers(first.column(name)):
                 kinds[name] = "number"
     wanted = [name for name, kind in kinds.items() if kind != "number"]
     values = _collect(tables, wanted)
@@ -287,7 +287,7 @@ def _number(text: str) -> float:
         return np.nan
 
 
-def _holds_numbers(pa: Any, column: Any) -> bool:
+def holds_numbers(column: Any) -> bool:
     """Whether more than half of the values of a column of text are numbers: others are then errors."""
     texts = column.unique().to_pylist()
     given = [text.strip() for text in texts if text is not None and text.strip() not in _MISSING_NUMBERS]

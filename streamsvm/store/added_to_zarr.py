@@ -2,12 +2,15 @@
 
 The arrays of a column are written first, which no reader knows of. Then ``column-order`` is replaced, in the
 attributes of ``obs`` and last in the metadata that the root repeats for all groups (consolidated): each is
-one renamed file, so that a crash leaves the old columns or the new ones.
+one renamed file. Columns of the same names are taken out in the same way before, as a folder cannot be
+exchanged for another in one step: a crash in between leaves neither the old nor the new ones, and all others.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.errors import StoreError
 from streamsvm.store.zarr_metadata import METADATA, encoded
 
 ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -40,8 +44,17 @@ def save_columns(
         The columns that there are.
     columns : dict of str to ndarray, or to a tuple of codes and categories
     removed : sequence of str
+
+    Raises
+    ------
+    StoreError
+        If ``obs``, or one of these columns, is a link or a file, which may lead out of `path`.
     """
     import zarr
+
+    for folder in (path / "obs", *(path / "obs" / name for name in (*columns, *removed))):
+        if os.path.lexists(folder) and not stat.S_ISDIR(folder.lstat().st_mode):
+            raise StoreError(f"{folder} is a link or a file, which is not written to; copy what it leads to")
 
     version: Literal[2, 3] = 3 if (path / METADATA).is_file() else 2
     kept = [name for name in order if name not in columns and name not in removed]

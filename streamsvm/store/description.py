@@ -13,6 +13,7 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.obs_columns import Column, column_names, index_column, index_length
 from streamsvm.store.open import open_container
+from streamsvm.store.remote import Url, open_remote
 from streamsvm.text import as_url
 
 _FIRST = 5  # names
@@ -34,13 +35,11 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
     StoreError
         If the file cannot be opened.
     """
-    kind = layout.SUFFIXES.get(path.suffix.lower())
     url = as_url(path)
+    kind = layout.SUFFIXES.get((path if url is None else Url(url)).suffix.lower())
     if kind is None or (url is None and (not path.exists() or path.is_dir() != (kind == "zarr"))):
         return None
     if url is not None:
-        from streamsvm.store.remote import open_remote
-
         container = open_remote(url, kind)
     else:
         if kind == "hdf5":

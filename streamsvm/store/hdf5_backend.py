@@ -122,18 +122,26 @@ class Hdf5Container(Container):
     kind = "hdf5"
 
     def __init__(self, path: Path, *, write: bool = False, remote: Any = None) -> None:
-        """Open or make a file; `remote` is an open file of fsspec, and `path` then its address."""
+        """Open or make a file; `remote` is an open file of fsspec, and `path` then its address.
+
+        It is closed with the container, and also if there is an error here.
+        """
         self.path = path
         self.writes = write
         self.is_remote = remote is not None
+        self._remote = remote
         self.reader = ChunkReader()
         self._size = 0
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
             if remote is not None:
-                self._size = int(remote.size)
-                self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
+                try:
+                    self._size = int(remote.size)
+                    self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
+                except BaseException:
+                    remote.close()
+                    raise
             elif write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
             else:
@@ -261,12 +269,16 @@ class Hdf5Container(Container):
 
     def close(self) -> None:
         self.reader.close()
-        if self._file is not None:
-            with self.wrapped(""), _kept_open(self._file):
-                self._file.close()
-                if self.writes:  # closing clears the flag "open for writing" in the file's first bytes
-                    durable.sync_tree(self.path)
-            self._file = None
+        try:
+            if self._file is not None:
+                with self.wrapped(""), _kept_open(self._file):
+                    self._file.close()
+                    if self.writes:  # closing clears the flag "open for writing" in the file's first bytes
+                        durable.sync_tree(self.path)
+                self._file = None
+        finally:
+            if self._remote is not None:  # h5py leaves it open
+                self._remote.close()
 
 
 @contextlib.contextmanager

@@ -17,11 +17,13 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from streamsvm import durable, format
 from streamsvm.errors import StoreError, StreamsvmWarning
+from streamsvm.schema import Count, Positive, decode
 
 _SUFFIX = ".journal"
 _VERSION = 1
@@ -214,21 +216,36 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
+@dataclass(frozen=True)
+class _Header:
+    """What a journal says of itself: it may be a stranger's, and undoing it overwrites and cuts a file."""
+
+    journal_version: Literal[1]
+    file: str
+    size: Positive
+    ranges: list[tuple[Count, Positive]]
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not self.ranges or any(at + count > self.size for at, count in self.ranges):
+            raise ValueError("there must be ranges, all within the old size of the file")
+
+
 def _roll_back(path: Path, handle: int) -> None:
     """Put back the old bytes, and remove the journal."""
     journal = journal_of(path)
+    present = os.fstat(handle).st_size
     try:
         line, _, payload = durable.read_bounded(journal).partition(b"\n")
-        header = json.loads(line)
-        size, ranges = header["size"], header["ranges"]
-        length = sum(count for _, count in ranges)
+        found = json.loads(line)
+        header = decode(_Header, found)
+        length = sum(count for _, count in header.ranges)
         is_whole = (
-            format.is_sealed(header)
-            and header["journal_version"] == _VERSION
-            and hashlib.sha256(payload).hexdigest() == header["sha256"]
+            format.is_sealed(found)
+            and hashlib.sha256(payload).hexdigest() == header.sha256
             and len(payload) == 2 * length
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
         is_whole = False
     except OSError as error:
         raise StoreError(f"{journal} cannot be read: {durable.reason(error)}") from None
@@ -237,22 +254,25 @@ def _roll_back(path: Path, handle: int) -> None:
             f"{journal} is damaged, so that {path.name} cannot be restored: bring back a copy of it, "
             f"or, if it is whole, remove the journal"
         )
+    other = StoreError(
+        f"{journal} belongs to another file than the {path.name} that is beside it; remove the "
+        "journal if that file is whole"
+    )
+    if header.file != path.name or header.size > present:  # a change never shortens the file
+        raise other
     try:
         taken, pieces = 0, []
-        for at, count in ranges:
+        for at, count in header.ranges:
             old = payload[taken : taken + count]
             new = payload[length + taken : length + taken + count]
             now = os.pread(handle, count, at)
             if len(now) < count or not all(a in (b, c) for a, b, c in zip(now, old, new, strict=True)):
-                raise StoreError(
-                    f"{journal} belongs to another file than the {path.name} that is beside it; remove the "
-                    "journal if that file is whole"
-                )
+                raise other
             pieces.append((at, old))
             taken += count
         for at, old in pieces:
             _write(handle, old, at)
-        os.ftruncate(handle, size)
+        os.ftruncate(handle, header.size)
         os.fsync(handle)
         _remove_journal(path)
     except OSError as error:

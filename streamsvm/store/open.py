@@ -71,9 +71,9 @@ def open_store(
     if url is None:
         container = _open_local(Path(path))
     else:
-        from streamsvm.store.remote import open_remote
+        from streamsvm.store.remote import Url, open_remote
 
-        container = open_remote(url, layout.store_kind(url.rstrip("/")))
+        container = open_remote(url, layout.store_kind(Url(url).file))
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:

@@ -27,12 +27,17 @@ class Url(str):
     """An address, with what is asked of paths."""
 
     @property
+    def file(self) -> str:
+        """The address without its query, such as ``?token=a``, which no suffix is part of."""
+        return self.partition("?")[0].rstrip("/")
+
+    @property
     def suffix(self) -> str:
-        return os.path.splitext(self)[1]
+        return os.path.splitext(self.file)[1]
 
     @property
     def name(self) -> str:
-        return self.rstrip("/").rpartition("/")[2]
+        return self.file.rpartition("/")[2]
 
     def resolve(self) -> Url:
         return self

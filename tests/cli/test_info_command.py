@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from streamsvm_cli import main
+from streamsvm_converters.tables.batches import Table
 
 N, D = 40, 6
 
@@ -170,15 +171,34 @@ def test_tables(tmp_path: Path, name: str) -> None:
     assert kinds == (["double", "string", "int64"] if name == "a.parquet" else ["number", "text", "number"])
 
 
+def test_tables_are_described_as_training_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('"a, b"|b|empty|y\n1|NA||u,v\n2|7||3;4\n')
+    found = described(path)
+    assert (found["kind"], found["separator"], found["first_rows"]) == ("table", "bars", 2)
+    table = Table(path, "csv", 2**20)
+    assert list(found["columns"]) == list(table.columns)
+    assert [entry["kind"] for entry in found["columns"].values()] == ["number", "number", "empty", "text"]
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": 1, "y": "a, b"}\n{"x": 2.5, "y": "c"}\n')
+    found = described(path)
+    table = Table(path, "jsonl", 2**20)
+    assert found["kind"] == "jsonl"
+    assert {name: entry["kind"] for name, entry in found["columns"].items()} == {
+        name: str(kind) for name, kind in table.columns.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "it is empty"),
         (b"just words\n", "begins with 'just words'"),
-        (b"\x00\x01\x02" * 100, "is not text"),
+        (b"\x00\x01\x02" * 100, "is a binary file"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR,;,", "is a PNG image"),
         (b"\x93NUMPY\x01\x00\xff", "is damaged"),
-        (b"PK\x03\x04 and more", "is damaged"),
-        (b"PAR1 and more", "is damaged"),
+        (b"PK\x03\x04 and more", "is a damaged"),
+        (b"PAR1 and more", "cannot be read as a Parquet table"),
         (gzip.compress(TEXT.encode(), mtime=0)[:30], "a.bin"),
         (b"\x89HDF\r\n\x1a\n", "a.bin"),
     ],

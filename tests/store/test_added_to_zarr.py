@@ -68,6 +68,18 @@ def test_the_columns_are_what_predict_says(folder: Path, path: Path) -> None:  #
     assert files(path).keys() == new.keys()
 
 
+@pytest.mark.parametrize("name", ["obs", "obs/streamsvm_label", "obs/streamsvm_probability"])
+def test_links_are_not_written_through(folder: Path, path: Path, name: str) -> None:  # noqa: F811
+    predict(folder / "model", path, into=path, proba=True)
+    (path / name).rename(folder / "elsewhere")
+    (path / name).symlink_to(folder / "elsewhere")
+    before = files(folder)
+    with pytest.raises(StoreError, match=f"{name} is a link or a file, which is not written to"):
+        predict(folder / "model", path, into=path, force=True)
+    assert files(folder) == before
+    assert (path / name).is_symlink()
+
+
 def die_at(at: int) -> None:
     """Let this process end at one of the moments when files change."""
     moments = iter(range(100))

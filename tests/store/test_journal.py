@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm import open_store
+from streamsvm import format, open_store
 from streamsvm.errors import StoreError
 from streamsvm.store import journal
 from streamsvm.store.journal import Overlay, editing, journal_of, recover
@@ -148,6 +151,54 @@ def test_a_damaged_journal_is_not_used(file: Path, monkeypatch: pytest.MonkeyPat
             with pytest.raises(StoreError, match="is damaged"):
                 recover(file)
             assert file.read_bytes() == before
+
+
+HUGE = 2**70
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": 0, "ranges": [], "file": "other.h5ad"},
+        {"size": 0},
+        {"size": -1},
+        {"size": HUGE},
+        {"size": 10**9},
+        {"size": 5},
+        {"size": 4096.0},
+        {"size": True},
+        {"ranges": []},
+        {"ranges": [["0", 4096]]},
+        {"ranges": [[0.0, 4096]]},
+        {"ranges": [[-4096, 4096]]},
+        {"ranges": [[HUGE, 4096]]},
+        {"ranges": [[0, HUGE]]},
+        {"ranges": [[0, 4096], [0, 0]]},
+        {"ranges": [4096]},
+        {"ranges": {}},
+        {"file": "other.h5ad"},
+        {"journal_version": 2},
+        {"sha256": None},
+    ],
+)
+def test_a_forged_journal_changes_nothing(
+    file: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = file.read_bytes()
+    died(file, monkeypatch, 0)
+    line, _, payload = journal_of(file).read_bytes().partition(b"\n")
+    header = json.loads(line)
+    del header["checksum"]
+    if changes.get("ranges") == []:
+        payload = b""
+    changes = {"sha256": hashlib.sha256(payload).hexdigest(), **changes}
+    forged = json.dumps(format.sealed({**header, **changes})).encode() + b"\n" + payload
+    journal_of(file).write_bytes(forged)
+    with pytest.raises(StoreError, match=r"is damaged|belongs to another file") as raised:
+        open_store(file)
+    assert "\n" not in str(raised.value)
+    assert file.read_bytes() == before
+    assert journal_of(file).read_bytes() == forged
 
 
 def test_a_process_at_work_is_not_disturbed(file: Path) -> None:

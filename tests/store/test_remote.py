@@ -26,23 +26,27 @@ def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, str]]:
     """A file of AnnData, and the address of its copy."""
+    path = tmp_path_factory.mktemp("cells") / f"a.{request.param}"
+    write(path)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(path), f"/{path.name}", recursive=True)
+    yield path, f"memory://{path.name}"
+    memory.rm(f"/{path.name}", recursive=True)
+
+
+def write(path: Path) -> None:
     rng = np.random.default_rng(0)
     X = sp.random(N, D, 0.3, format="csr", random_state=rng, dtype=np.float32)
     types = pd.Categorical(np.where(X @ np.arange(D) > 70, "a", "b"))
     obs = pd.DataFrame({"type": types}, index=[f"c{i}" for i in range(N)])
     adata = anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=[f"g{j}" for j in range(D)]))
-    path = tmp_path_factory.mktemp("cells") / f"a.{request.param}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if path.suffix == ".h5ad":
             adata.write_h5ad(path, compression="gzip" if "gzip" in path.name else None)
         else:
-            with anndata.settings.override(zarr_write_format=int(request.param[1])):
+            with anndata.settings.override(zarr_write_format=int(path.name[3])):
                 adata.write_zarr(path)
-    memory = fsspec.filesystem("memory")
-    memory.put(str(path), f"/{path.name}", recursive=True)
-    yield path, f"memory://{path.name}"
-    memory.rm(f"/{path.name}", recursive=True)
 
 
 def test_an_address_reads_as_its_file_does(both: tuple[Path, str]) -> None:
@@ -68,6 +72,36 @@ def test_the_slashes_of_a_file_s_address_may_be_merged(both: tuple[Path, str]) -
         with open_store(address, label="type") as store:
             assert store.n_rows == N
             assert str(store.path) == path.as_uri()
+
+
+def test_the_query_of_an_address_is_not_of_its_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5ad"
+    write(path)
+    url = "memory://folder/a.h5ad?token=a.b/c"
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(url, path.read_bytes())
+    with open_store(url, label="type") as store, open_store(path, label="type") as local:
+        assert store.fingerprint == local.fingerprint
+    assert inspect(url) == inspect(path)
+    memory.rm(url)
+    with pytest.raises(StoreError, match=r"a\.csv"):
+        open_store("memory://folder/a.csv?name=a.h5ad", label="type")
+
+
+def test_the_file_at_an_address_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+    real = fsspec.core.OpenFile.open
+    monkeypatch.setattr(fsspec.core.OpenFile, "open", lambda self: files.append(real(self)) or files[-1])
+    path = tmp_path / "a.h5ad"
+    write(path)
+    with open_store(path.as_uri(), label="type"):
+        assert [file.closed for file in files] == [False]
+    with pytest.raises(StoreError):
+        open_store(path.as_uri(), label="absent")
+    path.write_bytes(b"no HDF5")
+    with pytest.raises(StoreError):
+        open_store(path.as_uri(), label="type")
+    assert [file.closed for file in files] == [True] * 3
 
 
 def test_a_run_on_an_address_resumes_and_gives_the_same_model(both: tuple[Path, str], tmp_path: Path) -> None:
