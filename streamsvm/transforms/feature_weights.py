@@ -153,7 +153,7 @@ class Scale(FeatureWeights):
         n, eps = statistics.n_rows, np.finfo(np.float64).eps
         variance, mean = statistics.variance, statistics.mean
         constant = variance <= n * eps * variance + (n * mean * eps) ** 2
-        found: np.ndarray = np.where(constant, 1.0, 1 / np.sqrt(variance))
+        found: np.ndarray = 1 / np.sqrt(np.where(constant, 1.0, variance))
         return found
 
     def record(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import Transform, checked_number, refuse_row
 
 _DEFAULT_TARGET = 1e4
+_SMALLEST = 1e-280  # squared norms below it have lost digits
 _TARGET = "normalize=target with a number above 0, such as normalize=1e4"
 
 
@@ -60,6 +61,11 @@ class L2(Transform):
         data = np.empty_like(rows.data)
         norm2 = squared_norms(rows)
         _scale_rows(rows.data, rows.indptr, 1 / np.sqrt(np.where(norm2 > 0, norm2, 1.0)), data)
+        for row in np.flatnonzero(~((norm2 > _SMALLEST) & (norm2 < np.inf))).tolist():
+            part = slice(int(rows.indptr[row]), int(rows.indptr[row + 1]))
+            values = rows.data[part].astype(np.float64)  # whose squares are too large or too small
+            values /= np.abs(values).max(initial=0.0) or 1.0
+            data[part] = values / (np.sqrt(values @ values) or 1.0)
         return rows._replace(data=data)
 
 

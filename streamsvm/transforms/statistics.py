@@ -1,7 +1,8 @@
-"""Statistics of features, from one reading of the rows, summed in float64 in the order of the rows.
+"""Statistics of features, from one reading of the rows, in float64 and in the order of the rows.
 
-Each sum takes its terms one by one in the order of the rows, so its bits do not depend on how the rows were
-cut into pieces.
+Each takes its terms one by one in the order of the rows, so its bits do not depend on how the rows were cut
+into pieces. Deviations are summed from the running mean (Welford 1962): the difference of two sums of squares
+would lose the variance of a feature whose mean is large. Zeros are added at the end (Chan et al. 1979).
 """
 
 from __future__ import annotations
@@ -20,50 +21,53 @@ BYTES = {"counts": 8, "moments": 32}  # of a feature
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Sums over the rows, float64, each of shape (n_features,).
+    """Of each feature, float64 of shape (n_features,).
 
     Attributes
     ----------
     n_rows : int
     count : ndarray
         Rows in which the feature is not 0.
-    sum, squares, largest : ndarray or None
-        Sum of the values, of their squares, and the largest absolute value; None if only counts were wanted.
+    centre, deviations, largest : ndarray or None
+        Of the values that are not 0: their mean, the sum of their squared deviations from it, and the largest
+        absolute value; None if only counts were wanted.
     """
 
     n_rows: int
     count: np.ndarray
-    sum: np.ndarray | None = None
-    squares: np.ndarray | None = None
+    centre: np.ndarray | None = None
+    deviations: np.ndarray | None = None
     largest: np.ndarray | None = None
 
     @property
     def kind(self) -> str:
-        return "counts" if self.sum is None else "moments"
+        return "counts" if self.centre is None else "moments"
 
     @property
     def mean(self) -> np.ndarray:
-        assert self.sum is not None
-        return self.sum / max(self.n_rows, 1)
+        """Mean over all rows, zeros included."""
+        assert self.centre is not None
+        return self.centre * (self.count / max(self.n_rows, 1))
 
     @property
     def variance(self) -> np.ndarray:
         """Variance over all rows, zeros included; the sum of squares is divided by the number of rows."""
-        assert self.squares is not None
-        mean = self.mean
-        return np.maximum(self.squares / max(self.n_rows, 1) - mean * mean, 0.0)
+        assert self.centre is not None
+        assert self.deviations is not None
+        n = max(self.n_rows, 1)
+        share = self.count / n
+        return self.deviations / n + self.centre**2 * share * (1 - share)
 
     def times(self, weights: np.ndarray) -> Statistics:
         """The statistics of the features multiplied by `weights`, which are above 0."""
-        if self.sum is None or self.squares is None or self.largest is None:
+        if self.centre is None or self.deviations is None or self.largest is None:
             return self
-        return Statistics(
-            self.n_rows, self.count, self.sum * weights, self.squares * weights**2, self.largest * weights
-        )
+        moments = (self.centre * weights, self.deviations * weights**2, self.largest * weights)
+        return Statistics(self.n_rows, self.count, *moments)
 
     def take(self, columns: np.ndarray) -> Statistics:
         """The statistics of some of the features."""
-        arrays = (self.count, self.sum, self.squares, self.largest)
+        arrays = (self.count, self.centre, self.deviations, self.largest)
         return Statistics(self.n_rows, *(None if each is None else each[columns] for each in arrays))  # type: ignore[arg-type]
 
 
@@ -100,6 +104,7 @@ def _add_moments(data, indices, count, moments):
         f, x = indices[p], np.float64(data[p])
         if x != 0:
             count[f] += 1.0
-            moments[f, 0] += x
-            moments[f, 1] += x * x
+            change = x - moments[f, 0]
+            moments[f, 0] += change / count[f]
+            moments[f, 1] += change * (x - moments[f, 0])
             moments[f, 2] = max(moments[f, 2], abs(x))

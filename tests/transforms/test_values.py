@@ -15,7 +15,10 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.errors import InputError, PlanError
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
+from streamsvm.transforms.feature_weights import Scale
 from streamsvm.transforms.fitting import Raw, fit_transforms, raw_rows
+from streamsvm.transforms.row_scaling import L2
+from streamsvm.transforms.statistics import gather
 
 N, D = 203, 37
 
@@ -159,3 +162,38 @@ def test_values_that_overflow_are_an_error_that_names_the_row() -> None:
 def test_a_bias_is_a_last_column(signed: sp.csr_array) -> None:
     expected = np.hstack([signed.toarray(), np.full((N, 1), 2.5)])
     np.testing.assert_array_equal(transformed("bias=2.5", signed), expected.astype(signed.dtype))
+
+
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_scaling_by_the_deviation_is_exact_for_constants_and_large_means(n: int) -> None:
+    """As StandardScaler, whose variance is stable too; pieces change no bit."""
+    rng = np.random.default_rng(0)
+    columns = [
+        np.full(n, 0.1),
+        np.full(n, 1 / 3),
+        np.full(n, 1.7),
+        1e6 + rng.normal(size=n),
+        rng.normal(size=n),
+    ]
+    columns.append(np.where(rng.random(n) < 0.3, 1e3 + rng.normal(size=n), 0.0))
+    dense = np.column_stack(columns)
+    matrix = sp.csr_array(dense)
+    rows = Rows(
+        matrix.data, matrix.indices.astype("i4"), matrix.indptr.astype("i8"), np.zeros(n, "i4"), np.zeros(n)
+    )
+    found = gather([rows], dense.shape[1])
+    expected = preprocessing.StandardScaler(with_mean=False).fit(dense)
+    np.testing.assert_allclose(found.variance, expected.var_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(Scale(kind="std").weights(found), 1 / expected.scale_, rtol=1e-6)
+    in_pieces = gather([row_span(rows, 0, 77), row_span(rows, 77, n)], dense.shape[1])
+    np.testing.assert_array_equal(in_pieces.variance, found.variance)
+
+
+def test_rows_of_any_size_have_norm_1_after_l2() -> None:
+    values = np.array([[3.0, 4.0], [3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]])
+    matrix = sp.csr_array(values)
+    rows = Rows(
+        matrix.data, matrix.indices.astype("i4"), matrix.indptr.astype("i8"), np.zeros(4, "i4"), np.zeros(4)
+    )
+    found = L2()(rows)
+    np.testing.assert_allclose(found.data, [0.6, 0.8] * 3, rtol=1e-12)
