@@ -191,10 +191,9 @@ class Table:
                 [
                     (name, pa.float64() if pa.types.is_integer(kind) else kind)
                     for name, kind in self.columns.items()
-                    if name in names
                 ]
             )
-            parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+            parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=self._block)
         with self._opened() as stream, pyarrow.json.open_json(
             stream, read_options=options, parse_options=parse
@@ -228,6 +227,12 @@ class Table:
                 raise PlanError(
                     f"{where}: {problem} the {format_size(self._block)} that are read at a time",
                     needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _BLOCKS[1] else None,
+                ) from None
+            if self.kind == "jsonl" and "unexpected field" in text.lower():
+                raise InputError(
+                    f"{self.path}: a later line has a field that none of the first "
+                    f"{format_size(self._block)} has, which would be left out ({printable(text[:200])}); "
+                    "give every line all fields"
                 ) from None
             if "utf8" in text.lower() or "utf-8" in text.lower():
                 raise InputError(

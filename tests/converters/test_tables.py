@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -296,3 +297,19 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'streamsvm\[tables\]'"):
         convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
+
+
+def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> None:
+    """Columns are those of what is read first: the later field would be left out without a word."""
+    lines = [
+        json.dumps({"y": "ab"[i % 2], "a": i % 7, **({"late": 1} if i > 70_000 else {})})
+        for i in range(75_000)
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=r"a\.jsonl: a later line has a field that none of the first .* has"):
+        convert(path, tmp_path / "a.zarr", label="y", memory="64M")
+    path.write_text("\n".join(json.dumps({"late": 0, **json.loads(line)}) for line in lines) + "\n")
+    convert(path, tmp_path / "a.zarr", label="y", memory="64M")
+    with open_store(tmp_path / "a.zarr") as store:
+        assert store.feature_names() == ["late", "a"]
