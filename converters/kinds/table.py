@@ -25,6 +25,7 @@ from streamsvm.schema import encode
 _FIRST_ERRORS = 5
 _NO_NORMS = np.empty(0)
 _TEXTS = 4096  # hashed at a time
+_PIECE = 2**22  # bytes encoded at a time: of long texts, few
 _WORTH_PROCESSES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
 
@@ -244,5 +245,7 @@ def _places(table: Table, rows: np.ndarray) -> Callable[[int], str]:
 
 
 def _pieces(batch: Any, most: int) -> Iterator[Any]:
+    """Parts of a batch of at most so many rows, and of about `_PIECE` bytes."""
+    most = max(1, min(most, _PIECE * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, most):
         yield batch.slice(start, most)

@@ -133,7 +133,11 @@ class Table:
     def _batches(self, names: list[str]) -> Iterator[Any]:
         if self.kind == "parquet":
             with self._parquet() as file:
-                rows = max(1, min(_ROWS, self._memory // (64 * max(1, len(names)))))
+                metadata = file.metadata
+                groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+                row_bytes = max((each.total_byte_size / max(1, each.num_rows) for each in groups), default=0)
+                row_bytes = max(row_bytes, 4 * len(names), 1)
+                rows = max(1, min(_ROWS, int(self._memory / (16 * row_bytes))))
                 total, done = self.path.stat().st_size, 0
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     done += batch.num_rows

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import HashingVectorizer
 from streamsvm_converters import convert
 from streamsvm_converters.kinds import table
+from streamsvm_converters.tables.batches import Table
 
 from streamsvm.errors import InputError
 from streamsvm.store import open_store
@@ -110,3 +113,28 @@ def test_text_needs_its_column(frame: pd.DataFrame, tmp_path: Path) -> None:
         convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="text")
     with pytest.raises(InputError, match="cannot be both text and label"):
         convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="topic")
+
+
+def test_long_texts_are_read_and_hashed_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the memory does not grow with their length."""
+    body = ["word " * 20_000] * 200  # of 100 KB
+    frame = pa.table({"body": [f"{text}{i}" for i, text in enumerate(body)], "topic": ["a", "b"] * 100})
+    pq.write_table(frame, tmp_path / "a.parquet", use_dictionary=False)
+    batches: list[int] = []
+    pieces: list[int] = []
+    read, cut = Table.batches, table._pieces
+    monkeypatch.setattr(
+        Table,
+        "batches",
+        lambda own, names: (batches.append(each.nbytes) or each for each in read(own, names)),
+    )
+    monkeypatch.setattr(
+        table, "_pieces", lambda *given: (pieces.append(each.nbytes) or each for each in cut(*given))
+    )
+    report = convert(tmp_path / "a.parquet", tmp_path / "a.zarr", text="body", label="topic", memory="64M")
+    assert report.n == 200
+    assert sum(pieces) >= 20_000_000
+    assert max(batches) < 8 * 2**20
+    assert max(pieces) < 5 * 2**20
