@@ -84,9 +84,10 @@ def read_by_annbatch(path: Path, slice_rows: int, block_rows: int) -> int:
     """Chunks of successive rows, shuffled, as its loader preloads them."""
     from annbatch import Loader
 
+    n_chunks = max(1, block_rows // slice_rows)
     loader = Loader(
-        chunk_size=slice_rows, preload_nchunks=max(1, block_rows // slice_rows), batch_size=block_rows,
-        shuffle=True, preload_to_gpu=False,
+        chunk_size=slice_rows, preload_nchunks=n_chunks, batch_size=n_chunks * slice_rows, shuffle=True,
+        preload_to_gpu=False,
     )  # fmt: skip
     loader.add_dataset(backed(path))
     read = 0
