@@ -6,7 +6,8 @@ run without Python's lock: fetch its bytes, undo the codecs, copy what is wanted
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import importlib
 import os
 import threading
 import zlib
@@ -130,15 +131,18 @@ class ChunkReader:
             self._pool = None
 
 
-def inflate(payload: Any, out: np.ndarray, wbits: int = 15) -> None:
-    """Decompress a stream of zlib (`wbits` 15) or gzip (31) into `out`; ValueError if it has another length.
+@functools.cache
+def _zlib() -> Any:
+    """ISA-L's zlib if it is installed, which takes half the time; else Python's."""
+    try:
+        return importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
 
-    ISA-L, if it is installed, takes half of zlib's time.
-    """
-    library: Any = zlib
-    with contextlib.suppress(ImportError):
-        from isal import isal_zlib as library
-    stream = library.decompressobj(wbits=wbits)
+
+def inflate(payload: Any, out: np.ndarray, wbits: int = 15) -> None:
+    """Decompress a zlib (`wbits` 15) or gzip (31) stream into `out`; ValueError if its length is another."""
+    stream = _zlib().decompressobj(wbits=wbits)
     try:
         content = stream.decompress(payload, out.nbytes + 1)
     except zlib.error as error:
