@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.label_sets import recode
+from streamsvm.data.statistics import BYTES
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, PlanError, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _CHUNK_FACTOR = 128
 # A bucket of the shuffle may take this fraction of the memory; the next one is loaded while it is in use.
 _BUCKET_FRACTION = 8
+# Statistics of the features are gathered if they take at most this fraction of the memory.
+_STATISTICS_FRACTION = 16
 
 
 @dataclass(frozen=True)
@@ -333,6 +336,7 @@ def convert(
                 weighted=weights is not None, grouped=groups,
                 n_labels=shuffled.n_labels if multilabel else None,
                 feature_names=features.names, encoding=features.encoding,
+                statistics=BYTES["moments"] * width <= memory // _STATISTICS_FRACTION,
             ))  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))

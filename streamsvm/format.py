@@ -13,9 +13,9 @@ import numpy as np
 # -- store -----------------------------------------------------------------------------------------
 
 # Version 1 has no weights, groups or several labels a row; version 2 has at least one of these. Version 3 has
-# names of features, or says how columns became features.
+# names or statistics of features, or says how columns became features.
 STORE_VERSION = 3
-NAMED_STORE_VERSION = 3
+FEATURES_STORE_VERSION = 3
 COLUMNS_STORE_VERSION = 2
 STORE_ATTR = "streamsvm"  # our root attribute, beside anndata's
 CHUNK_NNZ = 2**18  # non-zeros a chunk: large enough to amortise a read, small enough to cut blocks

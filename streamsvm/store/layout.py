@@ -25,7 +25,10 @@ NAMES = "obs/_index"
 CODES = f"obs/{LABEL}/codes"
 CATEGORIES = f"obs/{LABEL}/categories"
 FEATURES = "var/_index"
-# Only in stores of version 2, each with its name in the record's `columns`.
+# Statistics of the features, if the record says so: of the values that are not 0, their number, mean, sum of
+# squared deviations from it, and largest absolute value.
+STATISTICS = ("nonzeros", "nonzero_mean", "nonzero_deviations", "largest")
+# Only in stores of version 2 or 3, each with its name in the record's `columns`.
 WEIGHTS, GROUPS, LABEL_SETS = COLUMNS = ("weight", "qid", "labels")
 WEIGHT = f"obs/{WEIGHTS}"
 QID = f"obs/{GROUPS}"
@@ -85,12 +88,13 @@ def array_specs(
     n_labels: int = 0,
     *,
     named: bool = False,
+    statistics: bool = False,
 ) -> dict[str, ArraySpec]:
     """Return every array of a store with `n` rows, `d` features, `nnz` non-zeros and `k` classes.
 
-    `columns` says which of `COLUMNS` it has, `n_labels` how many labels its rows have in all, and `named`
-    whether its features have names. Readers refuse each of the fill values: a lost chunk must not turn into
-    plausible numbers.
+    `columns` says which of `COLUMNS` it has, `n_labels` how many labels its rows have in all, `named`
+    whether its features have names, and `statistics` whether it has those of the features. Readers refuse
+    each of the fill values: a lost chunk must not turn into plausible numbers.
     """
     specs = {
         DATA: ArraySpec(nnz, dtype, float("nan")),
@@ -106,6 +110,10 @@ def array_specs(
         specs[FEATURES] = ArraySpec(d, None, "")
     elif d <= VAR_LIMIT:
         specs[FEATURES] = ArraySpec(d, np.dtype(np.int64), -1)
+    if statistics:
+        nonzeros, *moments = (f"var/{name}" for name in STATISTICS)
+        specs[nonzeros] = ArraySpec(d, np.dtype(np.int64), -1)
+        specs |= {name: ArraySpec(d, np.dtype(np.float64), float("nan")) for name in moments}
     if WEIGHTS in columns:
         specs[WEIGHT] = ArraySpec(n, format.WEIGHT_DTYPE, float("nan"))
     if GROUPS in columns:
@@ -129,7 +137,7 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
         entries = length if name in (LABELS_CODES, LABELS_ONES) else n
         spanned = max(1, 8 * chunk_nnz * entries // max(nnz, 1))
         wanted = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)
-    elif name == FEATURES:
+    elif name.startswith("var/"):
         wanted = 2**18
     else:
         wanted = max(length, 1)

@@ -167,14 +167,15 @@ class _Record:
     n_labels: Count = 0
     feature_names: bool = False
     encoding: dict[str, Any] | None = None
+    statistics: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) < len(self.columns) or (
             self.version < 3 and (self.version == 2) != bool(self.columns)
         ):
             raise ValueError(f"version {self.version} does not have the columns {self.columns}")
-        if (self.version == 3) != (self.feature_names or self.encoding is not None):
-            raise ValueError("names of features, or an encoding, make version 3, and nothing else does")
+        if (self.version == 3) != (self.feature_names or self.encoding is not None or self.statistics):
+            raise ValueError("names, statistics or an encoding of features make version 3, and nothing else")
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
@@ -197,7 +198,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     dtype = np.dtype(record.dtype)
     specs = layout.array_specs(
         record.n, record.d, record.nnz, record.n_classes, dtype, record.columns, record.n_labels,
-        named=record.feature_names,
+        named=record.feature_names, statistics=record.statistics,
     )  # fmt: skip
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")

@@ -18,6 +18,7 @@ from streamsvm.data.csr_checks import (
 )
 from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
@@ -322,6 +323,24 @@ class Store:
         if layout.text_digest(names) != self._digests[layout.FEATURES]:
             raise array.damage(0, "the names of the features are not those on record")
         return feature_names(names, str(self.path))
+
+    def statistics(self) -> Statistics | None:
+        """Read the statistics of the features; None if they were not gathered.
+
+        Raises
+        ------
+        StoreError
+            If they are impossible, or cannot be read.
+        """
+        if not self.meta.get("statistics"):
+            return None
+        arrays = [self.arrays[f"var/{name}"] for name in layout.STATISTICS]
+        count, centre, deviations, largest = (array.read(0, self.n_features) for array in arrays)
+        valid = ((count >= 0) & (count <= self.n_rows), np.isfinite(centre), deviations >= 0, largest >= 0)
+        for array, good in zip(arrays, valid, strict=True):
+            if not good.all():
+                raise array.damage(int(np.argmin(good)), "it is out of range")
+        return Statistics(self.n_rows, count.astype(np.float64), centre, deviations, largest)
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read every chunk of every array, and compare the content with the fingerprint.

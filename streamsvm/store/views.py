@@ -12,6 +12,7 @@ from streamsvm import format
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import FeatureMatch, move_columns
 from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.data.statistics import Statistics
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 
@@ -97,6 +98,10 @@ class StoreView(Store):
 
     def feature_names(self) -> list[str] | None:
         return self.inner.feature_names()
+
+    def statistics(self) -> Statistics | None:
+        """None: those of the other store are of other rows or other features."""
+        return None
 
     def verify(self, progress: Progress | None = None) -> None:
         self.inner.verify(progress)

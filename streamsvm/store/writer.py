@@ -20,6 +20,7 @@ from streamsvm.data.csr_checks import (
     row_norms,
 )
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter, WriteTasks
@@ -78,6 +79,8 @@ class StoreWriter:
         Distinct names of the features, at most 2**27.
     encoding : mapping, optional
         How columns of a table became features, as JSON: `Store.meta` returns it as ``encoding``.
+    statistics : bool
+        Whether to gather the statistics of at most 2**27 features, which takes 32 bytes of each.
 
     Raises
     ------
@@ -106,6 +109,7 @@ class StoreWriter:
         n_labels: int | None = None,
         feature_names: Sequence[str] | None = None,
         encoding: Mapping[str, Any] | None = None,
+        statistics: bool = False,
     ) -> None:
         self.path = Path(path)
         self.n_rows, self.n_features = (int(size) for size in shape)
@@ -152,13 +156,17 @@ class StoreWriter:
             self._record["columns"] = self.columns
         if n_labels is not None:
             self._record["n_labels"] = self.n_labels
-        if self.feature_names is not None or encoding is not None:  # other stores stay readable as before
-            self._record["version"] = format.NAMED_STORE_VERSION
+        if statistics and self.n_features > layout.VAR_LIMIT:
+            raise ValueError("there are more than 2**27 features")
+        self._statistics = StatisticsBuilder(self.n_features) if statistics else None
+        if self.feature_names is not None or encoding is not None or statistics:
+            self._record["version"] = format.FEATURES_STORE_VERSION
+            self._record["statistics"] = statistics
             self._record["feature_names"] = self.feature_names is not None
             self._record["encoding"] = None if encoding is None else dict(encoding)
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
         ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
-        ours |= {"columns", "n_labels", "n_groups", "weight_range", "feature_names", "encoding"}
+        ours |= {"columns", "n_labels", "n_groups", "weight_range", "feature_names", "encoding", "statistics"}
         if clash := {*self._record, *ours} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)
@@ -191,7 +199,8 @@ class StoreWriter:
         categorical = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
         container.create_group(f"obs/{layout.LABEL}", categorical)
         if d <= layout.VAR_LIMIT:
-            container.create_group("var", {**_DATAFRAME, "column-order": []})
+            columns = list(layout.STATISTICS) if self._statistics else []
+            container.create_group("var", {**_DATAFRAME, "column-order": columns})
         if layout.LABEL_SETS in self.columns:
             container.create_group("obsm", {"encoding-type": "dict", "encoding-version": "0.1.0"})
             labels = {**_CSR, "shape": [n, len(self.classes)]}
@@ -199,7 +208,7 @@ class StoreWriter:
         arrays = {}
         specs = layout.array_specs(
             n, d, self.nnz, len(self.classes), self.dtype, self.columns, self.n_labels,
-            named=self.feature_names is not None,
+            named=self.feature_names is not None, statistics=self._statistics is not None,
         )  # fmt: skip
         for name, spec in specs.items():
             if spec.dtype is None:
@@ -257,6 +266,8 @@ class StoreWriter:
         self._arrays[layout.INDPTR].append(indptr[1:] + (self._nnz - len(data)))
         self._arrays[layout.DATA].append(data)
         self._arrays[layout.INDICES].append(indices)
+        if self._statistics is not None:
+            self._statistics.add(n, data, indices)
         self._arrays[layout.NORM2].append(norms)
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)
@@ -349,6 +360,11 @@ class StoreWriter:
             for start in range(0, self.n_features, 2**18):
                 stop = min(start + 2**18, self.n_features)
                 self._arrays[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
+        if self._statistics is not None:
+            found = self._statistics.result()
+            values = (found.count.astype(np.int64), *found.moments)
+            for name, value in zip(layout.STATISTICS, values, strict=True):
+                self._arrays[f"var/{name}"].append(value)
         digests = {name: array.finish() for name, array in self._arrays.items()}
         self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)

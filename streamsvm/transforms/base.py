@@ -13,7 +13,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy
 
 if TYPE_CHECKING:
-    from streamsvm.transforms.statistics import Statistics
+    from streamsvm.data.statistics import Statistics
 
 
 class RowFault(Exception):

@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import Statistics
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
-from streamsvm.transforms.statistics import Statistics
 
 _POWER = "df=power with a number, such as df=-0.25"
 _KINDS = ("std", "maxabs")

@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import BYTES, Statistics, gather
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import TrainingData
 from streamsvm.transforms.counts import Counts, find_fraction
-from streamsvm.transforms.statistics import BYTES, Statistics, gather
 
 OF_DATA = ("n_features_in", "transform_input")  # entries of the records of runs and models
 _FOR_COUNTS = {"normalize", "log1p"}
@@ -37,6 +37,8 @@ class Raw(NamedTuple):
         Returns the first row and the rows of each piece of the data; each call reads it again.
     sample : iterable of Rows
         Some of the rows.
+    statistics : callable
+        Returns the statistics of the features, if they are known.
     """
 
     n_features: int
@@ -45,6 +47,7 @@ class Raw(NamedTuple):
     where: str
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
     sample: Iterable[Rows]
+    statistics: Callable[[], Statistics | None] = lambda: None
 
 
 class FittedTransforms(NamedTuple):
@@ -67,9 +70,10 @@ def fit_transforms(
 ) -> FittedTransforms:
     """Fit transforms to training data.
 
-    One reading gathers the statistics of the features that all transforms need, as long as they follow from
-    those of the data before them: multiplying and selecting features leaves them known. Otherwise there is
-    one more reading for the next transform, of rows after those that are fitted.
+    The statistics of the features come from the store, if it has them, or from one reading of the rows. They
+    serve all transforms, as long as they follow from those of the data before them: multiplying and selecting
+    features leaves them known. Otherwise there is one more reading for the next transform, of rows after
+    those that are fitted.
 
     If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
     `Counts` is put before them.
@@ -92,7 +96,9 @@ def fit_transforms(
         transforms = [Counts(), *transforms]
     transforms = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
     fitted: list[Transform] = []
-    known: Statistics | None = None
+    needs_statistics = any(each.needs is not None for each in transforms)
+    affordable = memory is None or BYTES["moments"] * data.n_features <= memory
+    known = data.statistics() if needs_statistics and affordable else None
     n_features, names = data.n_features, data.names
     for at, transform in enumerate(transforms):
 
@@ -159,7 +165,10 @@ def raw_store(
         for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
             yield store.rows(begin, min(begin + _SLICE, store.n_rows))
 
-    return Raw(store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample())
+    return Raw(
+        store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample(),
+        store.statistics,
+    )  # fmt: skip
 
 
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:

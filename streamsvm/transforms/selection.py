@@ -19,13 +19,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import Statistics
 from streamsvm.durable import reason
 from streamsvm.errors import SettingsError, StreamsvmWarning
 from streamsvm.format import index_dtype
 from streamsvm.kernels.jit import kernel
 from streamsvm.text import check_local
 from streamsvm.transforms.base import TrainingData, Transform, checked_count
-from streamsvm.transforms.statistics import Statistics
 
 _TOP, _FILE = "top:", "file"
 _FEW = 3  # unknown features that a message lists

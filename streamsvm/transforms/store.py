@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StreamsvmError
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Store
@@ -49,6 +50,9 @@ class TransformedStore(StoreView):
         # hash sorts and numbers its values in int64, and then cuts its arrays.
         wide = 8 if any(transform.takes_any_feature for transform in transforms) else 0
         self.extra_nnz_bytes = max(inner.extra_nnz_bytes, wide + self.dtype.itemsize)
+
+    def statistics(self) -> Statistics | None:
+        return None if self.transforms or self._shift else self.inner.statistics()
 
     @functools.cached_property
     def fingerprint(self) -> str:  # type: ignore[override]

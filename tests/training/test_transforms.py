@@ -14,9 +14,9 @@ from helpers import make_store
 from sklearn import preprocessing
 
 from streamsvm import Model, calibrate, evaluate, fit, format, load_model, open_store, plan, predict, resume
+from streamsvm.data.statistics import gather
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.transforms import fitting, parse_transforms
-from streamsvm.transforms.statistics import gather
 from streamsvm.transforms.store import TransformedStore
 
 N, D, K = 240, 15, 3

@@ -13,12 +13,12 @@ from sklearn import preprocessing
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from streamsvm.data.rows import Rows, row_span
+from streamsvm.data.statistics import gather
 from streamsvm.errors import InputError, PlanError
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
 from streamsvm.transforms.feature_weights import Scale
 from streamsvm.transforms.fitting import Raw, fit_transforms, raw_rows
 from streamsvm.transforms.row_scaling import L2
-from streamsvm.transforms.statistics import gather
 
 N, D = 203, 37
 

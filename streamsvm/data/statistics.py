@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.jit import kernel
 
 BYTES = {"counts": 8, "moments": 32}  # of a feature
 
@@ -44,26 +43,35 @@ class Statistics:
         return "counts" if self.centre is None else "moments"
 
     @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`centre`, `deviations` and `largest`, which must be known."""
+        assert self.centre is not None
+        assert self.deviations is not None
+        assert self.largest is not None
+        return self.centre, self.deviations, self.largest
+
+    @property
     def mean(self) -> np.ndarray:
         """Mean over all rows, zeros included."""
-        assert self.centre is not None
-        return self.centre * (self.count / max(self.n_rows, 1))
+        centre, _, _ = self.moments
+        return centre * (self.count / max(self.n_rows, 1))
 
     @property
     def variance(self) -> np.ndarray:
         """Variance over all rows, zeros included; the sum of squares is divided by the number of rows."""
-        assert self.centre is not None
-        assert self.deviations is not None
+        centre, deviations, _ = self.moments
         n = max(self.n_rows, 1)
         share = self.count / n
-        return self.deviations / n + self.centre**2 * share * (1 - share)
+        return deviations / n + centre**2 * share * (1 - share)
 
     def times(self, weights: np.ndarray) -> Statistics:
         """The statistics of the features multiplied by `weights`, which are above 0."""
-        if self.centre is None or self.deviations is None or self.largest is None:
+        if self.kind == "counts":
             return self
-        moments = (self.centre * weights, self.deviations * weights**2, self.largest * weights)
-        return Statistics(self.n_rows, self.count, *moments)
+        centre, deviations, largest = self.moments
+        return Statistics(
+            self.n_rows, self.count, centre * weights, deviations * weights**2, largest * weights
+        )
 
     def take(self, columns: np.ndarray) -> Statistics:
         """The statistics of some of the features."""
@@ -71,40 +79,37 @@ class Statistics:
         return Statistics(self.n_rows, *(None if each is None else each[columns] for each in arrays))  # type: ignore[arg-type]
 
 
+class StatisticsBuilder:
+    """Gathers the statistics of rows that come in pieces, whose indices must be below `n_features`."""
+
+    def __init__(self, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
+        from streamsvm.kernels import statistics as kernels  # numba takes long to load
+
+        self._kernels = kernels
+        self._n_rows = 0
+        self._count = np.zeros(n_features)
+        self._moments = np.zeros((n_features, 3)) if kind == "moments" else None
+
+    def add(self, n_rows: int, data: np.ndarray, indices: np.ndarray) -> None:
+        """Add the next rows: how many they are, their values and the features of these."""
+        self._n_rows += n_rows
+        if self._moments is None:
+            self._kernels.add_counts(data, indices, self._count)
+        else:
+            self._kernels.add_moments(data, indices, self._count, self._moments)
+
+    def result(self) -> Statistics:
+        """The statistics of the rows so far."""
+        if self._moments is None:
+            return Statistics(self._n_rows, self._count)
+        return Statistics(self._n_rows, self._count, *np.ascontiguousarray(self._moments.T))
+
+
 def gather(
     pieces: Iterable[Rows], n_features: int, kind: Literal["counts", "moments"] = "moments"
 ) -> Statistics:
     """The statistics of rows that come in pieces, whose indices must be below `n_features`."""
-    n_rows = 0
-    count = np.zeros(n_features)
-    moments = np.zeros((n_features, 3)) if kind == "moments" else np.zeros((0, 3))
+    builder = StatisticsBuilder(n_features, kind)
     for rows in pieces:
-        n_rows += rows.n_rows
-        if kind == "counts":
-            _add_counts(rows.data, rows.indices, count)
-        else:
-            _add_moments(rows.data, rows.indices, count, moments)
-    if kind == "counts":
-        return Statistics(n_rows, count)
-    return Statistics(n_rows, count, *np.ascontiguousarray(moments.T))
-
-
-@kernel
-def _add_counts(data, indices, count):
-    """Add to `count`."""
-    for p in range(len(data)):
-        if data[p] != 0:
-            count[indices[p]] += 1.0
-
-
-@kernel
-def _add_moments(data, indices, count, moments):
-    """Add to `count` and `moments`."""
-    for p in range(len(data)):
-        f, x = indices[p], np.float64(data[p])
-        if x != 0:
-            count[f] += 1.0
-            change = x - moments[f, 0]
-            moments[f, 0] += change / count[f]
-            moments[f, 1] += change * (x - moments[f, 0])
-            moments[f, 2] = max(moments[f, 2], abs(x))
+        builder.add(rows.n_rows, rows.data, rows.indices)
+    return builder.result()

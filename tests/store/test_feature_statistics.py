@@ -1,0 +1,123 @@
+"""Statistics of features: conversions gather them, readers check them, and training then reads less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from store_problems import Problem, make_problem
+from streamsvm_converters import convert
+from test_store_damage import edit_record
+from test_store_roundtrip import read_with_anndata
+
+from streamsvm import fit, load_model
+from streamsvm.data.feature_names import match_features
+from streamsvm.errors import StoreError
+from streamsvm.format import sealed
+from streamsvm.store import layout, open_store
+from streamsvm.store.views import MatchedStore
+from streamsvm.transforms import fitting
+
+D = 40
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """With a feature that is 0 throughout, and one that is stored as 0."""
+    problem = make_problem(d=D)
+    problem.matrix.data[problem.matrix.indices == 7] = 0
+    problem.matrix.eliminate_zeros()
+    problem.matrix.data[problem.matrix.indices == 3] = 0
+    return problem
+
+
+def write_text(path: Path, X: sp.csr_matrix, labels: np.ndarray) -> Path:
+    lines = []
+    for i in range(X.shape[0]):
+        row = X[i]
+        pairs = " ".join(f"{j + 1}:{x!r}" for j, x in zip(row.indices, row.data.tolist(), strict=True))
+        lines.append(f"{labels[i]} {pairs}\n")
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("cuts", [None, [1, 50]])
+def test_they_are_those_of_numpy(problem: Problem, suffix: str, tmp_path: Path, cuts) -> None:
+    path = tmp_path / f"a.{suffix}"
+    plain = problem.write(tmp_path / f"plain.{suffix}")
+    assert problem.write(path, cuts, statistics=True) == plain  # the fingerprint is that of the rows
+    dense = problem.matrix.toarray().astype(np.float64)
+    with open_store(path) as store:
+        found = store.statistics()
+        store.verify()
+        assert store.meta["version"] == 3
+    assert found is not None
+    np.testing.assert_array_equal(found.count, (dense != 0).sum(axis=0))
+    np.testing.assert_allclose(found.mean, dense.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, dense.var(axis=0), rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(found.largest, np.abs(dense).max(axis=0))
+    var = read_with_anndata(path).var
+    assert var.columns.tolist() == ["nonzeros", "nonzero_mean", "nonzero_deviations", "largest"]
+    np.testing.assert_array_equal(var["nonzeros"], (dense != 0).sum(axis=0))
+
+
+def test_stores_without_them_have_none(problem: Problem, tmp_path: Path) -> None:
+    problem.write(tmp_path / "a.h5")
+    with open_store(tmp_path / "a.h5") as store:
+        assert store.statistics() is None
+
+
+def test_a_view_of_other_features_has_none(problem: Problem, tmp_path: Path) -> None:
+    names = [f"f{i}" for i in range(D)]
+    problem.write(tmp_path / "a.h5", statistics=True, feature_names=names)
+    with open_store(tmp_path / "a.h5") as store:
+        match = match_features(names, names[::-1], "a.h5")
+        assert MatchedStore(store, match, names[::-1]).statistics() is None
+
+
+@pytest.mark.parametrize("name", layout.STATISTICS)
+@pytest.mark.parametrize("value", [-1, "nan"])
+def test_impossible_ones_are_damage(problem: Problem, tmp_path: Path, name: str, value) -> None:
+    path = tmp_path / "a.h5"
+    problem.write(path, statistics=True)
+    if name == "nonzero_mean" and value == -1:
+        return  # a mean may be negative
+    with h5py.File(path, "r+") as file:
+        file[f"var/{name}"][5] = -1 if name == "nonzeros" else float(value)
+    with open_store(path) as store, pytest.raises(StoreError, match=rf"var/{name}.*out of range"):
+        store.statistics()
+
+
+def test_a_record_that_hides_them_is_damage(problem: Problem, tmp_path: Path) -> None:
+    problem.write(tmp_path / "a.h5", statistics=True)
+    edit_record(tmp_path / "a.h5", lambda record: sealed({**record, "statistics": False}))
+    with pytest.raises(StoreError, match="make version 3"):
+        open_store(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize(
+    ("memory", "gathered"), [(2**30, True), (16 * 32 * D, True), (16 * 32 * D - 1, False)]
+)
+def test_a_conversion_gathers_them_if_they_fit(
+    problem: Problem, tmp_path: Path, memory: int, gathered: bool
+) -> None:
+    text = write_text(tmp_path / "a.svm", problem.matrix, problem.labels)
+    convert(text, tmp_path / "a.h5", n_features=D, memory=memory, chunk_nnz=16)
+    with open_store(tmp_path / "a.h5") as store:
+        assert (store.statistics() is not None) == gathered
+
+
+def test_training_with_them_is_that_with_a_reading_to_the_bit(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = write_text(tmp_path / "a.svm", problem.matrix, problem.labels)
+    for name, memory in (("with", 2**30), ("without", 16 * 32 * D - 1)):
+        convert(text, tmp_path / f"{name}.h5", n_features=D, memory=memory, chunk_nnz=16)
+    fit(tmp_path / "without.h5", out=tmp_path / "without", passes=2, transform="scale=std,select=top:20,idf")
+    monkeypatch.setattr(fitting, "gather", lambda *_: pytest.fail("the rows were read"))
+    fit(tmp_path / "with.h5", out=tmp_path / "with", passes=2, transform="scale=std,select=top:20,idf")
+    models = [load_model(tmp_path / name) for name in ("with", "without")]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
