@@ -48,12 +48,15 @@ def options_of(words: list[str]) -> set[str] | None:
 
 
 def warn_on_one_line() -> None:
-    """Print the library's warnings as one line each, without the place in the code."""
+    """Print the library's warnings as one line each, without the place in the code, and none twice."""
     before = warnings.showwarning
+    shown: set[str] = set()
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, StreamsvmWarning):
-            complain(message)
+            if str(message) not in shown:
+                shown.add(str(message))
+                complain(message)
         else:
             before(message, category, *place, **more)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.errors import FeatureError, Message, StreamsvmWarning
+from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning
 
 _FEW = 3  # names that an error lists
 
@@ -19,18 +19,39 @@ _FEW = 3  # names that an error lists
 def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     """The texts of a table's column labels; None where they only count the columns, as 0, 1, 2, ...
 
-    Raises `FeatureError`, which begins with `where`, if a name occurs twice.
+    A name that occurs again is followed by -1, -2, ..., as ``AnnData.var_names_make_unique`` numbers it. A
+    `StreamsvmWarning`, which begins with `where`, says how many are.
     """
     names = [label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels]
     if all(name == str(column) for column, name in enumerate(names)):
         return None
-    if len(set(names)) < len(names):
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        raise FeatureError(
-            f"{where}: names that several features share: {len(twice):,} ({first_of(twice)}); "
-            "give each feature a name of its own, such as the ID of a gene instead of its symbol"
+    taken = set(names)
+    if len(taken) < len(names):
+        names, repeated = _numbered(names, taken)
+        warnings.warn(
+            StreamsvmWarning(
+                f"{where}: names that several features share: {len(repeated):,} ({first_of(repeated)}); they "
+                "are numbered in the order of the file, so data in another order may be matched wrongly",
+                remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
+            ),
+            stacklevel=3,
         )
     return names
+
+
+def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
+    """The names, of which none occurs twice, and those that did; `taken` grows by the new ones."""
+    found, times = [], Counter[str]()
+    seen: set[str] = set()
+    for name in names:
+        new = name
+        while name in seen and new in taken:
+            times[name] += 1
+            new = f"{name}-{times[name]}"
+        seen.add(name)
+        taken.add(new)
+        found.append(new)
+    return found, list(times)
 
 
 @dataclasses.dataclass(frozen=True)

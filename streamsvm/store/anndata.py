@@ -233,12 +233,11 @@ class AnnDataStore(Store):
         Returns
         -------
         list of str or None
-            None if the names are the numbers from 0, which anndata gives to features without names.
+            None if the names are the numbers from 0, which anndata gives to features without names. Those
+            that occur again are numbered, with a warning.
 
         Raises
         ------
-        FeatureError
-            If a name occurs twice.
         StoreError
             If the index cannot be read.
         """

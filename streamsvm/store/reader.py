@@ -311,8 +311,6 @@ class Store:
 
         Raises
         ------
-        FeatureError
-            If a name occurs twice.
         StoreError
             If they are not those on record, or cannot be read.
         """

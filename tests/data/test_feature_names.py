@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.data.feature_names import feature_names, match_features, move_columns, sort_rows
-from streamsvm.errors import FeatureError
+from streamsvm.errors import FeatureError, StreamsvmWarning
 
 
 @given(st.permutations([f"g{j}" for j in range(7)]))
@@ -81,9 +85,15 @@ def test_numbers_of_columns_are_no_names() -> None:
     assert feature_names([b"a", "b"], "data") == ["a", "b"]
 
 
-def test_names_that_occur_twice_are_refused() -> None:
-    with pytest.raises(FeatureError, match=r"data: names that several features share: 2 \('b', 'c'\)"):
-        feature_names("abbccd", "data")
+def test_names_that_occur_again_are_numbered_as_anndata_does() -> None:
+    with pytest.warns(StreamsvmWarning, match=r"data: names that several features share: 2 \('b', 'c'\)"):
+        assert feature_names("abbccd", "data") == ["a", "b", "b-1", "c", "c-1", "d"]
+    for words in ("a a a-1 a a-1 b", "a-1 a a", "a b b-1 b b-1 b-1-1"):
+        names = words.split()
+        index = pd.Index(names)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert feature_names(names, "data") == anndata.utils.make_index_unique(index).tolist()
 
 
 @settings(deadline=None)

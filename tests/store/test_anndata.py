@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import zarr
 from store_problems import assert_rows_equal
 
-from streamsvm.errors import FeatureError, SettingsError, StoreError
+from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import open_store
 
 LABELS = ["T cell", "B-Zelle ü", "NK"]
@@ -382,16 +382,17 @@ def test_the_row_of_a_duplicate_index_is_named(target):
             store.rows(20, 120)
 
 
-def test_duplicate_feature_names_are_listed(target):
+def test_duplicate_feature_names_are_numbered_and_listed(target):
     adata = cells()
     adata.var_names = ["g1", *adata.var_names[1:]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # anndata advises against them too
         write(adata, target)
-    with open_store(target, label="celltype") as store:
-        for read in (store.feature_names, lambda: store.fingerprint):
-            with pytest.raises(FeatureError, match=r"names that several features share: 1 \('g1'\)"):
-                read()
+    shared = pytest.warns(StreamsvmWarning, match=r"names that several features share: 1 \('g1'\)")
+    with open_store(target, label="celltype") as store, shared:
+        names = store.feature_names()
+    adata.var_names_make_unique()
+    assert names == adata.var_names.tolist()
 
 
 def test_an_unreadable_index_of_var_is_an_error(tmp_path):
