@@ -14,6 +14,7 @@ from streamsvm import format
 from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
 from streamsvm.data.rows import Rows
+from streamsvm.data.value_kinds import trained_values
 from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import features_of_data, read_model, save_into_folder
@@ -436,5 +437,6 @@ class Model:
             n_features=None if self.takes_any_feature else self.n_features_in_,
             feature_names=self.feature_names_in_,
             dtype=self.dtype,
+            trained=trained_values(self.record, self.transforms),
         )
         return self.transformed(rows, where="X")

@@ -17,6 +17,7 @@ import numpy as np
 from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree, check_costs
 from streamsvm.coefficients import Coefficients, SparseCoef, map_array, open_coef, write_array, write_coef
+from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy
 from streamsvm.schema import Check, Count, SchemaError, between, decode
 from streamsvm.text import check_classes, check_local, format_size, printable
@@ -334,6 +335,7 @@ class _Record:
     n_features_in: Count | None = None
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     hash: _Hash | None = None
+    values_in: ValuesIn | None = None
     probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from streamsvm.data.arrays import as_matrix, row_groups
 from streamsvm.data.feature_names import match_features, move_columns
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
+from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
 from streamsvm.transforms import Transform
 
@@ -42,6 +43,7 @@ def rows_of_store(
     """
     from streamsvm.data.prefetch import Prefetcher
     from streamsvm.store.scoring import blocks_to_score
+    from streamsvm.transforms.fitting import first_rows
     from streamsvm.transforms.store import TransformedStore
 
     base, shift = record.get("index_base"), 0
@@ -66,6 +68,8 @@ def rows_of_store(
         transformed=lambda matched: TransformedStore(matched, transforms, shift),
     )
     blocks.match.warn()
+    sample = first_rows(store, 0, min(store.n_rows, MOST_VALUES), MOST_VALUES)
+    warn_of_difference([sample.data], trained_values(record, transforms), str(store.path))
 
     def read(block: int) -> tuple[Rows, np.ndarray]:
         start, stop = map(int, blocks.starts[block : block + 2])
@@ -84,14 +88,16 @@ def rows_of_matrix(
     n_features: int | None,
     feature_names: Any,
     dtype: np.dtype,
+    trained: Mapping[str, Any] | None,
 ) -> Rows:
     """The rows of a matrix before the transforms, as `Model.rows` describes it.
 
-    `n_features` is None if the model takes any.
+    `n_features` is None if the model takes any, and `trained` is what `trained_values` returns.
     """
     matrix = as_matrix(X, dtype, ModelError)
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
     match.warn(stacklevel=5)
+    warn_of_difference([matrix.data[:MOST_VALUES]], trained, "X", stacklevel=5)
     data, indices, indptr = matrix[:3]
     if match.columns is not None:
         width = len(feature_names)

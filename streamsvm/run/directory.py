@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from streamsvm import durable, format
 from streamsvm.data.memory_plan import Plan
+from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.schema import Check, Count, Positive, SchemaError, decode
 from streamsvm.settings import AUTO, OnlineSettings, Settings
@@ -165,6 +166,7 @@ class _FitRecord:
     error_weights: dict[str, Any]
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     n_features_in: Count | None = None
+    values_in: ValuesIn | None = None
     valid_fingerprint: str | None = None
     calibrate_fingerprint: str | None = None
 

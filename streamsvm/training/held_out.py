@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import Plan
+from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.settings import Settings
 from streamsvm.store import Store, open_validation_store
 from streamsvm.store.scoring import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.transforms import Transform
+from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import TransformedStore
 
 _FIRST = 256  # rows of held-out data that are transformed before the training
@@ -21,9 +24,17 @@ HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that nam
 
 
 def check_held_out(
-    name: str, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+    name: str,
+    raw: Store,
+    transforms: Sequence[Transform],
+    settings: Settings,
+    plan: Plan,
+    record: Mapping[str, Any],
 ) -> str | None:
-    """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used."""
+    """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used.
+
+    `record` is what `fit_transforms` says of the training data.
+    """
     path = getattr(settings, name)
     if path is None:
         return None
@@ -31,6 +42,8 @@ def check_held_out(
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
         blocks = held_out_blocks(held_out, raw, transforms, settings, plan)
         blocks.match.warn()
+        sample = first_rows(held_out, 0, held_out.n_rows, MOST_VALUES)
+        warn_of_difference([sample.data], trained_values(record, transforms), str(held_out.path))
         if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_FIRST, held_out.n_rows))
         if name == "calibrate":

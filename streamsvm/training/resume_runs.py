@@ -110,7 +110,7 @@ def _resume_store(
         for name, new in held_out.items():
             if getattr(settings, name) is not None:
                 _check_exists(getattr(settings, name), name)
-            fingerprint = check_held_out(name, raw, transforms, settings, plan)
+            fingerprint = check_held_out(name, raw, transforms, settings, plan, record)
             if new is None and fingerprint != record.get(f"{name}_fingerprint"):
                 raise other_held_out(name, settings)
             record[f"{name}_fingerprint"] = fingerprint

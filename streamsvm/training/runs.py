@@ -85,7 +85,7 @@ def fit_store(
             "error_weights": weights.record(),
             **encoding_of(store),
             **{
-                f"{name}_fingerprint": check_held_out(name, raw, transforms, settings, plan)
+                f"{name}_fingerprint": check_held_out(name, raw, transforms, settings, plan, fitted.record)
                 for name in HELD_OUT
             },
         }

@@ -9,15 +9,16 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES, Statistics, gather
+from streamsvm.data.value_kinds import VALUES_IN, look_at
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import TrainingData
-from streamsvm.transforms.counts import Counts, find_fraction
+from streamsvm.transforms.counts import Counts
 
-OF_DATA = ("n_features_in", "transform_input")  # entries of the records of runs and models
+OF_DATA = ("n_features_in", VALUES_IN)  # entries of the records of runs and models
 _FOR_COUNTS = {"normalize", "log1p"}
-_SLICES, _SLICE = 64, 1024  # rows of a store that are looked at for what they are
+_SLICES, _SLICE = 16, 1024  # rows of a store that are looked at for what they are
 _LEAST_PIECE, _MOST_PIECE = 2**12, 2**20  # non-zeros that are read at a time
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
 _SCAN = 2**16  # row pointers read at a time
@@ -57,8 +58,8 @@ class FittedTransforms(NamedTuple):
     ----------
     transforms : list of Transform
     record : dict
-        ``n_features_in``, and in ``transform_input`` whether the rows of the sample have whole numbers alone,
-        and their largest absolute value; empty without transforms.
+        ``values_in``, what the values of the sample look like (None if they are not to be compared), and,
+        with transforms, ``n_features_in``.
     """
 
     transforms: list[Transform]
@@ -87,14 +88,16 @@ def fit_transforms(
     InputError
         If a transform cannot take a row; names it.
     """
+    seen = look_at(rows.data for rows in data.sample)
     if not transforms:
-        return FittedTransforms([], {})
-    seen = _seen(data.sample)
-    record = dict(zip(OF_DATA, (data.n_features, seen), strict=True))
+        return FittedTransforms([], {VALUES_IN: seen})
+    checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
+    compared = seen if len(checked) == len(transforms) else None
+    record = dict(zip(OF_DATA, (data.n_features, compared), strict=True))
     wants_counts = any(each.name in _FOR_COUNTS for each in transforms)
     if not any(each.name == Counts.name for each in transforms) and wants_counts and seen["integers"]:
-        transforms = [Counts(), *transforms]
-    transforms = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
+        checked = [Counts(), *checked]
+    transforms = checked
     fitted: list[Transform] = []
     needs_statistics = any(each.needs is not None for each in transforms)
     affordable = memory is None or BYTES["moments"] * data.n_features <= memory
@@ -131,14 +134,6 @@ def _transformed(transforms: Sequence[Transform], data: Raw) -> Iterator[Rows]:
         yield apply(transforms, rows, where=data.where, first=first)
 
 
-def _seen(sample: Iterable[Rows]) -> dict[str, Any]:
-    integers, largest = True, 0.0
-    for rows in sample:
-        integers = integers and find_fraction(rows.data) < 0
-        largest = max(largest, float(np.abs(rows.data).max(initial=0)))
-    return {"integers": integers, "largest": largest}
-
-
 def raw_store(
     store: Store,
     memory: int,
@@ -163,12 +158,19 @@ def raw_store(
     def sample() -> Iterator[Rows]:
         n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
         for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
-            yield store.rows(begin, min(begin + _SLICE, store.n_rows))
+            yield first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
 
     return Raw(
         store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample(),
         store.statistics,
     )  # fmt: skip
+
+
+def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
+    """Rows of a store from `begin` on: at most `n_rows`, of about `most` non-zeros."""
+    offsets = store.indptr(begin, begin + n_rows)
+    n = int(np.searchsorted(offsets, offsets[0] + most, "right")) - 1
+    return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:

@@ -1,0 +1,70 @@
+"""What the values of data look like, to notice data that was prepared otherwise than the training data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.errors import Message, Remedy, StreamsvmWarning
+
+VALUES_IN = "values_in"  # entry of the records of runs and models
+MOST_VALUES = 2**16  # that are looked at before a prediction
+_REMEDY = Remedy("prepare the data as the training data was, or name its layer")
+
+
+class ValuesIn(NamedTuple):
+    """The entry `VALUES_IN` of a record."""
+
+    integers: bool
+    largest: float
+
+
+def look_at(pieces: Iterable[np.ndarray]) -> dict[str, Any]:
+    """Say whether all values are whole numbers, and their largest absolute value; `ValuesIn` as a dict."""
+    integers, largest = True, 0.0
+    for data in pieces:
+        integers = integers and bool((np.floor(data) == data).all())
+        largest = max(largest, float(np.abs(data).max(initial=0)))
+    return ValuesIn(integers, largest)._asdict()
+
+
+def find_difference(
+    found: Mapping[str, Any], trained: Mapping[str, Any] | None, where: str
+) -> Message | None:
+    """Return what a user must know if values are of another kind than those of the training data.
+
+    That is, whole numbers alone, beyond the largest value of training data with other numbers: mostly counts
+    where the model knows logarithms; or other numbers where the training data had whole numbers alone.
+    """
+    if trained is None or not trained["largest"] or not found["largest"]:
+        return None
+    if found["integers"] and not trained["integers"] and found["largest"] > trained["largest"]:
+        return Message(
+            f"{where}: the first values are whole numbers, up to {found['largest']:,.6g}, as counts are; the "
+            f"training data had others, up to {trained['largest']:,.6g}",
+            _REMEDY,
+        )
+    if trained["integers"] and not found["integers"]:
+        return Message(
+            f"{where}: not all values are whole numbers, and those of the training data were", _REMEDY
+        )
+    return None
+
+
+def trained_values(record: Mapping[str, Any], transforms: Iterable[Any]) -> Mapping[str, Any] | None:
+    """What training data looked like, by the record of its run or model.
+
+    None if that is not known, or one of the `transforms` refuses other values than counts.
+    """
+    return None if any(each.name == "counts" for each in transforms) else record.get(VALUES_IN)
+
+
+def warn_of_difference(
+    pieces: Iterable[np.ndarray], trained: Mapping[str, Any] | None, where: str, stacklevel: int = 3
+) -> None:
+    """Issue what `find_difference` returns, as a `StreamsvmWarning`."""
+    if trained is not None and (message := find_difference(look_at(pieces), trained, where)) is not None:
+        warnings.warn(StreamsvmWarning(message), stacklevel=stacklevel)
