@@ -106,6 +106,7 @@ class CsvTable:
         self, file: TextIO, classes: np.ndarray, separator: str, top_k: int, *, several: bool, proba: bool
     ) -> None:
         self._rows = csv.writer(file, delimiter=separator, lineterminator="\n")
+        self._quoted = csv.writer(file, delimiter=separator, lineterminator="\n", quoting=csv.QUOTE_ALL)
         self._rows.writerow(table_columns(top_k, several=several, proba=proba))
         self._classes, self._several = classes, several
 
@@ -124,7 +125,8 @@ class CsvTable:
                     values[hidden[:, place]] = ""
             columns += shown
             columns += [_digits(batch.margins)] if place == 0 else []
-        self._rows.writerows(zip(*columns, strict=True))
+        returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv does not quote these
+        (self._quoted if returns else self._rows).writerows(zip(*columns, strict=True))
 
 
 class ParquetTable:

@@ -19,7 +19,7 @@ from streamsvm.errors import ModelError, SettingsError
 N, D, K = 150, 9, 4
 X, LABELS = make_problem(N, D, K)
 NAMED = ("file", "row")
-ODD = ["a,b", 'say "x"', " padded ", "naïve", "=1+1"]  # which a careless CSV would spoil
+ODD = ["a,b", "a\rb", "a\nb", 'say "x"', " padded ", "naïve", "=1+1"]  # which a careless CSV would spoil
 
 
 @pytest.fixture(scope="module")

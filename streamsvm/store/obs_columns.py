@@ -132,7 +132,7 @@ class LabelColumn:
             raise StoreError(
                 f"{column.path}: obs column {column.name!r} holds numbers with fractions, and labels are "
                 f"categories, texts, integers or booleans; in Python: adata.obs[{column.name!r}] = "
-                f"adata.obs[{column.name!r}].astype(str)"
+                f"adata.obs[{column.name!r}].astype('Int64'), or .astype(str)"
             )
         if column.categories is not None:
             self.classes = column.categories

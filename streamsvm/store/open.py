@@ -67,6 +67,23 @@ def open_store(
         If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
         does not contain what training needs. The message says what is wrong, where, and what to do.
     """
+    return _open(path, label, labelled, sample_weight, layer, raw)
+
+
+def _open(
+    path: str | os.PathLike[str],
+    label: str | None,
+    labelled: bool,
+    sample_weight: str | None,
+    layer: str | None,
+    raw: bool,
+    *,
+    only_for_others: bool = False,
+) -> Store:
+    """Open a store as `open_store` does.
+
+    If `only_for_others`, a store that streamsvm wrote is opened without the options.
+    """
     url = as_url(path)
     if url is None:
         container = _open_local(Path(path))
@@ -77,6 +94,8 @@ def open_store(
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
+            if only_for_others:
+                label, layer, raw = None, None, False
             for name, given in ("layer", layer), ("raw", raw):
                 if given:
                     raise StoreError(
@@ -130,10 +149,7 @@ def open_validation_store(
 
     They are those of the store that is trained on, which may be AnnData of other origin.
     """
-    if label is not None or layer is not None or raw:
-        with contextlib.suppress(StoreError):
-            return open_store(path)
-    return open_store(path, label=label, layer=layer, raw=raw)
+    return _open(path, label, True, None, layer, raw, only_for_others=True)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

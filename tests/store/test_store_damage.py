@@ -18,7 +18,7 @@ from store_problems import Problem, flip_bit, make_problem, without_checksums
 
 from streamsvm import format
 from streamsvm.errors import StoreError
-from streamsvm.store import StoreWriter, layout, open_store
+from streamsvm.store import StoreWriter, layout, open_store, open_validation_store
 
 CASES = 200
 
@@ -418,3 +418,13 @@ def test_too_little_memory_is_not_reported_as_damage(stored: Path, monkeypatch):
         monkeypatch.setattr(array, "_read_ranges", within_a_chunk)
         with pytest.raises(StoreError, match=r"X/data: not enough memory for .* read fewer rows"):
             store.rows(0, 90)
+
+
+def test_damage_of_a_validation_store_is_said_whatever_the_options_are(tmp_path: Path) -> None:
+    """The options are those of AnnData to train on, and a store of ours is opened without them."""
+    make_problem().write(tmp_path / "a.h5")
+    with open_validation_store(tmp_path / "a.h5", "cell_type", "counts") as store:
+        assert store.native
+    edit_record(tmp_path / "a.h5", lambda record: {**record, "n": 7})
+    with pytest.raises(StoreError, match="altered"):
+        open_validation_store(tmp_path / "a.h5", "cell_type", "counts")
