@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
     from streamsvm.predictions import Predictions, predict
+    from streamsvm.reporting.page import report
     from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
 
@@ -48,6 +49,7 @@ _MODULES = {
     "open_store": "store",
     "plan": "api_runs",
     "predict": "predictions",
+    "report": "reporting.page",
     "resume": "api_runs",
 }
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "open_store",
     "plan",
     "predict",
+    "report",
     "resume",
 ]
 

@@ -29,7 +29,7 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, dirty, sparse_weights, costs : Path
-    checkpoints, metrics, model, lock : Path
+    checkpoints, metrics, model, lock, tune, report : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
@@ -48,6 +48,8 @@ class RunDir:
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
+        self.tune = self.path / format.TUNE
+        self.report = self.path / format.REPORT
         self.identity: str | None = None
 
     def duals(self, pass_number: int) -> Path:
