@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm import plot
     from streamsvm.api import FitResult, OnlineResult, fit, online
     from streamsvm.api_runs import plan, resume
     from streamsvm.calibration import Calibration, calibrate
@@ -71,6 +72,7 @@ __all__ = [
     "online",
     "open_store",
     "plan",
+    "plot",
     "predict",
     "report",
     "resume",
@@ -78,6 +80,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return importlib.import_module("streamsvm.plot")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -75,8 +75,9 @@ def convergence(
         A run directory, also of a run in progress, or what `streamsvm.fit` returned.
     ax : matplotlib Axes, optional
     of : {"gap", "objective"}
-        The gap is on a log scale. The exact one is drawn where it was measured, for the average of the
-        iterates as well, and an estimate from the passes themselves in grey.
+        The gap is on a log scale, which leaves out values that are not above 0. The exact one is drawn where
+        it was measured, for the average of the iterates as well, and an estimate from the passes themselves
+        in grey. A primal that was measured only once is drawn by its estimates.
     by : {"pass", "seconds"}
         Against passes, or against seconds of training; measuring is not counted.
 
@@ -115,18 +116,21 @@ def convergence(
             ax.axhline(tol, color=GREY, linewidth=1)
             ends.append((f"tol {tol:g}", tol, GREY))
     else:
-        exact = any(number(record, "primal") is not None for record in passes)
-        primal = "primal" if exact else "primal_estimate"
-        curves = [
-            Curve("primal" if exact else "primal (est.)", points(passes, x, primal), BLUE, "-"),
-            Curve("dual", points(passes, x, "dual"), ORANGE, "--"),
-        ]
+        primal = Curve("primal", points(passes, x, "primal"), BLUE, "-")
+        if len(primal.x) < 2 <= len(passes):  # it was measured at the end, if at all
+            estimate = points(passes, x, "primal_estimate")
+            primal = Curve("primal (estimate)", estimate, BLUE, "-") if estimate[0] else primal
+        dual = Curve("dual", points(passes, x, "dual"), ORANGE, "--")
         ax.set_ylabel("objective")
-        ends = draw_curves(ax, curves)
+        ends = draw_curves(ax, [primal, dual])
+        values = [*primal.y, *dual.y]
+        if values and min(values) > 0 and max(values) > 50 * min(values):
+            ax.set_yscale("log")
+            plain_log(ax.yaxis)
     if not ends:
         raise RunError(f"{history.name} has no figures of its {of} by {by}")
     if by == "pass":
-        whole_numbers(ax.xaxis)
+        whole_numbers(ax)
     else:
         ax.set_xlim(left=0)
         ax.locator_params(axis="x", nbins=6)
@@ -170,7 +174,7 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
         )
     ax.set_xlabel("pass")
     ax.set_ylabel("accuracy")
-    whole_numbers(ax.xaxis)
+    whole_numbers(ax)
     as_percent(ax.yaxis)
     label_ends(ax, ends)
     return ax

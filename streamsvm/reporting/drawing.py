@@ -172,21 +172,24 @@ def draw_bars(ax: Axes, names: Sequence[str], values: np.ndarray, texts: Sequenc
     return ax
 
 
-def whole_numbers(axis: Any) -> None:
+def whole_numbers(ax: Axes) -> None:
+    """Ticks of the horizontal axis at whole numbers from 1 on."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    ax.set_xlim(left=max(ax.get_xlim()[0], 0.5))
 
 
 def plain_log(axis: Any) -> None:
     """Ticks of a log scale as numbers, since exponents are small print."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = sorted(axis.get_view_interval())
-    if low > 0 and high / low < 100:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    if high < 8 * low:
+        axis.set_major_locator(MaxNLocator(nbins=5))
+        axis.set_minor_locator(MaxNLocator(nbins=5))
     else:
-        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda value, _: _short_number(value)))
     axis.set_minor_formatter(NullFormatter())
 

@@ -170,7 +170,7 @@ class _Report:
         what = f"loss {settings['loss']}, C {C if isinstance(C, str) else format(C, '.6g')}"
         if state["model"]:
             return f"{what}: finished, with a model"
-        commit = f"the last commit has {state['commits'][0]}" if state["commits"] else "no commit yet"
+        commit = f"last commit: {state['commits'][0]}" if state["commits"] else "no commit yet"
         return f"{what}: in progress or interrupted, without a model; {commit}"
 
     def _facts(self, outcomes: Outcomes | None) -> dict[str, str]:
