@@ -42,7 +42,7 @@ _STYLE: dict[str, Any] = {
     "axes.unicode_minus": True,
     "text.usetex": False,
 }
-_WIDTH = 4.7  # inches: what a narrow screen shows without making the letters small
+_WIDTH = 4.4  # inches: what a narrow screen shows without making the letters small
 _FONT = re.compile(r"'DejaVu Sans'[^;]*")
 _COLOUR = re.compile("|".join(COLOURS))
 
@@ -69,7 +69,7 @@ def draw_svg(name: str, title: str, draw: Callable[[Any], object], *, height: fl
     title : str
         Read by screen readers.
     height : float
-        In inches, of 4.7 inches of width.
+        In inches, of 4.4 inches of width.
     """
     drawing.check_matplotlib()
     from matplotlib.backends.backend_svg import FigureCanvasSVG

@@ -1,4 +1,4 @@
-"""The report in headless Chromium, if there is one that playwright can start: light and dark, narrow and wide."""
+"""The report in headless Chromium, if playwright can start one: light and dark, narrow and wide."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from helpers import make_problem, make_store
 
+from streamsvm import fit, report
+
 pytest.importorskip("matplotlib")
 playwright = pytest.importorskip("playwright.sync_api")
-
-from streamsvm import fit, report
 
 _BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome")
 # Texts on the page: size, whether the picture around them holds them, and contrast with what is behind.
@@ -30,7 +30,8 @@ _TEXTS = """() => {
       if (c !== "rgba(0, 0, 0, 0)") return light(c);
     }
   };
-  return [...document.querySelectorAll("svg text, h1, p, td, th, figcaption, .facts b, .facts span")].map((e) => {
+  const kinds = "svg text, h1, p, td, th, figcaption, .facts b, .facts span";
+  return [...document.querySelectorAll(kinds)].map((e) => {
     const svg = e.closest("svg"), style = getComputedStyle(e), box = e.getBoundingClientRect();
     const a = light(svg ? style.fill : style.color), b = behind(e);
     const frame = svg && svg.getBoundingClientRect();
