@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, GREY = "#0067a5", "#b84a00", "#00785a", "#6e7781"
 _MOST_POINTS = 300  # of a curve
 _MOST_MARKERS = 30
-_GAP = 11.0  # points between the base lines of two labels
+_GAP = 12.5  # points between the base lines of two labels
 
 Plot = TypeVar("Plot", bound=Callable[..., Any])
 
