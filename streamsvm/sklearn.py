@@ -240,10 +240,11 @@ costs_as, tree
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes are not those of the first call, {self.classes_.tolist()}")
         if len(self.classes_) < 2:
-            raise ValueError(f"there is one class, {self.classes_[0]!r}; a classifier needs two or more")
+            raise ValueError("there is one class; a classifier needs two or more")
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if (self.classes_[codes] != y).any():
-            raise ValueError(f"y has the label {y[self.classes_[codes] != y][0]!r}, which is not in classes")
+            unknown = y[self.classes_[codes] != y].tolist()[0]
+            raise ValueError(f"y has the label {unknown!r}, which is not in classes")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         if self.class_weight is not None:
@@ -376,11 +377,6 @@ costs_as, tree
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         assert isinstance(result, api.FitResult)
         found.result = result
-        names = found.feature_names_in_
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = names
-        self.n_features_in_ = found.n_features_in_
         return self._take(found, found.classes_)
 
     def _take(self, found: Model, classes: np.ndarray) -> Self:
@@ -388,6 +384,10 @@ costs_as, tree
         self.__dict__.pop("_learner", None)
         self._model = found
         self.classes_ = classes
+        self.n_features_in_ = found.n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if found.feature_names_in_ is not None:
+            self.feature_names_in_ = found.feature_names_in_
         self.n_iter_ = found.result.passes
         of_model = found.result.average if found.result.averaged else vars(found.result)
         self.duality_gap_ = None if of_model is None else of_model.get("gap")
