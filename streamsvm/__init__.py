@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from streamsvm.reporting.page import report
     from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
+    from streamsvm.training.results import TuneResult
+    from streamsvm.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -42,6 +44,7 @@ _MODULES = {
     "Rows": "data.rows",
     "Settings": "settings",
     "Store": "store",
+    "TuneResult": "training.results",
     "calibrate": "calibration",
     "evaluate": "metrics",
     "fit": "api",
@@ -52,6 +55,7 @@ _MODULES = {
     "predict": "predictions",
     "report": "reporting.page",
     "resume": "api_runs",
+    "tune": "tuning",
 }
 __all__ = [
     "Calibration",
@@ -65,6 +69,7 @@ __all__ = [
     "Rows",
     "Settings",
     "Store",
+    "TuneResult",
     "calibrate",
     "evaluate",
     "fit",
@@ -76,6 +81,7 @@ __all__ = [
     "predict",
     "report",
     "resume",
+    "tune",
 ]
 
 

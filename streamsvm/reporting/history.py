@@ -76,7 +76,7 @@ def read_history(path: Path) -> History:
     """The history of the run directory `path`, which another process may be writing."""
     run = RunDir(path)
     notes: list[str] = []
-    tried = _lines(run.tune, notes)
+    tried = _lines(run.tuned, notes)
     has_settings = run.settings.exists() or not tried
     settings = run.read_settings()["settings"] if has_settings else {}
     lines = _lines(run.metrics, notes)
