@@ -53,7 +53,7 @@ __all__ = [
 
 _MOST_DOTS = 400  # classes that are drawn one by one
 _MOST_NAMED = 12  # classes that are named beside their dots
-_MOST_PATHS = 4  # settings whose accuracies are drawn as curves
+MOST_PATHS = 4  # settings whose accuracies are drawn as curves
 
 
 # -- training --------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def tune_path(run: Any, ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     styles = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (GREY, ":"))
     curves = []
-    for name, (colour, style) in zip(best_first[:_MOST_PATHS], styles, strict=False):
+    for name, (colour, style) in zip(best_first[:MOST_PATHS], styles, strict=False):
         x, y = points(sorted(paths[name], key=lambda each: each["C"]), "C", "accuracy")
         curves.append(Curve(shown(name, 24) if len(paths) > 1 else "", (x, y), colour, style))
     ends = draw_curves(ax, curves)

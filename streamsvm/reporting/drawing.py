@@ -182,12 +182,12 @@ def whole_numbers(ax: Axes) -> None:
 
 def plain_log(axis: Any) -> None:
     """Ticks of a log scale as numbers, since exponents are small print."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = sorted(axis.get_view_interval())
     if high < 8 * low:
-        axis.set_major_locator(MaxNLocator(nbins=5))
-        axis.set_minor_locator(MaxNLocator(nbins=5))
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+        axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda value, _: _short_number(value)))

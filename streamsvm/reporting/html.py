@@ -37,7 +37,8 @@ h1 {{ font-size: 24px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhe
 h2 {{ font-size: 19px; margin: 36px 0 12px; }}
 h3 {{ font-size: 15px; margin: 0 0 6px; overflow-wrap: anywhere; }}
 p {{ margin: 4px 0 10px; max-width: 78ch; overflow-wrap: anywhere; }}
-.muted, caption {{ color: var(--muted); }}
+.muted, .caption {{ color: var(--muted); }}
+.caption {{ margin: 14px 0 0; font-size: 14px; }}
 .note {{ background: var(--note); border-radius: 6px; padding: 8px 12px; }}
 .facts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 10px;
   margin: 16px 0; }}
@@ -52,9 +53,8 @@ figure {{ margin: 0; background: var(--card); border-radius: 8px; padding: 12px;
 figcaption {{ color: var(--muted); font-size: 13px; margin-top: 6px; overflow-wrap: anywhere; }}
 svg {{ display: block; width: 100%; max-width: 520px; height: auto; }}
 svg * {{ stroke-linejoin: round; stroke-linecap: butt; }}
-.scroll {{ overflow-x: auto; margin: 14px 0; }}
+.scroll {{ overflow-x: auto; margin: 4px 0 14px; }}
 table {{ border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; padding-bottom: 4px; }}
 th, td {{ text-align: right; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--grid);
   white-space: nowrap; }}
 th {{ font-weight: 600; }}
@@ -127,9 +127,9 @@ def table(
         + "</tr>"
         for row in rows
     )
-    above = f"<caption>{escaped(caption, 1000)}</caption>" if caption else ""
+    above = f'<p class="caption">{escaped(caption, 1000)}</p>' if caption else ""  # outside of what scrolls
     return (
-        f'<div class="scroll"><table>{above}<thead><tr>{head}</tr></thead>\n'
+        f'{above}<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{lines}</tbody></table></div>"
     )
 

@@ -31,7 +31,9 @@ def training(history: History, pictures: Pictures) -> Iterator[str]:
             title,
             lambda ax, options=options: plot.convergence(history, ax, **options),  # type: ignore[misc]
         )
-    figures += pictures.card("Accuracy by pass", lambda ax: plot.accuracy(history, ax))
+    measured = [each for each in history.passes if {"accuracy", "valid_accuracy"} & each.keys()]
+    if len(measured) > 1:  # the table has the only one
+        figures += pictures.card("Accuracy by pass", lambda ax: plot.accuracy(history, ax))
     figures += pictures.card(
         "Progressive accuracy",
         lambda ax: plot.progressive(history, ax),
@@ -53,9 +55,16 @@ def tuning(history: History, pictures: Pictures) -> Iterator[str]:
     if not tried:
         return
     yield html.heading("Tuning")
-    yield html.cards(pictures.card("Held-out accuracy by C", lambda ax: plot.tune_path(history, ax)))
+    several = len({plot.settings_text(each.get("settings")) for each in tried})
+    few = f"The {plot.MOST_PATHS} best of {several} settings besides C." if several > plot.MOST_PATHS else ""
+    yield html.cards(
+        pictures.card("Held-out accuracy by C", lambda ax: plot.tune_path(history, ax), caption=few)
+    )
     best_first = sorted(tried, key=lambda each: -(number(each, "accuracy") or 0.0))
-    columns = {"C": ".4g", "accuracy": ".4f", "passes": ",.0f", "gap": ".3g", "seconds": ",.1f"}
+    columns = {"C": ".4g", "accuracy": ".4f", "passes": ",.0f", "gap": ".3g", "seconds": ",.2f"}
+    columns = {
+        name: form for name, form in columns.items() if any(number(each, name) is not None for each in tried)
+    }
     rows = [
         [plot.settings_text(each.get("settings"))]
         + [number_text(number(each, name), form) or "-" for name, form in columns.items()]
