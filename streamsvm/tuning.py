@@ -294,7 +294,8 @@ class _StoreSearch:
         """Make the folder of the search, or find that an earlier one has the same settings."""
         run, path = self._run, self._run.tuning
         record = json.loads(json.dumps({**record, "store": [str(each) for each in self._paths]}))
-        if path.exists() and not force:
+        has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
+        if path.exists() and has_begun and not force:
             try:
                 found = durable.read_record(path)
             except (ValueError, RecursionError):
