@@ -127,7 +127,7 @@ def convert(
             drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
             layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
             format=format,
-            progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
+            progress=lambda stage, done, total: console.progress(stage, done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:
         console.warn(warning)

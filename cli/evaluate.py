@@ -73,7 +73,7 @@ def evaluate(
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, label=label, layer=layer, raw=raw,
-        where=str(data),
+        where=str(data), progress=console.progress,
     )  # fmt: skip
     numbers: dict[str, float | None] = {}
     if isinstance(result, streamsvm.LabelSetEvaluation):

@@ -82,7 +82,7 @@ def predict(
         done = streamsvm.predict(
             loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
             scores=scores, proba=proba, memory=memory, label=label, layer=layer, raw=raw, into=into, key=key,
-            force=force,
+            force=force, progress=False if place is None else console.progress,
         )  # fmt: skip
     if place:
         console.say(f"{count(done.n, 'prediction')}: {place}")
