@@ -105,7 +105,7 @@ def convert(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Turn LIBSVM text, tables, text columns, AnnData or arrays into a store.
+    """Turn text, tables, AnnData or arrays into a store.
 
     The store is chunked, checksummed and shuffled; anndata opens it too. Of a table, columns of numbers are
     features as they are, and columns of text are one feature for each value; with --text, n-grams.
