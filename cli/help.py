@@ -70,6 +70,7 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
+            record = record[0], record[1].replace("\\[", "[")  # as old versions write it, for Rich
             if parameter.param_type_name == "argument":
                 sections["Arguments"].append((record[0].partition(" <")[0], record[1]))
             else:
