@@ -6,7 +6,7 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume
+from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume, tune
 from streamsvm_cli.console import complain
 from streamsvm_cli.help import WIDEST, Command, Group
 from typer.main import get_command
@@ -22,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
 )
-for module in (convert, info, fit, online, resume, predict, evaluate, demo):
+for module in (convert, info, fit, tune, online, resume, predict, evaluate, demo):
     app.command(cls=Command)(getattr(module, module.__name__.rpartition(".")[2]))
 
 

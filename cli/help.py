@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 _GROUPS: dict[str, tuple[str, ...]] = {
     "Run": ("out", "into", "key", "resume_or_start", "force", "checkpoint_every", "dry_run"),
     "Model": ("loss", "C", "margin", "smooth", "top", "average", "transform", "hash_bits"),
-    "Training": ("passes", "tol", "gap", "valid", "calibrate"),
+    "Training": ("passes", "passes_each", "tol", "gap", "valid", "hold_out", "folds", "calibrate"),
     "Weights and costs": ("class_weight", "sample_weight", "weights", "costs", "costs_as", "tree"),
     "Labels": ("label", "labels", "multilabel", "groups", "like", "classes", "unseen_label"),
     "Features": ("layer", "raw", "join", "index_base", "n_features", "drop", "categorical"),
@@ -33,11 +33,16 @@ _GROUP_OF = {name: heading for heading, names in _GROUPS.items() for name in nam
 _FEW = 9  # options that need no groups
 # What Typer calls types, in its versions, at the end of the name of a parameter.
 _TYPES = (
-    (re.compile(r" (<int( range)?>|<float( range)?>|INTEGER( RANGE)?|FLOAT( RANGE)?)$"), " NUMBER"),
+    (
+        re.compile(
+            r" (<int( range)?>|<float( range)?>|<list\[(int|float)\]>|INTEGER( RANGE)?|FLOAT( RANGE)?)$"
+        ),
+        " NUMBER",
+    ),
     (re.compile(r" (<str>|<list\[str\]>)$"), " TEXT"),
     (re.compile(r" (<path>|<list\[Path\]>)$"), " PATH"),
 )
-_WIDEST_NAME = 28  # of an option, beside which there is text; all groups have the same columns
+_WIDEST_NAME = 30  # of an option, beside which there is text; all groups have the same columns
 WIDEST = 110  # columns of help; longer lines are hard to read
 
 

@@ -116,6 +116,8 @@ def _log(event: dict[str, Any]) -> None:
             "pass %d: %s; %s rows in %.2f s",
             event["pass"], _figures(event), f"{event['rows']:,}", event["seconds"],
         )  # fmt: skip
+    elif kind == "tried":
+        logger.info("C %.4g %s: accuracy %.4f", event["C"], event["settings"] or "", event["accuracy"])
     elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
         logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
     elif logger.isEnabledFor(logging.DEBUG):

@@ -48,6 +48,7 @@ def calls(folder: Path, tmp_path: Path) -> dict[str, Callable[..., Any]]:
     return {
         "fit": lambda **how: streamsvm.fit(store, out=tmp_path / "fit", passes=2, force=True, **how),
         "fit of a matrix": lambda **how: streamsvm.fit(X, y, passes=2, **how),
+        "tune": lambda **how: streamsvm.tune(X, y, C=[0.1, 1.0], passes_each=1, passes=1, **how),
         "resume": lambda **how: streamsvm.resume(_copy(run, tmp_path / "resumed"), passes=3, **how),
         "online": lambda **how: streamsvm.online(
             TextSource([str(folder / "text")]), out=tmp_path / "online", force=True, **how
@@ -64,7 +65,7 @@ def _copy(run: Path, to: Path) -> Path:
     return shutil.copytree(run, to)
 
 
-NAMES = ["fit", "fit of a matrix", "resume", "online", "evaluate", "predict", "calibrate", "convert"]
+NAMES = ["fit", "fit of a matrix", "tune", "resume", "online", "evaluate", "predict", "calibrate", "convert"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,7 +87,7 @@ def test_bars_are_on_standard_error_when_asked_for_and_are_removed(
     printed = capsys.readouterr()
     assert printed.out == ""
     stages = {"fit": ["pass 1:", "pass 2:", "gap 2:"], "fit of a matrix": ["pass 2:"], "resume": ["pass 3:"]}
-    stages |= {"online": ["rows"], "calibrate": ["calibrate 1:", "calibrate 2:"]}
+    stages |= {"tune": ["pass 2:"], "online": ["rows"], "calibrate": ["calibrate 1:", "calibrate 2:"]}
     assert all(stage in printed.err for stage in stages.get(name, [name + ":"])), printed.err
     *_, last = printed.err.rstrip("\r").split("\r")
     assert last.strip() == ""  # blanks over the last bar

@@ -39,6 +39,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "ConvertReport": report,
         "FitResult": run,
         "Model": model,
+        "TuneResult": streamsvm.tune(X, y, C=[0.1, 1.0], passes_each=1, passes=1),
         "Store": store,
         "Evaluation": streamsvm.evaluate(loaded, store),
         "Predictions": streamsvm.predict(loaded, store),
@@ -46,7 +47,16 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-KINDS = ["ConvertReport", "FitResult", "Model", "Store", "Evaluation", "Predictions", "Calibration"]
+KINDS = [
+    "ConvertReport",
+    "FitResult",
+    "Model",
+    "TuneResult",
+    "Store",
+    "Evaluation",
+    "Predictions",
+    "Calibration",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

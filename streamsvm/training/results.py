@@ -165,6 +165,45 @@ def _chosen(values: dict[str, float], *names: str) -> dict[str, float]:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class TuneResult(Readable):
+    """What a search for settings found.
+
+    Attributes
+    ----------
+    C : float
+        Of the best setting.
+    settings : dict
+        The other settings of the best, those of which several were tried.
+    tried : list of dict
+        Each setting: ``C``, ``settings``, ``accuracy`` on the held-out rows, and the ``passes`` and
+        ``seconds`` that it took.
+    result : FitResult
+        How the training with the best settings ended.
+    model : Model or None
+        The model of a matrix; that of a store is in the run directory.
+    """
+
+    C: float
+    settings: dict[str, Any]
+    tried: list[dict[str, Any]]
+    result: FitResult
+    model: Any = dataclasses.field(default=None, repr=False)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "C": self.C,
+            "settings": self.settings or None,
+            "accuracy": max(row["accuracy"] for row in self.tried),
+            "tried": len(self.tried),
+            "model": self.result.model,
+        }
+
+    def _more_html(self) -> str:
+        names = ("C", "settings", "accuracy", "passes", "seconds")
+        return html_table([[row.get(name) or None for name in names] for row in self.tried], headings=names)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class OnlineResult(Readable):
     """How a pass over a stream ended.
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 from streamsvm.losses import LOSSES
 
 COMMANDS = list(get_command(app).commands)  # type: ignore[attr-defined]
-GROUPED = ["fit", "online", "convert", "predict", "evaluate"]
+GROUPED = ["fit", "tune", "online", "convert", "predict", "evaluate"]
 
 
 def run(*words: str, module: str = "streamsvm", **env: object) -> str:
