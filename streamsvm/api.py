@@ -109,7 +109,7 @@ def fit(
         is often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C,
         but enough to reach C by half of the passes; otherwise C. At most C.
     C_path : str, optional
-        Factors of C, ascending, such as "0.25,0.5,1,2": each has its share of the passes, one after the
+        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the
         other, and begins with the weights and duals of the one before. They are scaled by
         min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. `streamsvm.tune` uses it.
     loss : str
@@ -150,8 +150,8 @@ def fit(
     valid : path, optional
         Store to measure the accuracy on after each pass.
     hold_out : str, optional
-        Instead of another store, a part of the rows, which is not trained on: "1/10" is the first of 10
-        parts, by a hash of the rows' numbers or groups.
+        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
+        parts, by a hash of the rows' numbers. Groups of rows stay whole.
     calibrate : path, optional
         Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
         pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.

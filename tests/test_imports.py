@@ -145,6 +145,8 @@ LAYERS = (
     ("metrics", "info"),
     ("api",),
     ("api_runs",),
+    ("tuning",),
+    ("sklearn",),
     ("__init__",),
 )
 
@@ -251,6 +253,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 def test_converters_use_only_what_writes_a_store() -> None:
     names = (
         "store",
+        "data.statistics",
         "format",
         "data.rows",
         "data.schema",
