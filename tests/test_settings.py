@@ -54,14 +54,22 @@ def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
     names = {field.name for field in dataclasses.fields(settings)}
     given = dataclasses.asdict(settings(**{name: each for name, each in values.items() if name in names}))
     left_out = {name for name, value in given.items() if value is None}
-    assert left_out <= {"smooth", "top", "temperature", "solver_tol", "costs", "costs_as"}
+    assert left_out <= {"smooth", "top", "temperature", "solver_tol", "costs", "costs_as",
+                        "C_path", "hold_out"}  # fmt: skip
     numpy = {name: _as_numpy(value) for name, value in given.items()}
     assert dataclasses.asdict(settings(**numpy)) == given
     assert json.loads(json.dumps(vars(settings(**numpy)))) == given
 
 
 @pytest.mark.parametrize(
-    ("loss", "name", "value"), [("wws", "smooth", 0.25), ("top-m", "top", 2), ("ww", "costs_as", "margins")]
+    ("loss", "name", "value"),
+    [
+        ("wws", "smooth", 0.25),
+        ("ww", "hold_out", "1/8"),
+        ("ww", "C_path", "0.5,1"),
+        ("top-m", "top", 2),
+        ("ww", "costs_as", "margins"),
+    ],
 )
 def test_settings_of_few_losses_take_the_types_of_numpy(loss: str, name: str, value: Any) -> None:
     more = {"costs": np.str_("c.csv")} if name == "costs_as" else {}
