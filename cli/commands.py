@@ -8,20 +8,22 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, report, resume, tune
 from streamsvm_cli.console import complain
+from streamsvm_cli.help import WIDEST, Command, Group
 from typer.main import get_command
 
 from streamsvm.errors import StreamsvmWarning
 
 app = typer.Typer(
     name="streamsvm",
+    cls=Group,
     help="Linear multi-class SVMs on data larger than memory, exactly, in a few passes over the disk.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
 )
 for module in (convert, info, fit, tune, online, resume, predict, evaluate, report, demo):
-    app.command()(getattr(module, module.__name__.rpartition(".")[2]))
+    app.command(cls=Command)(getattr(module, module.__name__.rpartition(".")[2]))
 
 
 def _version(wanted: bool) -> None:

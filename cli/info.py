@@ -27,7 +27,9 @@ _NAMES = {
 def info(
     path: Annotated[
         Path,
-        typer.Argument(help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model."),
+        typer.Argument(
+            metavar="PATH", help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model."
+        ),
     ],
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
     label: Label = None,

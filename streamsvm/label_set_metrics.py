@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.model import Model
+from streamsvm.reading import Readable
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelSetEvaluation:
+@dataclasses.dataclass(frozen=True, repr=False)
+class LabelSetEvaluation(Readable):
     """Metrics of a model on rows with several labels each, as fractions.
 
     Labels that the model does not know are left out, so that a row may have none left. Metrics of predicted
@@ -51,6 +53,9 @@ class LabelSetEvaluation:
     threshold: float | None
     n_labels: int | None
     warning: str | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
 
 
 class LabelSetMetrics:

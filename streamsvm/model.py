@@ -19,6 +19,7 @@ from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import features_of_data, read_model, save_into_folder
 from streamsvm.model_rows import rows_of_matrix, rows_of_store, takes_any_feature
+from streamsvm.reading import Readable
 from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
 from streamsvm.transforms import Transform, apply, names_after
 
@@ -41,7 +42,7 @@ def load_model(path: str | Path) -> Model:
     return Model(*read_model(Path(path)))
 
 
-class Model:
+class Model(Readable):
     """A linear classifier: the class of x is the one whose column of `coef_` scores it highest.
 
     Attributes
@@ -105,6 +106,16 @@ class Model:
         self.n_features_in_: int = features_of_data({"n_features": self.n_features, **record})
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
         self.record = record
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "loss": self.record.get("loss"),
+            "n_classes": len(self.classes_),
+            "n_features_in_": self.n_features_in_,
+            "dtype": str(self.dtype),
+            "transforms": ",".join(each.name for each in self.transforms) or None,
+            "classes_": self.classes_.tolist(),
+        }
 
     @functools.cached_property
     def coef_(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError)
     """
     import scipy.sparse
 
+    check_is_matrix(X, error)
     matrix, names = _without_names(X)
     if not scipy.sparse.issparse(matrix):
         matrix = np.asarray(matrix)
@@ -60,11 +62,30 @@ def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError)
     if not finite.all():
         at = int(np.argmin(finite))
         row, column = int(np.searchsorted(matrix.indptr, at, "right")) - 1, matrix.indices[at]
+        column = f"{column} ({names[column]!r})" if names is not None else str(column)
         raise error(
             f"X, row {row}, column {column}: {matrix.data[at]} is not finite as {data.dtype}",
             remedy=Remedy("drop or replace such values"),
         )
     return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names)
+
+
+def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
+    """Raise `error` for what is often given in the place of a matrix: None, a path, or a store."""
+    if X is None:
+        raise error("X is None", remedy=Remedy("give a matrix of numbers, rows by features"))
+    is_list = isinstance(X, list | tuple) and bool(X) and all(isinstance(x, str | os.PathLike) for x in X)
+    if isinstance(X, str | os.PathLike) or is_list:
+        what = f"{len(X)} paths" if is_list else f"the path {os.fspath(X)!r}"
+        raise error(
+            f"X is {what}, and not a matrix",
+            remedy=Remedy("give streamsvm.fit, predict or evaluate the path of one store"),
+        )
+    if hasattr(X, "fingerprint") and hasattr(X, "path"):  # a store, which this module does not know
+        raise error(
+            f"X is the store {X.path}, and not a matrix",
+            remedy=Remedy("give streamsvm.fit its path, or streamsvm.predict or evaluate the store"),
+        )
 
 
 def _without_names(X: Any) -> tuple[Any, list[str] | None]:

@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_there_is_a_file_for_each_command_and_none_without() -> None:
     files = {path.stem for path in (ROOT / "cli").glob("*.py")}
-    shared = {"__init__", "main", "commands", "console", "inputs", "memory", "options", "wording"}
+    shared = {"__init__", "main", "commands", "console", "help", "inputs", "memory", "options", "wording"}
     assert files - shared == set(COMMANDS)
 
 
