@@ -6,7 +6,7 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume
+from streamsvm_cli import convert, demo, evaluate, export, fit, import_model, info, online, predict, resume
 from streamsvm_cli.console import complain
 from typer.main import get_command
 
@@ -20,8 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (convert, info, fit, online, resume, predict, evaluate, demo):
-    app.command()(getattr(module, module.__name__.rpartition(".")[2]))
+for module in (convert, info, fit, online, resume, predict, evaluate, export, import_model, demo):
+    name = module.__name__.rpartition(".")[2]
+    app.command(name.removesuffix("_model"))(getattr(module, name))
 
 
 def _version(wanted: bool) -> None:

@@ -133,6 +133,7 @@ LAYERS = (
     ("training.results",),
     ("model_rows",),
     ("model",),
+    ("strongest",),
     ("prediction_files",),
     ("predictions",),
     ("calibration",),
@@ -144,6 +145,7 @@ LAYERS = (
     ("metrics", "info"),
     ("api",),
     ("api_runs",),
+    ("exporting",),
     ("__init__",),
 )
 
