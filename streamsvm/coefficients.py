@@ -341,6 +341,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
     if layout != format.SPARSE or type(nnz) is not int or nnz < 0:
         raise TypeError("unknown layout")
     data = map_values(format.SPARSE_COEF["data"], (nnz,), crc["data"])
+    wanted: dict[str, tuple[int, np.dtype[Any]]]
     wanted = {"indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
     paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
     arrays = {name: map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}

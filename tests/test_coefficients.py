@@ -129,9 +129,8 @@ def few_rows(n_classes: int, n_features: int = 20_000, dtype: str = "float32") -
     """Whole numbers in one row of a hundred, first and last included."""
     rng = np.random.default_rng(1)
     weights = np.zeros((n_features, n_classes), dtype)
-    rows = np.array(
-        [0, *np.sort(rng.choice(np.arange(1, n_features - 1), n_features // 100)), n_features - 1]
-    )
+    some = rng.choice(np.arange(1, n_features - 1), n_features // 100, replace=False)
+    rows = np.array([0, *np.sort(some), n_features - 1])
     weights[rows] = rng.integers(-3, 4, size=(len(rows), n_classes))
     weights[rows, 0] = 5
     return weights
