@@ -336,7 +336,8 @@ class Model:
         Parameters
         ----------
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
-            As the training data was, before the transforms, which the model applies.
+            As the training data was, before the transforms, which the model applies. One row may also be a
+            tuple of two NumPy arrays: the indices of its features, as integers, and their values.
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
             Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
             names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes

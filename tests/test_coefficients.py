@@ -166,7 +166,7 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     assert model.coef_.dtype == dtype
     np.testing.assert_array_equal(model.coef_.toarray(), weights)
     model.save(tmp_path / "again")
-    for name in names_in(folder):
+    for name in ("coef-rows.npy", "coef.npy"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
