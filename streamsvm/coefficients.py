@@ -74,6 +74,14 @@ class RowsInUse(NamedTuple):
         found[self.features] = np.arange(len(self.features))
         return found
 
+    def places_of(self, indices: np.ndarray) -> np.ndarray:
+        """The row in `weights` of each of some features, or -1."""
+        found = np.searchsorted(self.features, indices)
+        inside = found < len(self.features)
+        inside[inside] = self.features[found[inside]] == indices[inside]
+        found[~inside] = -1
+        return found
+
 
 StoredCoef = np.ndarray | SparseCoef | RowsInUse
 

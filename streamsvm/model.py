@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.training.results import FitResult
 
+_MOST_LISTED = (
+    2**26
+)  # features of which the places of their coefficients are in memory; of more, they are sought
+
 
 def load_model(path: str | Path) -> Model:
     """Open the model in `path`, a model folder or a run directory with one.
@@ -135,8 +139,9 @@ class Model:
 
     @functools.cached_property
     def _places(self) -> np.ndarray | None:
-        """The row of the stored coefficients of each feature, if they do not have all."""
-        return self._coef.places() if isinstance(self._coef, RowsInUse) else None
+        """The row of the stored coefficients of each feature; None if there are too many features to list."""
+        listed = isinstance(self._coef, RowsInUse) and self.n_features <= _MOST_LISTED
+        return self._coef.places() if listed else None  # type: ignore[union-attr]
 
     @functools.cached_property
     def intercept_(self) -> np.ndarray:
@@ -321,13 +326,16 @@ class Model:
 
     def _stored_features(self, rows: Rows) -> Rows:
         """The rows with the features, and their numbers, that the stored coefficients have."""
-        if self._places is None:
+        if not isinstance(self._coef, RowsInUse):
             return rows
         from streamsvm.kernels.csr import keep_columns
 
-        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), self._places.dtype)
+        columns, places = rows.indices, self._places
+        if places is None:
+            columns, places = np.arange(len(rows.indices)), self._coef.places_of(rows.indices)
+        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
         indptr = np.empty_like(rows.indptr)
-        keep_columns(rows.data, rows.indices, rows.indptr, self._places, data, indices, indptr)
+        keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
         return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -145,7 +145,7 @@ def save_few_rows(path: Path, weights: np.ndarray) -> Path:
 
 @pytest.mark.parametrize(("n_classes", "dtype"), [(2, "float32"), (7, "float64"), (70, "float32")])
 def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
-    tmp_path: Path, n_classes: int, dtype: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_classes: int, dtype: str
 ) -> None:
     weights = few_rows(n_classes, dtype=dtype)
     folder = save_few_rows(tmp_path / "model", weights)
@@ -163,6 +163,8 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     scores = X @ weights
     assert np.count_nonzero(scores) > 50
     np.testing.assert_array_equal(model.decision_function(X), scores)
+    monkeypatch.setattr("streamsvm.model._MOST_LISTED", 1000)
+    np.testing.assert_array_equal(load_model(folder).decision_function(X), scores)
     assert model.coef_.dtype == dtype
     np.testing.assert_array_equal(model.coef_.toarray(), weights)
     model.save(tmp_path / "again")
@@ -180,6 +182,14 @@ def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
     model.save(tmp_path / "small", prune=0.5)  # the fewest bytes, even if it saves little
     assert names_in(tmp_path / "small") == ["coef-rows.npy", "coef.npy", "model.json"]
     np.testing.assert_array_equal(load_model(tmp_path / "small").coef_.toarray(), weights)
+
+
+@pytest.mark.parametrize("listed", [0, 2**26])
+def test_models_without_any_row_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
+    monkeypatch.setattr("streamsvm.model._MOST_LISTED", listed)
+    model = load_model(save_few_rows(tmp_path / "model", np.zeros((20_000, 3), np.float32)))
+    assert model.record["n_rows"] == 0
+    assert not model.decision_function(np.ones((2, 20_000))).any()
 
 
 @pytest.mark.parametrize("name", ["coef-rows.npy", "coef.npy"])
