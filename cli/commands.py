@@ -6,7 +6,20 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, export, fit, import_model, info, online, predict, resume
+from streamsvm_cli import (
+    convert,
+    demo,
+    evaluate,
+    export,
+    fit,
+    import_model,
+    info,
+    online,
+    predict,
+    report,
+    resume,
+    tune,
+)  # fmt: skip
 from streamsvm_cli.console import complain
 from typer.main import get_command
 
@@ -20,7 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (convert, info, fit, online, resume, predict, evaluate, export, import_model, demo):
+for module in (
+    convert, info, fit, tune, online, resume, predict, evaluate, report, export, import_model, demo,
+):  # fmt: skip
     name = module.__name__.rpartition(".")[2]
     app.command(name.removesuffix("_model"))(getattr(module, name))
 

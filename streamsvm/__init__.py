@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm import plot
     from streamsvm.api import FitResult, OnlineResult, fit, online
     from streamsvm.api_runs import plan, resume
     from streamsvm.calibration import Calibration, calibrate
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
     from streamsvm.predictions import Predictions, predict
+    from streamsvm.reporting.page import report
     from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
+    from streamsvm.training.results import TuneResult
+    from streamsvm.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -42,6 +46,7 @@ _MODULES = {
     "Rows": "data.rows",
     "Settings": "settings",
     "Store": "store",
+    "TuneResult": "training.results",
     "calibrate": "calibration",
     "evaluate": "metrics",
     "export_model": "exporting",
@@ -52,7 +57,9 @@ _MODULES = {
     "open_store": "store",
     "plan": "api_runs",
     "predict": "predictions",
+    "report": "reporting.page",
     "resume": "api_runs",
+    "tune": "tuning",
 }
 __all__ = [
     "Calibration",
@@ -67,6 +74,7 @@ __all__ = [
     "Rows",
     "Settings",
     "Store",
+    "TuneResult",
     "calibrate",
     "evaluate",
     "export_model",
@@ -76,12 +84,17 @@ __all__ = [
     "online",
     "open_store",
     "plan",
+    "plot",
     "predict",
+    "report",
     "resume",
+    "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return importlib.import_module("streamsvm.plot")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -47,6 +47,8 @@ CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
+TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
+REPORT = "report.html"
 # Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"
 
@@ -86,6 +88,7 @@ MODEL = "model"
 TEMPORARY = (
     f"{RUN_JSON}.tmp",
     f"{RUN_COSTS}.tmp",
+    f"{REPORT}.tmp",
     f"{MODEL}.aside",
     f"{MODEL}.old",
 )

@@ -80,7 +80,7 @@ class LabelSetMetrics:
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         """Add the rows from `begin` on that have these scores."""
-        own = _own(rows, begin, scores)
+        own = own_classes(rows, begin, scores)
         order = np.argsort(-scores, axis=1, kind="stable")  # stable: of equal scores the first class
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
@@ -130,7 +130,7 @@ class LabelSetMetrics:
         )
 
 
-def _own(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+def own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
     """Which classes are labels of each row, bool, of the shape of its scores."""
     own = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):

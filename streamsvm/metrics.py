@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ def evaluate(
     raw: bool = False,
     groups: Any = None,
     where: str | None = None,
+    observe: Callable[[Rows, int, np.ndarray], object] | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
 
@@ -130,6 +131,9 @@ def evaluate(
         has its own.
     where : str, optional
         What errors call the data; by default its path.
+    observe : callable, optional
+        Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
+        n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
 
     Returns
     -------
@@ -202,6 +206,8 @@ def evaluate(
         for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
             assert metrics is not None
             metrics.add(rows, begin, scores)
+            if observe is not None:
+                observe(rows, begin, scores)
         n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")

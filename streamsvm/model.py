@@ -143,6 +143,11 @@ class Model:
         listed = isinstance(self._coef, RowsInUse) and self.n_features <= _MOST_LISTED
         return self._coef.places() if listed else None  # type: ignore[union-attr]
 
+    def weights(self) -> np.ndarray:
+        """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
+        found = self._all_coef
+        return found if isinstance(found, np.ndarray) else found.toarray()
+
     @functools.cached_property
     def intercept_(self) -> np.ndarray:
         if self.bias is None:

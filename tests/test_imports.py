@@ -143,9 +143,15 @@ LAYERS = (
     ("training",),
     ("label_set_metrics",),
     ("metrics", "info"),
+    ("reporting",),
+    ("plot",),
+    ("reporting.class_sections", "reporting.training_sections"),
+    ("reporting.page",),
     ("api",),
     ("api_runs",),
     ("exporting",),
+    ("tuning",),
+    ("sklearn",),
     ("__init__",),
 )
 
@@ -250,6 +256,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 def test_converters_use_only_what_writes_a_store() -> None:
     names = (
         "store",
+        "data.statistics",
         "format",
         "data.rows",
         "data.schema",

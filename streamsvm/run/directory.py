@@ -29,7 +29,7 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, dirty, sparse_weights, costs : Path
-    checkpoints, metrics, model, lock : Path
+    checkpoints, metrics, model, lock, report, tuning, tuned, trials : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
@@ -48,6 +48,11 @@ class RunDir:
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
+        self.report = self.path / format.REPORT
+        # Of `streamsvm.tune`: what it was asked, what it found, and the runs that it tried.
+        self.tuning = self.path / format.TUNING_JSON
+        self.tuned = self.path / format.TUNED
+        self.trials = self.path / format.TRIALS
         self.identity: str | None = None
 
     def duals(self, pass_number: int) -> Path:
@@ -244,6 +249,6 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)
         for path in run.path.iterdir():
-            if path != run.lock:
+            if path not in (run.lock, run.tuning, run.tuned):
                 durable.remove(path)
         yield
