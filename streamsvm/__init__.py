@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamsvm.api_runs import plan, resume
     from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
+    from streamsvm.exporting import Exported, export_model, import_liblinear
     from streamsvm.label_set_metrics import LabelSetEvaluation
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Calibration": "calibration",
     "Evaluation": "metrics",
+    "Exported": "exporting",
     "FitResult": "api",
     "LabelSetEvaluation": "label_set_metrics",
     "Model": "model",
@@ -47,7 +49,9 @@ _MODULES = {
     "TuneResult": "training.results",
     "calibrate": "calibration",
     "evaluate": "metrics",
+    "export_model": "exporting",
     "fit": "api",
+    "import_liblinear": "exporting",
     "load_model": "model",
     "online": "api",
     "open_store": "store",
@@ -60,6 +64,7 @@ _MODULES = {
 __all__ = [
     "Calibration",
     "Evaluation",
+    "Exported",
     "FitResult",
     "LabelSetEvaluation",
     "Model",
@@ -72,7 +77,9 @@ __all__ = [
     "TuneResult",
     "calibrate",
     "evaluate",
+    "export_model",
     "fit",
+    "import_liblinear",
     "load_model",
     "online",
     "open_store",
