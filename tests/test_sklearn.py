@@ -34,7 +34,7 @@ DIGITS, LABELS = load_digits(return_X_y=True)
 
 
 @parametrize_with_checks(
-    [StreamSVMClassifier(), StreamSVMClassifier("logistic", passes=20, dtype="float64")],
+    [StreamSVMClassifier()],
     expected_failed_checks=lambda _: {
         f"check_sample_weight_equivalence_on_{kind}_data": NOT_CONVERGED for kind in ("dense", "sparse")
     },
