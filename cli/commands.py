@@ -6,7 +6,7 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume
+from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume, tune
 from streamsvm_cli.console import complain
 from typer.main import get_command
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (convert, info, fit, online, resume, predict, evaluate, demo):
+for module in (convert, info, fit, tune, online, resume, predict, evaluate, demo):
     app.command()(getattr(module, module.__name__.rpartition(".")[2]))
 
 

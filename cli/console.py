@@ -138,13 +138,14 @@ class Table:
         elif event["event"] == "warning":
             self.console.warn(event["warning"])
 
-    def line(self, event: dict[str, Any]) -> None:
-        """Print one line of the table, the first time below its heading."""
+    def line(self, event: dict[str, Any], end: str = "") -> None:
+        """Print one line of the table and `end` behind it, the first time below its heading."""
         if not self._headed:
             self.console.say("  ".join(f"{name:>{width}}" for name, width, *_ in self.COLUMNS))
             self._headed = True
         self.console.say(
             "  ".join(self._cell(event.get(key), width, form) for _, width, key, form in self.COLUMNS)
+            + (f"  {end}" if end else "")
         )
 
     @staticmethod

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from streamsvm.predictions import Predictions, predict
     from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
+    from streamsvm.training.results import TuneResult
+    from streamsvm.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -40,6 +42,7 @@ _MODULES = {
     "Rows": "data.rows",
     "Settings": "settings",
     "Store": "store",
+    "TuneResult": "training.results",
     "calibrate": "calibration",
     "evaluate": "metrics",
     "fit": "api",
@@ -49,6 +52,7 @@ _MODULES = {
     "plan": "api_runs",
     "predict": "predictions",
     "resume": "api_runs",
+    "tune": "tuning",
 }
 __all__ = [
     "Calibration",
@@ -62,6 +66,7 @@ __all__ = [
     "Rows",
     "Settings",
     "Store",
+    "TuneResult",
     "calibrate",
     "evaluate",
     "fit",
@@ -71,6 +76,7 @@ __all__ = [
     "plan",
     "predict",
     "resume",
+    "tune",
 ]
 
 

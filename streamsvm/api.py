@@ -36,6 +36,7 @@ def fit(
     passes: int = 3,
     C: float | Literal["auto"] = "auto",
     first_C: float | Literal["auto"] = "auto",
+    C_path: str | None = None,
     loss: str = "ww",
     margin: float | None = None,
     solver: str | None = None,
@@ -51,6 +52,7 @@ def fit(
     average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
+    hold_out: str | None = None,
     calibrate: str | Path | None = None,
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
@@ -104,6 +106,10 @@ def fit(
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which
         is often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C,
         but enough to reach C by half of the passes; otherwise C. At most C.
+    C_path : str, optional
+        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the
+        other, and begins with the weights and duals of the one before. They are scaled by
+        min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. `streamsvm.tune` uses it.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
@@ -141,6 +147,9 @@ def fit(
         with a tolerance), at the end (default without), or never (none).
     valid : path, optional
         Store to measure the accuracy on after each pass.
+    hold_out : str, optional
+        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
+        parts, by a hash of the rows' numbers. Groups of rows stay whole.
     calibrate : path, optional
         Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
         pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.

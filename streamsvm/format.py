@@ -47,6 +47,7 @@ CHECKPOINTS = "checkpoint"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
+TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
 # Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"
 

@@ -119,6 +119,11 @@ class Model:
 
         return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
 
+    def weights(self) -> np.ndarray:
+        """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
+        found = self._all_coef
+        return found if isinstance(found, np.ndarray) else found.toarray()
+
     @functools.cached_property
     def intercept_(self) -> np.ndarray:
         if self._bias is None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.setting import CheckedSettings, setting
+from streamsvm.text import parse_ascending, parse_part
 
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
@@ -77,6 +78,12 @@ class Settings(_OfLoss):
         "enough to reach C by half of the passes; otherwise C.",
         words=(AUTO,),
         positive=True,
+    )
+    C_path: str | None = setting(
+        str,
+        None,
+        "Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the "
+        "other, and begins with the weights and duals of the one before.",
     )
     loss: str = setting(
         str,
@@ -148,6 +155,12 @@ class Settings(_OfLoss):
         choices=lambda: ("pass", "end", "none"),
     )
     valid: str | None = setting(os.PathLike, None, "Store to measure the accuracy on after each pass.")
+    hold_out: str | None = setting(
+        str,
+        None,
+        "Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10 "
+        "parts, by a hash of the rows' numbers.",
+    )
     calibrate: str | None = setting(
         os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to."
     )
@@ -247,6 +260,16 @@ class Settings(_OfLoss):
                 self._set(name, default)
         self._check_pairs()
         self._check_first_c()
+        self._check_path()
+        if self.hold_out is not None:
+            try:
+                parse_part(self.hold_out)
+            except ValueError as error:
+                self._refuse("hold_out", str(error))
+            if self.valid is not None:
+                raise SettingsError(
+                    "valid and hold_out both give rows to measure; leave one of them out", setting="hold_out"
+                )
         if loss.sequences and self.calibrate is not None:
             raise SettingsError(
                 f"calibrate must be left out with the loss {self.loss}, whose models have no probabilities",
@@ -275,11 +298,35 @@ class Settings(_OfLoss):
         if not isinstance(self.C, str) and self.first_C > self.C:
             self._refuse("first_C", f"at most C, which is {self.C:g}")
 
+    def _check_path(self) -> None:
+        if self.C_path is None:
+            return
+        try:
+            n = len(parse_ascending(self.C_path))
+        except ValueError as error:
+            self._refuse("C_path", str(error))
+        if self.passes < n:
+            self._refuse("passes", f"{n} or more with {n} values of C")
+        if n > 1 and not (get_loss(self.loss).linear_duals and self.keep_duals):
+            raise SettingsError(
+                f"C_path has one value with the loss {self.loss}, or without keep_duals", setting="C_path"
+            )
+        if self.first_C not in (AUTO, self.C) or self.tol is not None:
+            raise SettingsError("C_path goes with neither first_C nor tol", setting="C_path")
+
     def share_of_C(self, number: int) -> float:
-        """The C of the pass `number`, from 1 on, divided by C: 1 in late passes."""
+        """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""
+        if self.C_path is not None:
+            shares = parse_ascending(self.C_path)
+            return shares[min(max(number - 1, 0) * len(shares) // self.passes, len(shares) - 1)]
         if isinstance(self.first_C, str):  # auto, before there is data
             return 1.0
         return min(1.0, self.first_C / self.C * 2.0 ** min(number - 1, 1000))
+
+    def is_measured(self, number: int) -> bool:
+        """Whether held-out rows are scored after a pass: of a path, after the last one of each C."""
+        ends = self.share_of_C(number) != self.share_of_C(number + 1)
+        return self.C_path is None or number == self.passes or ends
 
     def _check_pairs(self) -> None:
         """Raise `SettingsError` unless the loss has the margins and costs that are wanted."""

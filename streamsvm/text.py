@@ -1,7 +1,10 @@
-"""Text that users write or read: sizes in bytes, paths, and names with control characters in them."""
+"""Text that users write or read: sizes, paths, lists of numbers, names with control characters in them."""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import operator
 import os
 import re
@@ -99,3 +102,24 @@ def check_local(path: str | os.PathLike[str], error: type[StreamsvmError]) -> No
     url = as_url(path)
     if url is not None:
         raise error(f"{url} is not a path on this machine; only local files are used")
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """The part and the number of parts in a text such as ``1/10``; raises `ValueError` if it names none."""
+    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]) or not 2 <= int(found[2]) <= 1000:
+        raise ValueError("a part such as 1/10, of 2 to 1,000 parts")
+    return int(found[1]), int(found[2])
+
+
+@functools.cache
+def parse_ascending(text: str) -> tuple[float, ...]:
+    """Numbers with commas between, which ascend from above 0; raises `ValueError` if they do not."""
+    wanted = ValueError("ascending numbers above 0, with commas between")
+    try:
+        found = tuple(float(each) for each in text.split(","))
+    except ValueError:
+        raise wanted from None
+    if not all(a < b for a, b in itertools.pairwise((0.0, *found, math.inf))):
+        raise wanted
+    return found

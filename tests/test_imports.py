@@ -144,6 +144,8 @@ LAYERS = (
     ("metrics", "info"),
     ("api",),
     ("api_runs",),
+    ("tuning",),
+    ("sklearn",),
     ("__init__",),
 )
 
@@ -248,6 +250,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 def test_converters_use_only_what_writes_a_store() -> None:
     names = (
         "store",
+        "data.statistics",
         "format",
         "data.rows",
         "data.schema",

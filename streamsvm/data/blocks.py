@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.feature_names import FeatureMatch
+from streamsvm.data.hold_out import HoldOut
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, StoreError
@@ -36,6 +37,8 @@ class Blocks:
         Whether the cost is multiplied by the weights of the rows, if the store has any.
     match : FeatureMatch
         How the features of the data were found among those of a model.
+    hold_out : HoldOut, optional
+        Rows whose cost is 0.
 
     Attributes
     ----------
@@ -53,8 +56,10 @@ class Blocks:
         class_weights: np.ndarray | None = None,
         weighted: bool = False,
         match: FeatureMatch = FeatureMatch(),  # noqa: B008
+        hold_out: HoldOut | None = None,
     ) -> None:
         self.match = match
+        self._hold_out = hold_out
         self._class_weights = class_weights
         self._weighted = weighted
         self.store = store
@@ -80,18 +85,21 @@ class Blocks:
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
         if self._codes is not None:
             rows = recode(rows, self._codes)
-        rows = rows._replace(data=self._cast(rows, int(self.starts[block])), cost=self._costs(rows))
+        first = int(self.starts[block])
+        rows = rows._replace(data=self._cast(rows, first), cost=self._costs(rows, first))
         if len(self) == 1:
             self._only = rows
         return rows
 
-    def _costs(self, rows: Rows) -> np.ndarray:
-        """C times the weights of the rows and of their classes."""
+    def _costs(self, rows: Rows, first: int) -> np.ndarray:
+        """C times the weights of the rows from number `first` on, and of their classes."""
         cost = np.full(rows.n_rows, self._cost)
         if self._weighted and len(rows.cost):
             cost *= rows.cost
         if self._class_weights is not None:
             cost *= self._class_weights[rows.labels]
+        if self._hold_out is not None:
+            cost[self._hold_out.has(first, rows)] = 0
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:

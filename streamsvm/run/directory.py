@@ -48,6 +48,10 @@ class RunDir:
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
+        # Of `streamsvm.tune`: what it was asked, what it found, and the runs that it tried.
+        self.tuning = self.path / format.TUNING_JSON
+        self.tuned = self.path / format.TUNED
+        self.trials = self.path / format.TRIALS
         self.identity: str | None = None
 
     def duals(self, pass_number: int) -> Path:
@@ -244,6 +248,6 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)
         for path in run.path.iterdir():
-            if path != run.lock:
+            if path not in (run.lock, run.tuning, run.tuned):
                 durable.remove(path)
         yield

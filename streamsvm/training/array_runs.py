@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
 from streamsvm.data.groups import group_starts
+from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError
@@ -100,6 +103,12 @@ def fit_rows(
     if of_classes is not None:
         cost *= of_classes[rows.labels]
     blocks = ArrayBlocks(rows._replace(cost=cost))
+    valid_blocks = None
+    part = held_out_part(settings)
+    if part is not None:
+        held_out = HeldOutBlocks(blocks, part)
+        valid_blocks = functools.partial(contextlib.nullcontext, held_out)
+        blocks = ArrayBlocks(rows._replace(cost=np.where(part.has(0, rows), 0.0, cost)))
     shape = (n_features + loss.extra_rows(k), padded_classes(k + loss.extra_columns, dtype))
     common_dual = k >= POLICY.common_dual_classes and has_common_dual(
         settings, multilabel=len(rows.label_indptr) > 0
@@ -136,6 +145,7 @@ def fit_rows(
         names=names,
         weights=weights,
         transforms=fitted.transforms,
+        valid_blocks=valid_blocks,
     )
     result = trainer.run()
     assert files.model is not None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _PIECE = 2**18  # rows whose norms are read at a time
 _SLICES, _SLICE = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
+_STREAM_ROWS = 1000  # of a stream, from whose norms C is chosen
 _MOST_DOUBLINGS = 30
 _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 
@@ -67,6 +68,34 @@ def c_for(total: float, count: int) -> float:
         mean = np.float64(total) / np.float64(count)
         C = 1.0 / mean if mean > 0 else 1.0
     return float(min(max(C, _SMALLEST), _LARGEST))
+
+
+def running_costs(
+    norm2: np.ndarray, visited: int, norm_sum: float, n_norms: int
+) -> tuple[np.ndarray, float, int]:
+    """C for each row of a stream: for the norms of the first 1,000 rows, or of those up to the row.
+
+    Parameters
+    ----------
+    norm2 : ndarray of float64, shape (n_rows,)
+        Squared norms of the next rows.
+    visited : int
+        Rows before them.
+    norm_sum, n_norms : float, int
+        Sum and number of the squared norms, other than 0, of those before them that count.
+
+    Returns
+    -------
+    tuple
+        The C of each row, and `norm_sum` and `n_norms` behind them.
+    """
+    n = min(max(_STREAM_ROWS - visited, 0), len(norm2))  # rows that still decide
+    sums = np.cumsum([norm_sum, *norm2[:n]])
+    counts = np.cumsum([n_norms, *(norm2[:n] > 0)])
+    cost = np.full(len(norm2), c_for(float(sums[-1]), int(counts[-1])))
+    for i in range(n):
+        cost[i] = c_for(float(sums[i + 1]), int(counts[i + 1]))
+    return cost, float(sums[-1]), int(counts[-1])
 
 
 def _norms(store: Store, *, weighted: bool) -> Iterator[np.ndarray]:

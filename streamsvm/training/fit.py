@@ -176,7 +176,8 @@ class Fit(Trainer):
         settings, history = self.settings, self.position.history
         if not settings.average:
             return None
-        wanted = this_pass == settings.passes or settings.valid is not None
+        wanted = this_pass == settings.passes
+        wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)
         if settings.tol is None:
             wanted |= settings.gap == "pass"
         elif not wanted:
@@ -244,12 +245,13 @@ class Fit(Trainer):
         settings, tally = self.settings, self.learner.tally
         norm2 = self.learner.norm2()
         share = settings.share_of_C(this_pass)
+        grows = settings.share_of_C(this_pass + 1) > share
         estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]) / share, norm2)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
         record |= {
             "rows": self.n_rows,
             "C": settings.C * share,
-            **({"best_scale": float(tally[DUAL_SUM]) / norm2} if share < 1 and norm2 > 0 else {}),
+            **({"best_scale": float(tally[DUAL_SUM]) / norm2} if grows and norm2 > 0 else {}),
             "dual": estimate["dual"],
             "primal_estimate": estimate["primal"],
             "relative_gap_estimate": estimate["relative_gap"],
@@ -263,7 +265,7 @@ class Fit(Trainer):
             record["gap_decay"] = record["gap"] / first if first else None
             if average:
                 record |= self._measure_average(average[0])
-        if self._valid_blocks is not None:
+        if self._valid_blocks is not None and settings.is_measured(this_pass):
             with self._valid_blocks() as blocks:
                 scoring, *average = self._score(blocks, f"valid {this_pass}")
             record["valid_accuracy"] = scoring.accuracy
@@ -311,7 +313,7 @@ class Fit(Trainer):
     def _warn_of_small_c(self) -> list[str]:
         """A warning if the last pass did not have the C that was wanted."""
         share = self.settings.share_of_C(self.position.passes_done)
-        if share == 1 or self._has_converged():
+        if share >= 1 or self.settings.C_path is not None or self._has_converged():
             return []
         C = self.settings.C
         return [

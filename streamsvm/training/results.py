@@ -121,6 +121,32 @@ class FitResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class TuneResult:
+    """What a search for settings found.
+
+    Attributes
+    ----------
+    C : float
+        Of the best setting.
+    settings : dict
+        The other settings of the best, those of which several were tried.
+    tried : list of dict
+        Each setting: ``C``, ``settings``, ``accuracy`` on the held-out rows, and the ``passes`` and
+        ``seconds`` that it took.
+    result : FitResult
+        How the training with the best settings ended.
+    model : Model or None
+        The model of a matrix; that of a store is in the run directory.
+    """
+
+    C: float
+    settings: dict[str, Any]
+    tried: list[dict[str, Any]]
+    result: FitResult
+    model: Any = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class OnlineResult:
     """How a pass over a stream ended.
 

@@ -14,14 +14,13 @@ from streamsvm.errors import InputError
 from streamsvm.format import index_dtype
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings import AUTO
-from streamsvm.training.auto_c import c_for
+from streamsvm.training.auto_c import c_for, running_costs
 from streamsvm.transforms import Transform, apply, features_after
 
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
 
 _BLOCK_ORDER = -1  # stands for a block's number where the order of the blocks is drawn
-_C_ROWS = 1000  # rows of a stream from whose norms C is chosen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,7 @@ class StreamPlace:
     place : dict or None
         As the stream says it, in JSON; None at the beginning.
     norm_sum, n_norms : float, int
-        Sum and number of the squared norms of the first rows, up to `_C_ROWS` rows, from which C is chosen.
+        Sum and number of the squared norms of the first 1,000 rows, or fewer, from which C is chosen.
     """
 
     place: dict[str, Any] | None = None
@@ -239,13 +238,8 @@ class StreamSource:
         """The rows with their costs, and what is known of the norms behind them."""
         if self._C != AUTO:
             return rows._replace(cost=np.full(rows.n_rows, self._C)), place.norm_sum, place.n_norms
-        n = min(max(_C_ROWS - visited, 0), rows.n_rows)  # rows that still decide
-        sums = np.cumsum([place.norm_sum, *rows.norm2[:n]])
-        counts = np.cumsum([place.n_norms, *(rows.norm2[:n] > 0)])
-        cost = np.full(rows.n_rows, c_for(float(sums[-1]), int(counts[-1])))
-        for i in range(n):
-            cost[i] = c_for(float(sums[i + 1]), int(counts[i + 1]))
-        return rows._replace(cost=cost), float(sums[-1]), int(counts[-1])
+        cost, norm_sum, n_norms = running_costs(rows.norm2, visited, place.norm_sum, place.n_norms)
+        return rows._replace(cost=cost), norm_sum, n_norms
 
     def empty(self) -> Rows:
         none = np.zeros(0, np.int32)

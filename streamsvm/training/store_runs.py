@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.blocks import Blocks
+from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir
@@ -86,6 +87,7 @@ class StoreRun:
             cost=self.settings.C,
             class_weights=self.weights.of_rows(self.settings),
             weighted=self.settings.sample_weight != NONE,
+            hold_out=held_out_part(self.settings),
         )
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
@@ -169,7 +171,9 @@ class StoreRun:
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
         """What opens the blocks of a held-out store, as a context manager; None without such a store."""
-        path = getattr(self.settings, name)
+        path, part = getattr(self.settings, name), held_out_part(self.settings)
+        if name == "valid" and part is not None:
+            return lambda: contextlib.nullcontext(HeldOutBlocks(self.blocks, part))
 
         @contextlib.contextmanager
         def opened() -> Iterator[Blocks]:

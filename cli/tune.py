@@ -1,0 +1,119 @@
+"""`streamsvm tune`: search for C, and for other settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from streamsvm_cli.console import Console, Table, stop_on_signals
+from streamsvm_cli.fit import finish
+from streamsvm_cli.options import Every, Force, Json, Memory, Quiet
+from streamsvm_cli.wording import count
+
+_BAR = 24  # characters of the longest bar
+
+
+def tune(
+    data: Annotated[
+        list[Path],
+        typer.Argument(metavar="STORE...", help="Store or AnnData; several are joined."),
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
+    C: Annotated[
+        str,
+        typer.Option(
+            "--C",
+            metavar="RANGE|NUMBERS|auto",
+            help="Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; "
+            "or auto, 10 values by factors of 2 around one over the mean squared norm of the rows.",
+        ),
+    ] = "auto",
+    loss: Annotated[
+        list[str] | None, typer.Option(help="Loss (see fit), ww by default; several are compared.")
+    ] = None,
+    margin: Annotated[
+        list[float] | None, typer.Option(help="Margin scale of Weston-Watkins; several are compared.")
+    ] = None,
+    transform: Annotated[
+        list[str] | None,
+        typer.Option(help="Transforms of the rows (see fit), or none; several are compared."),
+    ] = None,
+    hold_out: Annotated[
+        str | None, typer.Option(help="Part of the rows that is held out and measured on, 1/10 by default.")
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(help="Measure on each of so many parts instead, in so many trainings.", min=2),
+    ] = None,
+    valid: Annotated[Path | None, typer.Option(help="Store to measure on instead.")] = None,
+    passes_each: Annotated[int, typer.Option(help="Passes for each value of C.", min=1)] = 2,
+    passes: Annotated[
+        int, typer.Option(help="Passes of the training with the best, on all rows.", min=1)
+    ] = 3,
+    label: Annotated[str | None, typer.Option(help="Column of obs with the labels of AnnData.")] = None,
+    layer: Annotated[str | None, typer.Option(help="Layer of AnnData to train on instead of X.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    seed: Annotated[int, typer.Option(help="Seed of the order of blocks and rows.", min=0)] = 0,
+    memory: Memory = "2G",  # type: ignore[assignment]  # as it is written
+    checkpoint_every: Every = "60s",
+    force: Force = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Choose C, and other settings if several are given, and train with them.
+
+    All values of C are one training: each begins where the one before ended. The accuracy is that of the
+    averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.
+    """
+    import streamsvm
+
+    console = Console(quiet=quiet, json=json)
+    transforms = [None if text == "none" else text for text in transform or ["none"]]
+    with stop_on_signals() as stop:
+        result: Any = streamsvm.tune(
+            data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transforms, hold_out=hold_out,
+            folds=folds, valid=valid, passes_each=passes_each, passes=passes, label=label, layer=layer,
+            dtype=dtype, seed=seed, memory=memory, checkpoint_every=checkpoint_every, force=force,
+            report=Reporter(console), progress=console.progress, stop=stop,
+        )  # fmt: skip
+    picture(console, result)
+    finish(Console(quiet=quiet or json, json=False), result.result)
+    console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
+
+
+class Reporter(Table):
+    """A line for each setting that was tried."""
+
+    COLUMNS = (
+        ("C", 11, "C", ".4g"),
+        ("held-out acc.", 13, "accuracy", ".4f"),
+        ("passes", 6, "passes", "d"),
+        ("seconds", 8, "seconds", ".2f"),
+    )
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        super().__call__(event)
+        if event["event"] == "tried":
+            self.line(event, shown(event))
+
+
+def shown(row: dict[str, Any]) -> str:
+    """The settings that differ."""
+    return ", ".join(f"{name} {value or 'none'}" for name, value in row["settings"].items())
+
+
+def picture(console: Console, result: Any) -> None:
+    """A bar for each setting: from the worst of them to the best."""
+    accuracies = [row["accuracy"] for row in result.tried]
+    low, high = min(accuracies), max(accuracies)
+    console.say(f"held-out accuracy, from {low:.4f} to {high:.4f}, of {count(len(accuracies), 'setting')}:")
+    chosen = accuracies.index(high)
+    for at, row in enumerate(result.tried):
+        length = round(_BAR * (row["accuracy"] - low) / (high - low)) if high > low else _BAR
+        mark = "  <- chosen" if at == chosen else ""
+        setting = f"  {shown(row)}" if row["settings"] else ""
+        line = f"  C {row['C']:<10.4g} {row['accuracy']:.4f} {'#' * length:<{_BAR}}{setting}{mark}"
+        console.say(line.rstrip())

@@ -1,0 +1,58 @@
+"""Rows that are held out of a training by a hash of their numbers: no copy of the data is made."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.settings import Settings
+from streamsvm.text import parse_part
+
+
+class HoldOut(NamedTuple):
+    """One of several parts of the rows, all of about the same size.
+
+    The part of a row is a hash (the finalizer of SplitMix64, Steele et al. 2014) of its number in the order
+    of the training, or of its group.
+    """
+
+    part: int  # from 1 on
+    parts: int
+
+    def has(self, first: int, rows: Rows) -> np.ndarray:
+        """Which of the rows from number `first` on are of this part, bool of shape (n_rows,)."""
+        keys = rows.qid if len(rows.qid) else np.arange(first, first + rows.n_rows)
+        mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+        return mixed % np.uint64(self.parts) == np.uint64(self.part - 1)
+
+
+def held_out_part(settings: Settings) -> HoldOut | None:
+    """The part of the rows that the settings hold out, if they do."""
+    return None if settings.hold_out is None else HoldOut(*parse_part(settings.hold_out))
+
+
+class HeldOutBlocks:
+    """The rows of a part of the blocks that are trained on; the others have the cost 0.
+
+    Parameters
+    ----------
+    blocks : Blocks or ArrayBlocks
+    hold_out : HoldOut
+    """
+
+    def __init__(self, blocks: object, hold_out: HoldOut) -> None:
+        self._blocks: object = blocks
+        self._hold_out = hold_out
+        self.starts: np.ndarray = blocks.starts  # type: ignore[attr-defined]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def read(self, block: int) -> Rows:
+        rows: Rows = self._blocks.read(block)  # type: ignore[attr-defined]
+        return rows._replace(cost=self._hold_out.has(int(self.starts[block]), rows).astype(np.float64))

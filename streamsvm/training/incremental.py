@@ -1,0 +1,154 @@
+"""Learn from batches of rows as they come, in memory: each row once, as a pass over a stream does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import SettingsError
+from streamsvm.format import index_dtype
+from streamsvm.kernels.weights import padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.model import Model
+from streamsvm.run.checkpoint import Position, check_finite
+from streamsvm.run.files import MemoryRun
+from streamsvm.run.growing_weights import TIME_UNIT
+from streamsvm.run.weights import DenseWeights
+from streamsvm.settings import AUTO, Settings
+from streamsvm.training.auto_c import c_for, running_costs
+from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.sources import Block
+from streamsvm.transforms import apply, features_after, parse_transforms, records_of
+from streamsvm.transforms.base import TrainingData
+
+_NO_IDS = np.dtype(np.uint8)  # type of the ids of duals, of which none is kept
+
+
+class IncrementalLearner:
+    """Weights that each batch of rows moves; their average is the model.
+
+    It can be pickled, and goes on from there to the same bits.
+
+    Parameters
+    ----------
+    settings : Settings
+        Loss, C, transforms and dtype; C may be "auto".
+    classes : list of str
+    n_features : int
+        Before the transforms.
+    names : sequence of str, optional
+        Of the features.
+    begin : ndarray of shape (n, n_classes), optional
+        Weights to begin with, of the n features that there are after the transforms.
+
+    Raises
+    ------
+    SettingsError
+        If the loss does not take rows one by one, or a transform needs all rows.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        classes: list[str],
+        n_features: int,
+        names: Sequence[str] | None = None,
+        begin: np.ndarray | None = None,
+    ) -> None:
+        loss = get_loss(settings.loss)
+        if loss.sequences or loss.extra_columns:
+            raise SettingsError(
+                f"the loss {settings.loss} does not learn from rows one by one", setting="loss"
+            )
+        data = TrainingData(n_features, names, None, _no_statistics)
+        self._transforms = []
+        for transform in parse_transforms(settings.transform):
+            self._transforms.append(transform.fitted(data))
+            width = features_after(self._transforms[-1:], data.n_features) or 0
+            data = dataclasses.replace(data, n_features=width)
+        self._settings = settings
+        self._n_features_in, self._names, self._classes = n_features, names, classes
+        self._n_features = data.n_features
+        self._norms = (0.0, 0)
+        self._rows = 0
+        self._make()
+        if begin is not None:
+            self._learner.storage.weights.current[:, : len(classes)] = begin
+        self._learner.begin_average()
+
+    def _make(self) -> None:
+        n_classes = len(self._classes)
+        dtype = np.dtype(self._settings.dtype)
+        storage = DenseWeights((self._n_features, padded_classes(n_classes, dtype)), dtype, TIME_UNIT)
+        self._learner = Learner(self._settings, storage, new_buffer(0, 0, dtype, _NO_IDS), n_classes)
+
+    def learn(self, rows: Rows, *, where: str = "X") -> None:
+        """Visit rows in their order; their costs are weights, 1 if there are none.
+
+        Raises `InputError`, which calls the rows' source `where`, if a transform cannot take a row, and
+        `RunError` if the weights are not finite any more.
+        """
+        rows = apply(self._transforms, rows, where=where, first=self._rows)
+        rows = rows._replace(indices=rows.indices.astype(index_dtype(self._n_features), copy=False))
+        if self._settings.C == AUTO:
+            cost, norm_sum, n_norms = running_costs(rows.norm2, self._rows, *self._norms)
+            self._norms = norm_sum, n_norms
+        else:
+            cost = np.full(rows.n_rows, self._settings.C)
+        rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
+        learner, n = self._learner, rows.n_rows
+        bound = learner.storage.bind(learner.storage.prepare(rows))
+        nothing = MemoryRun(learner.dtype, _NO_IDS).old_duals(Position(), 0).segment(0, n)
+        for _ in learner.learn(
+            Block(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
+        ):
+            pass
+        check_finite(None, learner.tally.tolist())
+        self._rows += n
+
+    def model(self) -> Model:
+        """The model of the average of the weights so far."""
+        settings = self._settings
+        coef = self._learner.coefficients(np.arange(len(self._classes)), average=True).arrays()
+        record = {
+            "classes": self._classes,
+            "n_features": self._n_features,
+            "n_features_in": self._n_features_in,
+            "index_base": None,
+            "loss": settings.loss,
+            "dtype": settings.dtype,
+            **settings.of_loss,
+            "C": c_for(*self._norms) if settings.C == AUTO else settings.C,
+            "C_auto": settings.C == AUTO,
+            "transforms": records_of(self._transforms),
+            "average": True,
+            "passes": 1,
+            "rows": self._rows,
+        }
+        return Model(coef, record, self._names, self._transforms)
+
+    def __getstate__(self) -> dict[str, Any]:
+        weights = self._learner.storage.weights
+        state = {name: value for name, value in vars(self).items() if name != "_learner"}
+        return {**state, "arrays": (weights.current[:], weights.average_delta[:], self._learner.tally)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = state.pop("arrays")
+        vars(self).update(state)
+        self._make()
+        self._learner.begin_average()
+        weights = self._learner.storage.weights
+        for array, saved in zip(
+            (weights.current, weights.average_delta, self._learner.tally), arrays, strict=True
+        ):
+            array[:] = saved
+
+
+def _no_statistics() -> Any:
+    raise SettingsError(
+        "a transform needs statistics of all rows, and they come in batches", setting="transform"
+    )

@@ -1,0 +1,348 @@
+"""Search for C, and for other settings, by the accuracy on rows that are held out.
+
+All values of C are one training: each begins with the weights and duals of the one before, which are scaled
+to be feasible and best for the new C. What is compared is the averaged model of the last pass of each C: the
+last iterate, and the progressive accuracy, would prefer a smaller C.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import durable, format
+from streamsvm.errors import Option, Remedy, RunError, SettingsError
+from streamsvm.losses import get_loss
+from streamsvm.model import Model
+from streamsvm.run.directory import RunDir
+from streamsvm.settings import AUTO, Interval, Settings
+from streamsvm.text import as_paths
+from streamsvm.training import array_runs, runs
+from streamsvm.training.results import FitResult, TuneResult
+from streamsvm.training.trainer import Callbacks, Progress, Report
+
+_AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
+_HOLD_OUT = "1/10"
+_SEVERAL = ("loss", "margin", "transform")  # settings that may be lists
+_OF_PATH = (
+    "C",
+    "C_path",
+    "first_C",
+    "tol",
+    "passes",
+    "hold_out",
+    "gap",
+    "keep_duals",
+    "average",
+    "calibrate",
+)
+
+
+def tune(
+    data: Any,
+    y: Any = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    C: Any = AUTO,
+    loss: str | Sequence[str] = "ww",
+    margin: float | Sequence[float] | None = None,
+    transform: str | Sequence[str | None] | None = None,
+    folds: int | None = None,
+    hold_out: str | None = None,
+    valid: str | os.PathLike[str] | None = None,
+    passes_each: int = 2,
+    passes: int = 3,
+    groups: Any = None,
+    checkpoint_every: str | float = "60s",
+    force: bool = False,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stop: Any = None,
+    **settings: Any,
+) -> TuneResult:
+    """Choose C, and a loss, margin and transforms if several are given, and train with the best.
+
+    A store is tried in the folder ``tune`` of `out`, which goes when the best model is trained in `out`.
+    Called again after an interruption, it goes on.
+
+    Parameters
+    ----------
+    data, y, groups
+        As for `streamsvm.fit`.
+    out : path, optional
+        Run directory to create; needed for a store.
+    C : "auto", str or sequence of float
+        Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
+        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖².
+    loss, margin, transform
+        As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
+        has texts such as ``"df=-0.25,l2"``, and None for none.
+    folds : int, optional
+        Measure on each of so many parts, with as many trainings on the others; the mean counts.
+    hold_out : str, optional
+        The part of the rows that is held out, such as "1/10", the default.
+    valid : path, optional
+        Store to measure on instead of rows that are held out.
+    passes_each : int
+        Passes for each value of C.
+    passes : int
+        Passes of the training with the best, on all rows.
+    checkpoint_every, report, progress, stop
+        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``.
+    force : bool
+        Replace an existing run.
+    **settings
+        Other settings of `streamsvm.fit`, the same for all.
+
+    Returns
+    -------
+    TuneResult
+
+    Raises
+    ------
+    SettingsError, StoreError, PlanError, InputError, RunError, Interrupted
+        As in `streamsvm.fit`.
+    """
+    callbacks = Callbacks.of(report, progress, stop)
+    paths = as_paths(data)
+    if paths is not None and out is None:
+        name_it = Remedy("name the run directory to create with {}", Option("out"))
+        raise SettingsError("out is missing", remedy=name_it, setting="out")
+    if paths is None and out is not None:
+        raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
+    if unknown := sorted(settings.keys() & set(_OF_PATH)):
+        raise SettingsError(f"{unknown[0]} does not apply to tune", setting=unknown[0])
+    grid = parse_grid(C)
+    parts = _parts(folds, hold_out, valid)
+    facts = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
+    several = {"loss": loss, "margin": margin, "transform": transform}
+    candidates = [
+        dict(zip(_SEVERAL, values, strict=True))
+        for values in itertools.product(*(_listed(several[name]) for name in _SEVERAL))
+    ]
+    trainings = [
+        _path_settings(grid, passes_each, part, {**facts, **candidate})
+        for candidate in candidates
+        for part in parts
+    ]  # which checks all of them before the first
+    if paths is None:
+        if y is None and "label" not in settings:
+            raise SettingsError("y is missing: give one label for each row", setting="y")
+        search: _Search = _ArraySearch(data, y, groups, callbacks)
+    else:
+        assert out is not None
+        search = _StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks)
+        search.begin({"trainings": [list(map(dataclasses.asdict, each)) for each in trainings]}, force=force)
+    rows = search.known()
+    for number, candidate in enumerate(candidates):
+        if rows[number * len(grid.factors) :]:
+            continue
+        found = [
+            search.tried(f"{number + 1}-{fold + 1}", trainings[number * len(parts) + fold])
+            for fold in range(len(parts))
+        ]
+        shown = {name: candidate[name] for name in _SEVERAL if len(_listed(several[name])) > 1}
+        new = [_mean(each, shown) for each in zip(*found, strict=True)]
+        rows += new
+        search.keep(rows)
+        for row in new:
+            callbacks.report({"event": "tried", **row})
+    best = max(
+        range(len(rows)), key=lambda at: rows[at]["accuracy"]
+    )  # of equal ones the first: the smallest C
+    chosen = {**facts, **candidates[best // len(grid.factors)], "valid": None}
+    result, model = search.train(Settings(**chosen, C=rows[best]["C"], passes=passes))
+    return TuneResult(
+        C=rows[best]["C"], settings=rows[best]["settings"], tried=rows, result=result, model=model
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Values of C to try, ascending: `factors` times `C`, which may be "auto"."""
+
+    C: Any
+    factors: tuple[float, ...]
+
+
+def parse_grid(values: Any) -> Grid:
+    """The grid that `tune` describes; raises `SettingsError` if it is none."""
+    if isinstance(values, str) and values == AUTO:
+        return Grid(AUTO, _AROUND_AUTO)
+    found: list[float] = []
+    try:
+        if isinstance(values, str) and ":" in values:
+            (first, base), (last, _) = map(_power, values.split(":"))
+            steps = math.floor(math.log(last / first, base) + 1e-6)
+            found = [first * base**step for step in range(steps + 1)]
+        else:
+            given = values.split(",") if isinstance(values, str) else np.atleast_1d(values).tolist()
+            found = [_power(str(value))[0] for value in given]
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        found = []
+    found = sorted(set(found))
+    if not found or not all(0 < value < math.inf for value in found):
+        wanted = "auto, numbers above 0 with commas between, or a range such as 2^-6:2^3"
+        raise SettingsError(f"C must be {wanted}, not {values!r}", setting="C")
+    return Grid(1.0, tuple(found))
+
+
+def _power(text: str) -> tuple[float, float]:
+    """A number, which may be written as a power, and the base of the power; 2 without one."""
+    base, is_power, exponent = text.strip().partition("^")
+    if not is_power:
+        return float(base), 2.0
+    return float(base) ** float(exponent), float(base)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | None]:
+    """The parts of the rows to hold out, each in a training of its own."""
+    given = [name for name, value in (("folds", folds), ("hold_out", hold_out), ("valid", valid)) if value]
+    if len(given) > 1:
+        raise SettingsError(f"{' and '.join(given)} exclude one another", setting=given[0])
+    if valid is not None:
+        return [None]
+    if folds is None:
+        return [hold_out or _HOLD_OUT]
+    if not isinstance(folds, int) or not 2 <= folds <= 100:
+        raise SettingsError(f"folds must be a whole number from 2 to 100, not {folds!r}", setting="folds")
+    return [f"{part}/{folds}" for part in range(1, folds + 1)]
+
+
+def _path_settings(grid: Grid, each: int, part: str | None, facts: Mapping[str, Any]) -> list[Settings]:
+    """The trainings of a candidate: one path, or one for each C if the loss has no path."""
+    common = {**facts, "C": grid.C, "hold_out": part, "gap": "none"}
+    if get_loss(str(facts["loss"])).linear_duals:
+        path = ",".join(map(repr, grid.factors))
+        return [Settings(**common, C_path=path, passes=each * len(grid.factors), keep_duals=True)]
+    return [Settings(**common, C_path=repr(factor), passes=each) for factor in grid.factors]
+
+
+def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
+    """What a path found of each C."""
+    passes, seconds = 0, 0.0
+    for record in result.history:
+        passes, seconds = passes + 1, seconds + record["seconds"]
+        accuracy = record.get("average_valid_accuracy", record.get("valid_accuracy"))
+        if accuracy is not None:
+            yield {"C": record["C"], "accuracy": accuracy, "passes": passes, "seconds": seconds, "gap": None}
+            passes, seconds = 0, 0.0
+
+
+def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found of one setting in all folds."""
+    return {
+        "C": folds[0]["C"],
+        "settings": dict(shown),
+        "accuracy": float(np.mean([each["accuracy"] for each in folds])),
+        "passes": sum(each["passes"] for each in folds),
+        "seconds": sum(each["seconds"] for each in folds),
+        "gap": None,
+    }
+
+
+class _ArraySearch:
+    """Trainings on a matrix."""
+
+    def __init__(self, X: Any, y: Any, groups: Any, callbacks: Callbacks) -> None:
+        self._data = X, y, groups
+        self._callbacks = callbacks
+
+    def known(self) -> list[dict[str, Any]]:
+        return []
+
+    def keep(self, rows: list[dict[str, Any]]) -> None:
+        pass
+
+    def tried(self, name: str, trainings: Sequence[Settings]) -> list[dict[str, Any]]:
+        results = (self._fit(settings).result for settings in trainings)
+        return [row for result in results if result is not None for row in _measured(result)]
+
+    def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
+        model = self._fit(settings)
+        assert model.result is not None
+        return model.result, model
+
+    def _fit(self, settings: Settings) -> Model:
+        return array_runs.fit_matrix(*self._data, settings, callbacks=self._callbacks, given={})
+
+
+class _StoreSearch:
+    """Trainings on a store, each in a run directory of its own below that of the best one."""
+
+    def __init__(
+        self, paths: Sequence[str | os.PathLike[str]], out: Path, every: Interval, callbacks: Callbacks
+    ) -> None:
+        self._paths = [os.path.abspath(path) if "://" not in str(path) else path for path in paths]
+        self._run = RunDir(out)
+        self._every = every
+        self._callbacks = callbacks
+
+    def begin(self, record: dict[str, Any], *, force: bool) -> None:
+        """Make the folder of the search, or find that an earlier one has the same settings."""
+        run, path = self._run, self._run.tuning
+        record = json.loads(json.dumps({**record, "store": [str(each) for each in self._paths]}))
+        has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
+        if path.exists() and has_begun and not force:
+            try:
+                found = durable.read_record(path)
+            except (ValueError, RecursionError):
+                found = None
+            if not format.is_sealed(found):
+                remedy = Remedy("{} begins anew", Option("force", True))
+                raise RunError(f"{path} is damaged", remedy=remedy)
+            if found != format.sealed(record):
+                remedy = Remedy("give another {}, or {}", Option("out"), Option("force", True))
+                raise RunError(f"{run.path} was begun by tune with other settings or data", remedy=remedy)
+            return
+        from streamsvm.run.directory import claimed
+
+        with claimed(run, force=force):
+            for old in (run.tuned, run.trials):
+                durable.remove(old)
+            durable.make_dir(run.trials)
+            durable.write_atomic(path, json.dumps(format.sealed(record), indent=1).encode())
+
+    def known(self) -> list[dict[str, Any]]:
+        """What an earlier search has found, before it was interrupted."""
+        if not self._run.tuned.exists():
+            return []
+        try:
+            return [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
+        except ValueError:
+            remedy = Remedy("{} begins anew", Option("force", True))
+            raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
+
+    def keep(self, rows: list[dict[str, Any]]) -> None:
+        durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+    def tried(self, name: str, trainings: Sequence[Settings]) -> list[dict[str, Any]]:
+        durable.make_dir(self._run.trials)
+        found = []
+        for number, settings in enumerate(trainings, 1):
+            folder = self._run.trials / (name if len(trainings) == 1 else f"{name}-{number}")
+            found += list(_measured(self._fit(folder, settings)))
+        return found
+
+    def train(self, settings: Settings) -> tuple[FitResult, None]:
+        return self._fit(self._run.path, settings), None
+
+    def _fit(self, folder: Path, settings: Settings) -> FitResult:
+        return runs.fit_store(
+            self._paths, folder, settings, every=self._every, resume=True, callbacks=self._callbacks
+        )
+
+
+_Search = _ArraySearch | _StoreSearch

@@ -1,0 +1,129 @@
+"""Rows held out by a hash: the parts divide the rows, and a training does not see its part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+
+from streamsvm import fit, load_model
+from streamsvm.data.hold_out import HoldOut
+from streamsvm.data.rows import Rows
+from streamsvm.errors import SettingsError
+
+N, D, K = 400, 20, 4
+
+
+def rows_of(n: int, qid: np.ndarray | None = None) -> Rows:
+    none = np.zeros(n, np.int32)
+    rows = Rows(np.zeros(0), np.zeros(0, np.int32), np.zeros(n + 1, np.int64), none, np.zeros(n))
+    return rows if qid is None else rows._replace(qid=qid)
+
+
+@pytest.mark.parametrize("parts", [2, 5, 10])
+def test_parts_divide_the_rows_evenly_however_they_are_read(parts: int) -> None:
+    n = 20_000
+    found = np.array([HoldOut(part + 1, parts).has(0, rows_of(n)) for part in range(parts)])
+    np.testing.assert_array_equal(found.sum(axis=0), 1)
+    np.testing.assert_allclose(found.sum(axis=1), n / parts, rtol=0.1)
+    pieces = [HoldOut(1, parts).has(begin, rows_of(2_500)) for begin in range(0, n, 2_500)]
+    np.testing.assert_array_equal(np.concatenate(pieces), found[0])
+    assert abs(np.corrcoef(found[0], np.arange(n))[0, 1]) < 0.05
+
+
+def test_groups_stay_whole() -> None:
+    qid = np.repeat(np.arange(300), 7)
+    found = HoldOut(2, 3).has(0, rows_of(len(qid), qid)).reshape(300, 7)
+    assert (found == found[:, :1]).all()
+    assert 60 < found[:, 0].sum() < 140
+
+
+@pytest.mark.parametrize("block_rows", [None, 60])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_the_part_is_not_trained_on_and_measured(
+    tmp_path: Path, in_memory: bool, block_rows: int | None
+) -> None:
+    """Changing the labels of the part changes what is measured of it, and no coefficient."""
+    X, labels = make_problem(N, D, K)
+    held = HoldOut(1, 4).has(0, rows_of(N))
+    other = np.where(held, (labels + 1) % K, labels).astype(labels.dtype)
+    facts: dict[str, Any] = {"hold_out": "1/4", "passes": 2, "C": 0.1, "dtype": "float64"}
+    models, measured = [], []
+    for number, y in enumerate((labels, other)):
+        if in_memory:
+            if block_rows is not None:
+                pytest.skip("a matrix is one block")
+            models.append(fit(X, y, **facts))
+            result = models[-1].result
+        else:
+            store = make_store(tmp_path / f"{number}.h5", X, y)
+            result = fit(store, out=tmp_path / f"run{number}", block_rows=block_rows, **facts)
+            models.append(load_model(tmp_path / f"run{number}"))
+        measured.append(result.average["valid_accuracy"])
+        assert result.unweighted_rows == held.sum()
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    predicted = (X @ models[0].coef_).argmax(axis=1)
+    assert measured == [pytest.approx((predicted == y)[held].mean()) for y in (labels, other)]
+
+
+def test_wrong_parts_are_refused() -> None:
+    X, labels = make_problem(40, D, K)
+    for text in ("0/10", "11/10", "1/1", "1", "a/b", "1/1001"):
+        with pytest.raises(SettingsError, match="hold_out must be a part such as 1/10"):
+            fit(X, labels, hold_out=text)
+    with pytest.raises(SettingsError, match="leave one of them out"):
+        fit("a.h5", out="run", hold_out="1/10", valid="b.h5")
+
+
+# -- one training with several values of C ---------------------------------------------------------
+
+
+def by_numpy(X: sp.csr_array, y: np.ndarray, C: float, W: np.ndarray) -> float:
+    """The Weston-Watkins primal."""
+    scores = X @ W
+    slacks = np.maximum(0, 1 - (scores[np.arange(len(y)), y][:, None] - scores))
+    slacks[np.arange(len(y)), y] = 0
+    return float(0.5 * (W**2).sum() + C * slacks.sum())
+
+
+def test_a_path_ends_at_the_optimum_of_its_last_c() -> None:
+    X, labels = make_problem(N, D, K)
+    facts: dict[str, Any] = {"C": 0.05, "dtype": "float64", "average": False, "gap": "pass"}
+    path = fit(X, labels, C_path="0.25,1,4", passes=240, **facts)
+    assert path.result.history[0]["C"] == pytest.approx(0.0125)
+    assert [record["C"] for record in path.result.history[::80]] == pytest.approx([0.0125, 0.05, 0.2])
+    cold = fit(X, labels, passes=200, **(facts | {"C": 0.2}))
+    expected = by_numpy(X, labels, 0.2, cold.coef_)
+    assert by_numpy(X, labels, 0.2, path.coef_) == pytest.approx(expected, rel=1e-5)
+    for record, C in ((path.result.history[79], 0.0125), (path.result.history[159], 0.05)):
+        of_c = fit(X, labels, passes=200, **(facts | {"C": C}))
+        assert record["dual"] == pytest.approx(by_numpy(X, labels, C, of_c.coef_), rel=1e-4)
+
+
+def test_a_path_begins_better_than_nothing() -> None:
+    """The first pass of a larger C begins with a larger dual than that of a training without a path."""
+    X, labels = make_problem(N, D, K)
+    path = fit(X, labels, C=1.0, C_path="0.5,1", passes=8, gap="pass")
+    cold = fit(X, labels, C=1.0, passes=1, gap="pass")
+    assert path.result.history[4]["dual"] > cold.result.history[0]["dual"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"C_path": "1,0.5", "passes": 4}, "C_path must be ascending"),
+        ({"C_path": "0,1", "passes": 4}, "C_path must be ascending"),
+        ({"C_path": "a", "passes": 4}, "C_path must be ascending"),
+        ({"C_path": "1,2,3", "passes": 2}, "passes must be 3 or more"),
+        ({"C_path": "1,2", "passes": 2, "tol": 0.1}, "neither first_C nor tol"),
+        ({"C_path": "1,2", "passes": 2, "loss": "logistic"}, "one value with the loss logistic"),
+    ],
+)
+def test_wrong_paths_are_refused(options: dict[str, Any], words: str) -> None:
+    X, labels = make_problem(40, D, K)
+    with pytest.raises(SettingsError, match=words):
+        fit(X, labels, **options)

@@ -1,0 +1,240 @@
+"""The scikit-learn estimator: scikit-learn's own checks, and the models of `streamsvm.fit`."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_store
+from row_stream import RowStream
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits, make_classification
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from streamsvm import fit, load_model, online, predict
+from streamsvm.errors import SettingsError
+from streamsvm.sklearn import StreamSVMClassifier
+
+NOT_CONVERGED = (
+    "a few passes do not converge: a row of weight 2 is visited once, and its copies twice; "
+    "test_weights_are_repetitions_at_the_optimum compares the optima"
+)
+DIGITS, LABELS = load_digits(return_X_y=True)
+
+
+@parametrize_with_checks(
+    [StreamSVMClassifier(), StreamSVMClassifier("logistic", passes=20, dtype="float64")],
+    expected_failed_checks=lambda _: {
+        f"check_sample_weight_equivalence_on_{kind}_data": NOT_CONVERGED for kind in ("dense", "sparse")
+    },
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture
+def blobs() -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(
+        300, 12, n_informative=6, n_classes=4, n_clusters_per_class=1, class_sep=2.0, random_state=0
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "cs", "passes": 2}, {"loss": "ovr", "dtype": "float64"}])
+def test_labels_are_those_of_fit_and_predict_on_a_store(
+    tmp_path: Path, blobs: tuple[np.ndarray, np.ndarray], options: dict[str, Any]
+) -> None:
+    X, y = blobs
+    path = make_store(tmp_path / "a.h5", sp.csr_matrix(X.astype("f4")), y.astype(np.int32), shuffled=False)
+    fit(path, out=tmp_path / "run", transform="bias", slice_rows=0, **options)
+    model = load_model(tmp_path / "run")
+    estimator = StreamSVMClassifier(**options).fit(X, y)
+    np.testing.assert_array_equal(predict(model, path).labels[:, 0], estimator.predict(X).astype(str))
+    np.testing.assert_allclose(estimator.coef_, model.coef_.T, atol=1e-6)
+    np.testing.assert_allclose(estimator.intercept_, model.intercept_, atol=1e-6)
+    assert estimator.model_.record["C"] == pytest.approx(model.record["C"])
+    of_file = StreamSVMClassifier(**options).fit(path, slice_rows=0)
+    assert of_file.classes_.tolist() == model.classes_.tolist()
+    np.testing.assert_array_equal(of_file.predict(path), estimator.predict(X).astype(str))
+    np.testing.assert_array_equal(of_file.predict(X), of_file.predict(path))
+
+
+def test_it_reports_passes_and_the_gap(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    estimator = StreamSVMClassifier(tol=1e-3, passes=100, C=0.1).fit(X, y)
+    assert 1 < estimator.n_iter_ < 100
+    primal = 0.5 * (np.sum(estimator.coef_**2, dtype=float) + np.sum(estimator.intercept_**2, dtype=float))
+    scores = estimator.decision_function(X).astype(np.float64)
+    own = scores[np.arange(len(y)), y][:, None]
+    slacks = np.maximum(0, 1 - (own - scores))
+    slacks[np.arange(len(y)), y] = 0
+    primal += 0.1 * slacks.sum()
+    assert 0 < estimator.duality_gap_ <= 1.01e-3 * primal
+    assert StreamSVMClassifier(gap="none").fit(X, y).duality_gap_ is None
+
+
+def test_two_classes_have_one_row_of_coefficients(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    names = np.array(["no", "yes"])[(y > 1).astype(int)]
+    estimator = StreamSVMClassifier().fit(X, names)
+    assert (estimator.coef_.shape, estimator.intercept_.shape) == ((1, 12), (1,))
+    scores = X @ estimator.coef_[0] + estimator.intercept_[0]
+    np.testing.assert_allclose(estimator.decision_function(X), scores, atol=1e-4)
+    np.testing.assert_array_equal(estimator.predict(X), estimator.classes_[(scores > 0).astype(int)])
+
+
+def test_weights_are_repetitions_at_the_optimum(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    weights = np.random.default_rng(0).integers(0, 4, len(y))
+    facts: dict[str, Any] = {"tol": 1e-9, "passes": 3000, "dtype": "float64", "C": 0.1}
+    weighted = StreamSVMClassifier(**facts).fit(X, y, sample_weight=weights)
+    repeated = StreamSVMClassifier(**facts).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-4)
+    balanced = StreamSVMClassifier(class_weight="balanced", **facts).fit(X[:200], y[:200])
+    counts = np.bincount(y[:200])
+    of_rows = 200 / (4 * counts[y[:200]])
+    by_rows = StreamSVMClassifier(**facts).fit(X[:200], y[:200], sample_weight=of_rows)
+    np.testing.assert_allclose(balanced.coef_, by_rows.coef_, atol=1e-4)
+    by_name = StreamSVMClassifier(class_weight={1: 3.0}, **facts).fit(X, y)
+    threefold = StreamSVMClassifier(**facts).fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
+    np.testing.assert_allclose(by_name.coef_, threefold.coef_, atol=1e-4)
+
+
+def test_it_works_where_scikit_learn_puts_it() -> None:
+    X, y = DIGITS[:600], LABELS[:600]
+    pipeline = make_pipeline(MaxAbsScaler(), StreamSVMClassifier())
+    search = GridSearchCV(pipeline, {"streamsvmclassifier__C": [0.001, 1.0]}, cv=3, n_jobs=2).fit(X, y)
+    assert search.best_score_ > 0.85
+    found = cross_val_predict(clone(pipeline), X, y, cv=3, method="decision_function")
+    assert (found.argmax(axis=1) == y).mean() == pytest.approx(
+        search.cv_results_["mean_test_score"].max(), abs=0.05
+    )
+    calibrated = CalibratedClassifierCV(pipeline, cv=3).fit(X, y)
+    assert log_loss(LABELS[600:], calibrated.predict_proba(DIGITS[600:])) < 1.0
+    pipeline.set_output(transform="pandas").fit(pd.DataFrame(X).add_prefix("p"), y)
+    assert pipeline[-1].feature_names_in_[:2].tolist() == ["p0", "p1"]
+    assert pipeline[-1].model_.feature_names_in_[-1] == "p63"
+
+
+def test_probabilities_are_calibrated_on_rows_held_out() -> None:
+    X, y = DIGITS[:1200] / 16, LABELS[:1200]
+    with pytest.raises(AttributeError, match="predict_proba") as raised:
+        StreamSVMClassifier().fit(X, y).predict_proba(X)
+    assert "calibrate=0.1" in str(raised.value.__cause__)
+    estimator = StreamSVMClassifier(calibrate=0.2).fit(X, y)
+    found = estimator.predict_proba(DIGITS[1200:] / 16)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    logits = estimator.decision_function(DIGITS[1200:] / 16).astype(np.float64)
+
+    def loss(temperature: float) -> float:
+        scaled = np.exp(logits / temperature - (logits / temperature).max(axis=1, keepdims=True))
+        return float(log_loss(LABELS[1200:], scaled / scaled.sum(axis=1, keepdims=True)))
+
+    temperature = estimator.model_.temperature
+    assert loss(temperature) == pytest.approx(log_loss(LABELS[1200:], found))
+    assert loss(temperature) < min(loss(temperature * 4), loss(temperature / 4))
+    for wrong in (0, 1.0, -0.5):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            StreamSVMClassifier(calibrate=wrong).fit(X, y)
+
+
+def test_it_is_pickled_by_the_state_of_the_model(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    first, second = (pickle.dumps(StreamSVMClassifier().fit(X, y)) for _ in range(2))
+    assert first == second
+    again = pickle.loads(first)
+    np.testing.assert_array_equal(
+        again.decision_function(X), StreamSVMClassifier().fit(X, y).decision_function(X)
+    )
+
+
+@pytest.mark.parametrize("kind", ["DataFrame", "AnnData", "sparse"])
+def test_names_of_columns_are_kept(blobs: tuple[np.ndarray, np.ndarray], kind: str) -> None:
+    X, y = blobs
+    expected = StreamSVMClassifier().fit(X, y).predict(X)
+    names = [f"gene {j}" for j in range(X.shape[1])]
+    given: Any = sp.csr_array(X)
+    if kind == "DataFrame":
+        given = pd.DataFrame(X, columns=names)
+    if kind == "AnnData":
+        given = anndata.AnnData(X, var=pd.DataFrame(index=names))
+    estimator = StreamSVMClassifier().fit(given, y)
+    np.testing.assert_array_equal(estimator.predict(given), expected)
+    assert estimator.n_features_in_ == X.shape[1]
+    if kind != "sparse":
+        assert estimator.feature_names_in_.tolist() == names
+    if kind == "AnnData":  # which is matched by name, in any order
+        np.testing.assert_array_equal(estimator.predict(given[:, ::-1].copy()), expected)
+
+
+# -- partial_fit -----------------------------------------------------------------------------------
+
+
+def test_batches_are_a_pass_of_online(tmp_path: Path, blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    """In batches of any size, also pickled in between; and the model is that of `streamsvm.online`."""
+    X, y = blobs
+    stream = RowStream(
+        sp.csr_array(X.astype("f4")), y.astype(str), (50,), classes=list("0123"), n_features=12
+    )
+    online(stream, out=tmp_path / "run")
+    for cuts in ([300], [7, 300], [100, 101, 250, 300]):
+        estimator = StreamSVMClassifier(fit_intercept=False)
+        begin = 0
+        for end in cuts:
+            estimator.partial_fit(X[begin:end], y[begin:end], classes=[0, 1, 2, 3])
+            estimator = pickle.loads(pickle.dumps(estimator))
+            begin = end
+        np.testing.assert_array_equal(estimator.coef_, load_model(tmp_path / "run").coef_.T)
+
+
+def test_a_batch_of_weights_goes_on_from_a_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    estimator = StreamSVMClassifier().fit(X[:150], y[:150])
+    before = estimator.coef_.copy()
+    estimator.partial_fit(X[150:], y[150:])
+    assert estimator.score(X, y) > 0.8
+    assert not np.array_equal(estimator.coef_, before)
+
+
+def test_weights_of_a_batch_are_factors_of_c(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    weighted = StreamSVMClassifier(C=0.01).partial_fit(X, y, np.unique(y), sample_weight=np.full(len(y), 2.0))
+    doubled = StreamSVMClassifier(C=0.02).partial_fit(X, y, np.unique(y))
+    np.testing.assert_array_equal(weighted.coef_, doubled.coef_)
+
+
+def test_what_batches_cannot_have_is_refused(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    for options, words in [
+        ({"transforms": "scale=std"}, "statistics of all rows"),
+        ({"loss": "llw"}, "one by one"),
+        ({"class_weight": "balanced"}, "sample_weight"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            StreamSVMClassifier(**options).partial_fit(X, y, classes=[0, 1, 2, 3])
+    with pytest.raises(ValueError, match="classes is missing"):
+        StreamSVMClassifier().partial_fit(X, y)
+    estimator = StreamSVMClassifier().partial_fit(X, y, classes=[0, 1, 2, 3])
+    with pytest.raises(ValueError, match="not those of the first call"):
+        estimator.partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="label 7, which"):
+        estimator.partial_fit(X, np.full(len(y), 7))
+
+
+def test_settings_are_checked_in_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    for options, words in [({"loss": "none"}, "loss"), ({"C": -1}, "C"), ({"dtype": "float16"}, "dtype")]:
+        with pytest.raises((SettingsError, ValueError), match=words):
+            StreamSVMClassifier(**options).fit(X, y)
+    with pytest.raises(TypeError, match="layer"):
+        StreamSVMClassifier().fit(X, y, layer="counts")

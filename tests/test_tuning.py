@@ -1,0 +1,141 @@
+"""The search for C and other settings: what it tries, what it chooses, and that it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import as_rows, make_store
+from sklearn.datasets import load_digits
+
+from streamsvm import fit, load_model, tune
+from streamsvm.data.hold_out import HoldOut
+from streamsvm.errors import Interrupted, RunError, SettingsError
+from streamsvm.tuning import parse_grid
+
+DIGITS, LABELS = load_digits(return_X_y=True)
+X, Y = DIGITS[:600] / 16, LABELS[:600]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("tune") / "s.h5", sp.csr_array(X), Y.astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("2^-2:2^1", [0.25, 0.5, 1, 2]),
+        ("10^-2:10^1", [0.01, 0.1, 1, 10]),
+        ("0.5:3", [0.5, 1, 2]),
+        ("3,1", [1, 3]),
+        ([1, 0.5, 1], [0.5, 1]),
+        (np.float32(2), [2]),
+    ],
+)
+def test_grids(given: Any, expected: list[float]) -> None:
+    assert parse_grid(given).factors == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "a", "2^0:2^-1", "-1", "0,1", "1:2:3", "inf", [], "nan", None, "1^0:1^2"]
+)
+def test_wrong_grids_are_refused(given: Any) -> None:
+    with pytest.raises(SettingsError, match="C must be auto"):
+        parse_grid(given)
+
+
+def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_path: Path) -> None:
+    """Of the first C of the path, which begins as a training of its own does."""
+    found = tune(store, out=tmp_path / "run", C="0.1,0.2", hold_out="2/5", memory="1G")
+    alone = fit(store, out=tmp_path / "alone", C=0.1, passes=2, hold_out="2/5", keep_duals=True)
+    assert [row["C"] for row in found.tried] == [0.1, 0.2]
+    assert found.tried[0]["accuracy"] == alone.average["valid_accuracy"]
+    held = HoldOut(2, 5).has(0, as_rows(sp.csr_array(X), Y.astype(np.int32)))
+    model = load_model(tmp_path / "alone")
+    assert found.tried[0]["accuracy"] == pytest.approx((model.predict(X).astype(int) == Y)[held].mean())
+    best = max(found.tried, key=lambda row: row["accuracy"])
+    assert best["C"] == found.C
+    again = fit(store, out=tmp_path / "again", C=found.C)
+    np.testing.assert_array_equal(load_model(tmp_path / "run").coef_, load_model(tmp_path / "again").coef_)
+    assert found.result.C == again.C
+    lines = (tmp_path / "run/tune.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == found.tried
+    assert not (tmp_path / "run/tune").exists()
+
+
+def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
+    of_store = tune(store, out=tmp_path / "run", folds=3)
+    of_matrix = tune(X, Y, folds=3)
+    assert len(of_store.tried) == 10
+    assert pytest.approx(of_store.C) == of_matrix.C
+    accuracies = [[row["accuracy"] for row in found.tried] for found in (of_store, of_matrix)]
+    np.testing.assert_allclose(*accuracies, atol=0.01)  # the order of the blocks differs
+    np.testing.assert_array_equal(of_matrix.model.predict(X), load_model(tmp_path / "run").predict(X))
+    base = 1 / np.mean((X**2).sum(axis=1))
+    assert [row["C"] for row in of_matrix.tried] == pytest.approx([base * 2.0**k for k in range(-4, 6)])
+
+
+def test_several_settings_are_compared() -> None:
+    """A loss without a path is trained anew for each C."""
+    found = tune(X, Y, C="0.1,1", loss=["ww", "logistic"], transform=[None, "l2"], folds=2)
+    assert [(row["settings"]["loss"], row["settings"]["transform"], row["C"]) for row in found.tried] == [
+        (loss, transform, C) for loss in ("ww", "logistic") for transform in (None, "l2") for C in (0.1, 1.0)
+    ]
+    chosen = max(found.tried, key=lambda row: row["accuracy"])
+    assert (found.C, found.settings) == (chosen["C"], chosen["settings"])
+    assert found.model.record["loss"] == chosen["settings"]["loss"]
+
+
+def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"C": "0.1,1", "folds": 2, "block_rows": 100, "checkpoint_every": "1 blocks"}
+    expected = tune(store, out=tmp_path / "whole", **facts)
+    model = (tmp_path / "whole/model/coef.npy").read_bytes()
+    blocks = 0
+    while True:
+        left = 7
+
+        def stop() -> bool:
+            nonlocal left
+            left -= 1
+            return left == 0
+
+        try:
+            found = tune(store, out=tmp_path / "run", stop=stop, **facts)
+            break
+        except Interrupted:
+            blocks += 1
+            assert blocks < 100
+    assert blocks > 3
+
+    def untimed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "seconds": None} for row in rows]
+
+    assert untimed(found.tried) == untimed(expected.tried)
+    assert (tmp_path / "run/model/coef.npy").read_bytes() == model
+    assert untimed(tune(store, out=tmp_path / "run", **facts).tried) == untimed(expected.tried)
+    with pytest.raises(RunError, match="begun by tune with other settings"):
+        tune(store, out=tmp_path / "run", **(facts | {"C": "0.1,2"}))
+    assert len(tune(store, out=tmp_path / "run", force=True, **(facts | {"C": "0.5"})).tried) == 1
+    (tmp_path / "run/tune.json").write_text("{")
+    with pytest.raises(RunError, match=r"tune\.json is damaged"):
+        tune(store, out=tmp_path / "run", **facts)
+
+
+def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
+    for options, words in [
+        ({"out": None}, "out is missing"),
+        ({"folds": 3, "hold_out": "1/3"}, "folds and hold_out exclude"),
+        ({"folds": 1}, "folds must be"),
+        ({"tol": 0.1}, "tol does not apply"),
+        ({"loss": ["ww", "none"]}, "unknown loss"),
+    ]:
+        with pytest.raises(SettingsError, match=words):
+            tune(store, **{"out": tmp_path / "run", **options})
+    with pytest.raises(SettingsError, match="y is missing"):
+        tune(X)
+    assert not (tmp_path / "run").exists()
