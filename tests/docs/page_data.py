@@ -91,8 +91,8 @@ DATA: dict[str, Callable[[], None]] = {
     "how-to/choosing-C-and-loss.md": stores,
     "how-to/killed-jobs.md": stores,
     "how-to/larger-than-memory.md": stores,
-    "how-to/tuning.md": stores,
     "results.md": digits,
     "start/python.md": digits,
     "transforms.md": cells,
+    "tuning.md": stores,
 }
