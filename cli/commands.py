@@ -6,22 +6,40 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, fit, info, online, predict, resume, tune
+from streamsvm_cli import (
+    convert,
+    demo,
+    evaluate,
+    export,
+    fit,
+    import_model,
+    info,
+    online,
+    predict,
+    report,
+    resume,
+    tune,
+)  # fmt: skip
 from streamsvm_cli.console import complain
+from streamsvm_cli.help import WIDEST, Command, Group
 from typer.main import get_command
 
 from streamsvm.errors import StreamsvmWarning
 
 app = typer.Typer(
     name="streamsvm",
+    cls=Group,
     help="Linear multi-class SVMs on data larger than memory, exactly, in a few passes over the disk.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
 )
-for module in (convert, info, fit, tune, online, resume, predict, evaluate, demo):
-    app.command()(getattr(module, module.__name__.rpartition(".")[2]))
+for module in (
+    convert, info, fit, tune, online, resume, predict, evaluate, report, export, import_model, demo,
+):  # fmt: skip
+    name = module.__name__.rpartition(".")[2]
+    app.command(name.removesuffix("_model"), cls=Command)(getattr(module, name))
 
 
 def _version(wanted: bool) -> None:

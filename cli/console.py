@@ -71,6 +71,11 @@ class Console:
         if done == total:
             self._close()
 
+    def bar(self, stage: str, done: int, total: int | None) -> None:
+        """As `progress`, but nothing without a terminal: for work that is mostly short."""
+        if sys.stderr.isatty():
+            self.progress(stage, done, total)
+
     def _stamped(self, stage: str, done: int, total: int | None, unit: str) -> None:
         """Print a line with the time, if one is due; stages of less than a second have none."""
         now = time.monotonic()

@@ -105,7 +105,7 @@ def convert(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Turn LIBSVM text, tables, text columns, AnnData or arrays into a store.
+    """Turn text, tables, AnnData or arrays into a store.
 
     The store is chunked, checksummed and shuffled; anndata opens it too. Of a table, columns of numbers are
     features as they are, and columns of text are one feature for each value; with --text, n-grams.
@@ -127,7 +127,7 @@ def convert(
             drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
             layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
             format=format,
-            progress=lambda done, total, rows: console.progress("convert", done, total, "B"),
+            progress=lambda stage, done, total: console.progress(stage, done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:
         console.warn(warning)

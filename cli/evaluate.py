@@ -14,8 +14,10 @@ from streamsvm_cli.wording import count
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
-    data: Annotated[Path, typer.Argument(help="Store, or a file of any kind that convert takes.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Store, or a file of any kind that convert takes.")
+    ],
     top_k: Annotated[
         int | None,
         typer.Option(
@@ -73,7 +75,7 @@ def evaluate(
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, label=label, layer=layer, raw=raw,
-        where=str(data),
+        where=str(data), progress=console.bar,
     )  # fmt: skip
     numbers: dict[str, float | None] = {}
     if isinstance(result, streamsvm.LabelSetEvaluation):

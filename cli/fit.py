@@ -21,7 +21,7 @@ _SLOW_READING = 0.5  # of the time
 def fit(
     data: Annotated[
         list[Path],
-        typer.Argument(metavar="STORE...", help="Store or AnnData; several are joined."),
+        typer.Argument(metavar="STORE", help="Store or AnnData; several are joined."),
     ],
     out: Annotated[
         Path | None,

@@ -27,7 +27,9 @@ _NAMES = {
 def info(
     path: Annotated[
         Path,
-        typer.Argument(help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model."),
+        typer.Argument(
+            metavar="PATH", help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model."
+        ),
     ],
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
     label: Label = None,
@@ -56,6 +58,8 @@ def info(
         if key == "kind":
             value = _NAMES.get(value, value)
         lines = [format_size(value)] if key == "bytes" else _lines(value)
+        if key == "strongest_features":
+            lines = _strongest(value, record["n_classes"])
         for number, line in enumerate(lines):
             console.say(f"{'' if number else key.replace('_', ' '):>20}  {line}")
     console.result(record)
@@ -68,6 +72,15 @@ def _is_foreign(path: Path) -> bool:
             return path.is_file() and file.read(len(_HDF5)) != _HDF5 and path.suffix.lower() != ".h5ad"
     except OSError:
         return False
+
+
+def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
+    """A line for each class: its strongest features, with their coefficients."""
+    lines = [
+        f"{label}: {', '.join(f'{name} ({weight:.3g})' for name, weight in pairs) or 'none above 0'}"
+        for label, pairs in features.items()
+    ]
+    return [*lines, f"... ({n_classes:,} classes in all)"] if n_classes > len(lines) else lines
 
 
 def _lines(value: Any) -> list[str]:

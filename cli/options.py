@@ -17,6 +17,8 @@ from streamsvm.setting import Setting, setting_of
 from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.text import parse_size
 
+_LONGEST = 45  # characters of a list of choices beside an option
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -40,7 +42,8 @@ Every = Annotated[
     ),
 ]
 Inputs = Annotated[
-    list[str], typer.Argument(help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for standard input.")
+    list[str],
+    typer.Argument(metavar="INPUT", help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for standard input."),
 ]
 OnError = Annotated[
     Literal["raise", "skip", "fix"],
@@ -53,8 +56,9 @@ UnseenLabel = Annotated[
 Files = Annotated[
     list[str],
     typer.Argument(
+        metavar="INPUT",
         help="LIBSVM text, CSV, TSV or JSON lines, plain or .gz .bz2 .xz .zst; Parquet; AnnData; .npz; "
-        ".npy; - for LIBSVM text on standard input."
+        ".npy; - for LIBSVM text on standard input.",
     ),
 ]
 Label = Annotated[
@@ -111,6 +115,10 @@ def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter
     kind: Any = setting.kind
     if setting.choices is not None:
         kind = Literal[tuple(setting.choices())]  # type: ignore[misc]
+        if setting.titles is not None:
+            facts["metavar"] = "NAME"
+        elif len("|".join(setting.choices())) > _LONGEST:
+            facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(setting.choices())}."}
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}
         default = f"{default // 2**30}G"

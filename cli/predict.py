@@ -14,11 +14,12 @@ from streamsvm_cli.wording import count, wrong_usage
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
     data: Annotated[
         list[Path],
         typer.Argument(
-            help="Stores, AnnData or LIBSVM text (- for standard input); their labels are not used."
+            metavar="DATA",
+            help="Stores, AnnData or LIBSVM text (- for standard input); their labels are not used.",
         ),
     ],
     out: Annotated[
@@ -62,7 +63,7 @@ def predict(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Predict the labels of rows: as lines, a table, or columns of AnnData.
+    """Predict labels: as lines, a table, or columns of AnnData.
 
     Rows come in the order of the data, and several data one after the other.
     """
@@ -82,7 +83,7 @@ def predict(
         done = streamsvm.predict(
             loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
             scores=scores, proba=proba, memory=memory, label=label, layer=layer, raw=raw, into=into, key=key,
-            force=force,
+            force=force, progress=False if place is None else console.bar,
         )  # fmt: skip
     if place:
         console.say(f"{count(done.n, 'prediction')}: {place}")

@@ -12,7 +12,7 @@ from streamsvm_cli.options import Every, Json, Quiet
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
     passes: Annotated[int | None, typer.Option(min=1, help="New total number of passes.")] = None,
     tol: Annotated[float | None, typer.Option(help="New relative duality gap to stop at.")] = None,
     store: Annotated[

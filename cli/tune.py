@@ -18,7 +18,7 @@ _BAR = 24  # characters of the longest bar
 def tune(
     data: Annotated[
         list[Path],
-        typer.Argument(metavar="STORE...", help="Store or AnnData; several are joined."),
+        typer.Argument(metavar="STORE", help="Store or AnnData; several are joined."),
     ],
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
@@ -63,7 +63,7 @@ def tune(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Choose C, and other settings if several are given, and train with them.
+    """Choose C, and other settings of several, and train with them.
 
     All values of C are one training: each begins where the one before ended. The accuracy is that of the
     averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.

@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from streamsvm.data.statistics import BYTES
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, PlanError, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
+from streamsvm.progress import Progress, logger, shown
+from streamsvm.reading import Readable
 from streamsvm.schema import encode
-from streamsvm.text import check_local, parse_size
+from streamsvm.text import as_plain, check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.external_shuffle import ExternalShuffle
@@ -35,8 +37,8 @@ _BUCKET_FRACTION = 8
 _STATISTICS_FRACTION = 16
 
 
-@dataclass(frozen=True)
-class ConvertReport:
+@dataclass(frozen=True, repr=False)
+class ConvertReport(Readable):
     """The result of a conversion.
 
     Attributes
@@ -100,6 +102,13 @@ class ConvertReport:
     unseen_values: int = 0
     notes: tuple[str, ...] = ()
 
+    def _facts(self) -> dict[str, Any]:
+        always = ("path", "n", "d", "nnz", "n_classes")
+        hidden = ("fingerprint", "decompress_seconds", "bytes_read", "index_base")
+        names = [field.name for field in dataclasses.fields(self)]
+        facts = {name: getattr(self, name) for name in names if name not in hidden}
+        return {name: value for name, value in facts.items() if value or name in always}
+
 
 def convert(
     inputs: Sequence[str | Path],
@@ -133,7 +142,7 @@ def convert(
     ngrams: tuple[int, int] | None = None,
     bits: int | None = None,
     force: bool = False,
-    progress: Callable[[int, int | None, int], None] | None = None,
+    progress: bool | Progress | None = None,
 ) -> ConvertReport:
     """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
@@ -222,8 +231,9 @@ def convert(
         With `text`: there are 2**bits features, by default 2**20.
     force : bool
         Whether to replace an existing store. It stays in place until the new one is complete.
-    progress : callable, optional
-        Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`: it is called with the stage "convert",
+        the number of bytes read, and of all inputs or None.
 
     Returns
     -------
@@ -256,6 +266,12 @@ def convert(
     from streamsvm.data.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
+    index_base, n_features, seed, threads, chunk_nnz, bits = map(
+        as_plain, (index_base, n_features, seed, threads, chunk_nnz, bits)
+    )
+    shuffle, multilabel, groups, raw, dtype = map(as_plain, (shuffle, multilabel, groups, raw, dtype))
+    if isinstance(ngrams, list | tuple):
+        ngrams = tuple(map(as_plain, ngrams))
     check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
@@ -284,15 +300,19 @@ def convert(
     schema = None if like is None else read_schema(like)
     options = ReadOptions(
         dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
-        progress=progress, like=schema, format=format, index_base=index_base, n_features=n_features,
+        like=schema, format=format, index_base=index_base, n_features=n_features,
         multilabel=multilabel, groups=groups, label=label, labels=labels, join=join, layer=layer, raw=raw,
         drop=tuple(drop), categorical=tuple(categorical),
         text=(text,) if isinstance(text, str) else tuple(text),
         analyzer=analyzer, ngrams=ngrams, bits=bits,
     )  # fmt: skip
 
-    with _os_errors_about(out), staging_folder(out, force) as staging:
-        reader = open_reader(inputs, dataclasses.replace(options, folder=staging))
+    with _os_errors_about(out), staging_folder(out, force) as staging, shown(progress, "B") as report:
+
+        def tell(done: int, total: int | None, rows: int) -> None:
+            report("convert", done, total)
+
+        reader = open_reader(inputs, dataclasses.replace(options, folder=staging, progress=tell))
         columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
         shuffled = ExternalShuffle(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
@@ -347,7 +367,7 @@ def convert(
 
     counted = dataclasses.asdict(counts)
     del counted["rows"]
-    return ConvertReport(
+    result = ConvertReport(
         path=out,
         n=counts.rows,
         d=width,
@@ -362,6 +382,10 @@ def convert(
         notes=tuple(reader.notes),
         **counted | {"first_errors": tuple(counts.first_errors)},
     )
+    for warning in result.warnings:
+        logger.warning("%s", warning)
+    logger.info("%r", result)
+    return result
 
 
 def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[Source]:

@@ -15,14 +15,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm import plot
     from streamsvm.api import FitResult, OnlineResult, fit, online
     from streamsvm.api_runs import plan, resume
     from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
+    from streamsvm.exporting import Exported, export_model, import_liblinear
     from streamsvm.label_set_metrics import LabelSetEvaluation
     from streamsvm.metrics import Evaluation, evaluate
     from streamsvm.model import Model, load_model
     from streamsvm.predictions import Predictions, predict
+    from streamsvm.reporting.page import report
     from streamsvm.settings import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
     from streamsvm.training.results import TuneResult
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Calibration": "calibration",
     "Evaluation": "metrics",
+    "Exported": "exporting",
     "FitResult": "api",
     "LabelSetEvaluation": "label_set_metrics",
     "Model": "model",
@@ -45,18 +49,22 @@ _MODULES = {
     "TuneResult": "training.results",
     "calibrate": "calibration",
     "evaluate": "metrics",
+    "export_model": "exporting",
     "fit": "api",
+    "import_liblinear": "exporting",
     "load_model": "model",
     "online": "api",
     "open_store": "store",
     "plan": "api_runs",
     "predict": "predictions",
+    "report": "reporting.page",
     "resume": "api_runs",
     "tune": "tuning",
 }
 __all__ = [
     "Calibration",
     "Evaluation",
+    "Exported",
     "FitResult",
     "LabelSetEvaluation",
     "Model",
@@ -69,18 +77,24 @@ __all__ = [
     "TuneResult",
     "calibrate",
     "evaluate",
+    "export_model",
     "fit",
+    "import_liblinear",
     "load_model",
     "online",
     "open_store",
     "plan",
+    "plot",
     "predict",
+    "report",
     "resume",
     "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return importlib.import_module("streamsvm.plot")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from streamsvm.data.arrays import check_is_matrix
 from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
+from streamsvm.progress import Progress, Report, shown
 from streamsvm.setting import GIVEN
 from streamsvm.settings import Interval, OnlineSettings, Settings
 from streamsvm.text import as_paths
 from streamsvm.training import array_runs, runs, stream_runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
-from streamsvm.training.trainer import Callbacks, Progress, Report
+from streamsvm.training.trainer import Callbacks
 
 # Parameters of `fit`.
 _FOR_STORES = (
@@ -71,7 +73,7 @@ def fit(
     force: bool = False,
     resume_or_start: bool = False,
     report: Report | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> FitResult | Model:
     """Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
@@ -206,8 +208,11 @@ def fit(
     report : callable, optional
         Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, with
         ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded.
-    progress : callable, optional
-        Called with a stage ("pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows.
+    progress : bool or callable, optional
+        Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
+        than a second. Or a function, called with a stage ("pass 1", "gap 1", "valid 1"), the number of rows
+        done, and of all rows. Each pass is also a line of `logging` at the level INFO, under the name
+        ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix nothing is kept.
@@ -235,10 +240,10 @@ def fit(
     """
     given, tables = without_tables(dict(locals()))
     settings = Settings.from_arguments(given)
-    callbacks = Callbacks.of(report, progress, stop)
     paths = as_paths(data)
     if paths is None:
-        return _fit_matrix(data, y, given, tables, settings, callbacks)
+        with shown(progress) as progress:
+            return _fit_matrix(data, y, given, tables, settings, Callbacks.of(report, progress, stop))
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
         raise SettingsError(
@@ -265,10 +270,11 @@ def fit(
             "sample_weight must be the name of a column: a store has the weights of its rows",
             setting="sample_weight",
         )
-    return runs.fit_store(
-        paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
-        callbacks=callbacks, given=tables,
-    )  # fmt: skip
+    with shown(progress) as progress:
+        return runs.fit_store(
+            paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
+            callbacks=Callbacks.of(report, progress, stop), given=tables,
+        )  # fmt: skip
 
 
 def without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -288,6 +294,7 @@ def _fit_matrix(
     settings: Settings,
     callbacks: Callbacks,
 ) -> Model:
+    check_is_matrix(X)
     parameters = inspect.signature(fit).parameters
     for name in _FOR_STORES:
         if given[name] != parameters[name].default:
@@ -317,7 +324,7 @@ def online(
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> OnlineResult:
     """Train on a stream in one pass: each row is predicted, then learned from, in the order of the stream.
@@ -360,7 +367,7 @@ def online(
         text ("8 blocks").
     force : bool
         Replace an existing run.
-    report, progress, stop : callable, optional
+    report, progress, stop
         As in `fit`; the number of all rows is None.
 
     Returns
@@ -382,11 +389,8 @@ def online(
     """
     given = dict(locals())
     settings = OnlineSettings.from_arguments(given)
-    return stream_runs.learn_stream(
-        stream,
-        out,
-        settings,
-        every=Interval(checkpoint_every),
-        force=force,
-        callbacks=Callbacks.of(report, progress, stop),
-    )
+    every = Interval(checkpoint_every)
+    with shown(progress) as progress:
+        return stream_runs.learn_stream(
+            stream, out, settings, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
+        )

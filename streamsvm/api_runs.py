@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamsvm.api import without_tables
+from streamsvm.progress import Progress, Report, shown
 from streamsvm.settings import Interval, Settings
 from streamsvm.text import as_paths
 from streamsvm.training import resume_runs, runs
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
-from streamsvm.training.trainer import Callbacks, Progress, Report
+from streamsvm.training.trainer import Callbacks
 
 
 def plan(
@@ -90,7 +91,7 @@ def resume(
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     checkpoint_every: str | float = "60s",
     report: Report | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> FitResult | OnlineResult:
     """Continue an interrupted run from its last commit, or extend a finished one.
@@ -137,14 +138,16 @@ def resume(
     Interrupted
         If `stop` returned True.
     """
-    return resume_runs.resume_run(
-        run,
-        open_stream,
-        passes=passes,
-        tol=tol,
-        store=None if store is None else as_paths(store),
-        valid=valid,
-        calibrate=calibrate,
-        every=Interval(checkpoint_every),
-        callbacks=Callbacks.of(report, progress, stop),
-    )
+    every = Interval(checkpoint_every)
+    with shown(progress) as progress:
+        return resume_runs.resume_run(
+            run,
+            open_stream,
+            passes=passes,
+            tol=tol,
+            store=None if store is None else as_paths(store),
+            valid=valid,
+            calibrate=calibrate,
+            every=every,
+            callbacks=Callbacks.of(report, progress, stop),
+        )

@@ -37,7 +37,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning
 from streamsvm.model import Model, load_model
 from streamsvm.model_files import LEAST_TEMPERATURE, MOST_TEMPERATURE, model_folder, write_record
-from streamsvm.predictions import rows_to_score
+from streamsvm.predictions import Opening, rows_to_score
+from streamsvm.progress import Progress, logger, shown
 from streamsvm.store import Store, open_store
 from streamsvm.text import check_local, parse_size
 from streamsvm.training.results import Calibration
@@ -55,6 +56,7 @@ def calibrate(
     *,
     memory: int | str = 2**28,
     label: str | None = None,
+    progress: bool | Progress | None = None,
 ) -> Calibration:
     """Fit the temperature of a model's probabilities to labelled hold-out data (Guo et al. 2017).
 
@@ -76,6 +78,8 @@ def calibrate(
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
 
     Returns
     -------
@@ -106,19 +110,23 @@ def calibrate(
             "an iterator can be read only once, and calibrating reads several times; give a store, or a list "
             "of Rows"
         )
-    if isinstance(model, Model):
-        found = _calibrate(model, data, y, memory, label)
-    else:
-        with _locked(Path(model)) as folder:
-            loaded = load_model(folder)
-            found = _calibrate(loaded, data, y, memory, label)
-            _write_back(folder, loaded.record)
+    with shown(progress) as report:
+        if isinstance(model, Model):
+            found = _calibrate(model, data, y, memory, label, report)
+        else:
+            with _locked(Path(model)) as folder:
+                loaded = load_model(folder)
+                found = _calibrate(loaded, data, y, memory, label, report)
+                _write_back(folder, loaded.record)
+    logger.info("%r", found)
     if found.warning is not None:
         warnings.warn(found.warning, StreamsvmWarning, stacklevel=2)
     return found
 
 
-def _calibrate(model: Model, data: Any, y: Any, memory: int, label: str | None) -> Calibration:
+def _calibrate(
+    model: Model, data: Any, y: Any, memory: int, label: str | None, report: Progress
+) -> Calibration:
     if model.transitions_ is not None:
         raise ModelError(
             "a model of sequences has no probabilities of the labels of single rows to calibrate"
@@ -127,9 +135,17 @@ def _calibrate(model: Model, data: Any, y: Any, memory: int, label: str | None) 
         if isinstance(data, str | os.PathLike) and y is None:
             data = stack.enter_context(open_store(data, label=label))
 
+        readings = 0
+
         def read() -> Iterator[Rows]:
-            pairs = rows_to_score(model, data, y, memory=memory, label=label)  # in half of the memory
-            return (rows for rows, _ in pairs)
+            nonlocal readings
+            readings += 1
+            opening, done = Opening(), 0
+            pairs = rows_to_score(model, data, y, memory=memory, label=label, opening=opening)
+            for rows, _ in pairs:  # in half of the memory
+                yield rows
+                done += rows.n_rows
+                report(f"calibrate {readings}", done, opening.n_rows)
 
         if isinstance(data, Store):
             return set_temperature(model, read, memory // 32)

@@ -1,7 +1,8 @@
 """The coefficients of a model on disk, dense or sparse: written in pieces, mapped, scored with.
 
 A feature that few rows have has few weights that are not zero: of a model with 77,000 features and 1,000
-classes 6 % are. Such models are stored as the three arrays of a CSR matrix, a row a feature.
+classes 6 % are. Such models are stored as the three arrays of a CSR matrix, a row a feature. Of hashed
+features most occur in no row: then the rows of the others are stored, dense, with a list of their features.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import mmap
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -29,6 +30,10 @@ _INDICES, _INDPTR = np.dtype("<i4"), np.dtype("<i8")
 # more than an index.
 _MOST_BYTES = 0.25
 _LEAST_CLASSES = 64
+# The rows of features in use are stored alone if that takes less than half of the bytes, and saves so many:
+# looking up the features of a row costs little beside its scores, but something.
+_LEAST_SAVED = 2**16
+_HALF = np.dtype(np.float16)
 
 
 class SparseCoef(NamedTuple):
@@ -48,16 +53,73 @@ class SparseCoef(NamedTuple):
         return self.data.dtype
 
 
+class RowsInUse(NamedTuple):
+    """A matrix of shape (n_features, n_classes) whose other rows are zero."""
+
+    features: np.ndarray  # (n,) int32 or int64, increasing
+    weights: np.ndarray  # (n, n_classes)
+    n_features: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_features, self.weights.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.weights.dtype
+
+    def places(self) -> np.ndarray:
+        """The row in `weights` of each feature, or -1: int32 or int64 of shape (n_features,)."""
+        found = np.full(self.n_features, -1, format.index_dtype(self.n_features))
+        found[self.features] = np.arange(len(self.features))
+        return found
+
+    def places_of(self, indices: np.ndarray) -> np.ndarray:
+        """The row in `weights` of each of some features, or -1."""
+        found = np.searchsorted(self.features, indices)
+        inside = found < len(self.features)
+        inside[inside] = self.features[found[inside]] == indices[inside]
+        found[~inside] = -1
+        return found
+
+
+StoredCoef = np.ndarray | SparseCoef | RowsInUse
+
+
 class DenseRows:
-    """A sparse matrix whose slices are dense, as `Coefficients` takes them."""
+    """Stored coefficients whose slices of rows are dense arrays of `dtype`, as `Coefficients` takes them."""
 
-    def __init__(self, matrix: Any) -> None:
-        self._matrix = matrix
-        self.shape, self.dtype = matrix.shape, matrix.dtype
+    def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
+        self._coef = coef
+        self.shape, self.dtype = coef.shape, dtype
 
-    def __getitem__(self, rows_and_columns: tuple[slice, slice]) -> np.ndarray:
-        dense: np.ndarray = self._matrix[rows_and_columns].toarray()
-        return dense
+    def __getitem__(self, at: tuple[slice, slice]) -> np.ndarray:
+        coef, rows = self._coef, at[0]
+        if isinstance(coef, np.ndarray):
+            dense = coef[rows]
+        else:
+            dense = np.zeros((rows.stop - rows.start, self.shape[1]), coef.dtype)
+            if isinstance(coef, SparseCoef):
+                ends = coef.indptr[rows.start : rows.stop + 1]
+                part = slice(int(ends[0]), int(ends[-1]))
+                dense[np.repeat(np.arange(len(dense)), np.diff(ends)), coef.indices[part]] = coef.data[part]
+            else:
+                first, last = np.searchsorted(coef.features, [rows.start, rows.stop])
+                dense[coef.features[first:last] - rows.start] = coef.weights[first:last]
+        if dense.dtype == self.dtype:
+            return dense[:, at[1]]
+        with np.errstate(over="ignore"):
+            rounded = dense[:, at[1]].astype(self.dtype)
+        _check_range(rounded, dense, self.dtype)
+        return rounded
+
+
+def dense_pieces(coef: StoredCoef) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the first row of each piece of the coefficients, and the piece as a dense array."""
+    dense, (n_features, n_classes) = DenseRows(coef, coef.dtype), coef.shape
+    step = max(1, _PIECE // (max(n_classes, 1) * coef.dtype.itemsize))
+    for begin in range(0, n_features, step):
+        yield begin, dense[begin : min(begin + step, n_features), :]
 
 
 class Coefficients(NamedTuple):
@@ -70,6 +132,8 @@ class Coefficients(NamedTuple):
     dirty: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
     shared_column: int | None = None  # of which each of the n classes has 1/n
     transitions: np.ndarray | None = None  # (n_classes, n_classes): scores of classes that follow a class
+    prune: float = 0.0  # coefficients of at most this absolute value become 0
+    half: bool = False  # whether they are rounded to float16, and stored so
 
     def without_last(self, n: int) -> Coefficients:
         """The coefficients without the last `n` rows, which become the transitions; 0 is for none."""
@@ -109,7 +173,21 @@ class Coefficients(NamedTuple):
         return SparseCoef(np.concatenate(data), np.concatenate(indices), indptr, n_classes)
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """The coefficients, a few rows at a time, in an array that is used again."""
+        """The coefficients, a few rows at a time, in an array that may be used again.
+
+        Raises `ModelError` if one is too large for the type that it is stored in.
+        """
+        for piece in self._exact_pieces():
+            if self.prune > 0:
+                piece = np.where(np.abs(piece) > self.prune, piece, piece.dtype.type(0))
+            if self.half:
+                with np.errstate(over="ignore"):
+                    rounded = piece.astype(_HALF).astype(piece.dtype)
+                _check_range(rounded, piece, _HALF)
+                piece = rounded
+            yield piece
+
+    def _exact_pieces(self) -> Iterator[np.ndarray]:
         from streamsvm.kernels.sparse_coef import gather_rows
 
         n_features, n_classes = self.current.shape[0], len(self.columns)
@@ -134,42 +212,83 @@ class Coefficients(NamedTuple):
                 yield piece[:, :-1] + piece[:, -1:] / n_classes
 
 
-def write_coef(folder: Path, coefficients: Coefficients) -> dict[str, Any]:
-    """Write `coefficients` into `folder`, sparse if that is smaller; return their entries in the record."""
-    if len(coefficients.columns) >= _LEAST_CLASSES:
-        written = _write_sparse(folder, coefficients)
+def _check_range(found: np.ndarray, wanted: np.ndarray, dtype: np.dtype) -> None:
+    """Raise `ModelError` if `found`, which is `wanted` in `dtype`, is infinite."""
+    if not np.isfinite(found).all():
+        largest, most = float(np.abs(wanted).max()), float(np.finfo(dtype).max)
+        raise ModelError(
+            f"a coefficient is {largest:.6g}, and {dtype} holds up to {most:.6g}; store them in another type"
+        )
+
+
+def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = False) -> dict[str, Any]:
+    """Write `coefficients` into `folder`, not dense if that is much smaller; return their record's entries.
+
+    If `smallest`, in the layout of the fewest bytes; by default not in one that saves little, and takes
+    longer to score with.
+    """
+    n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
+    dtype = _HALF if coefficients.half else coefficients.current.dtype
+    stored: dict[str, Any] = {format.STORED_DTYPE: str(_HALF)} if coefficients.half else {}
+    kind = format.index_dtype(n_features)
+    dense_bytes, bytes_of_row = n_features * n_classes * dtype.itemsize, n_classes * dtype.itemsize
+    bytes_of_row += kind.itemsize
+    most = min(dense_bytes if smallest else dense_bytes // 2, dense_bytes - _LEAST_SAVED)
+    used = _rows_in_use(coefficients, most // bytes_of_row)
+    if smallest or n_classes >= _LEAST_CLASSES:
+        most = (dense_bytes if used is None else len(used) * bytes_of_row) * (
+            1.0 if smallest else _MOST_BYTES
+        )
+        written = _write_sparse(folder, coefficients, dtype, most)
         if written is not None:
-            return written
+            return {**stored, **written}
         for name in format.SPARSE_COEF.values():
             (folder / name).unlink()
+    n_rows, begin, crc = n_features if used is None else len(used), 0, 0
     with (folder / format.COEF).open("wb") as file:
-        _write_header(
-            file, coefficients.current.dtype, (coefficients.current.shape[0], len(coefficients.columns))
-        )
-        crc = 0
+        _write_header(file, dtype, (n_rows, n_classes))
         for piece in coefficients.pieces():
-            crc = zlib.crc32(piece.data, crc)
-            if piece.any():
-                file.write(piece.data)
-            else:
-                file.seek(piece.nbytes, io.SEEK_CUR)  # a hole, which takes no disk
-        file.truncate()
-    return {"layout": format.DENSE, "coef_crc32": crc}
+            end = begin + len(piece)
+            if used is not None:
+                first, last = np.searchsorted(used, [begin, end])
+                piece = piece[used[first:last] - begin]
+            content = np.ascontiguousarray(piece, dtype)
+            crc = zlib.crc32(content.data, crc)
+            file.write(content.data)
+            begin = end
+    if used is None:
+        return {**stored, "layout": format.DENSE, "coef_crc32": crc}
+    rows_crc = write_array(folder / format.COEF_ROWS, used.astype(kind))
+    return {**stored, "layout": format.ROWS, "n_rows": n_rows, "coef_crc32": {"rows": rows_crc, "coef": crc}}
 
 
-def _write_sparse(folder: Path, coefficients: Coefficients) -> dict[str, Any] | None:
-    """Write sparse coefficients; None, and what was written is of no use, if they take too much."""
+def _rows_in_use(coefficients: Coefficients, most: int) -> np.ndarray | None:
+    """The features with a coefficient other than 0: int64, increasing; None if they are more than `most`."""
+    found, begin, n = [np.zeros(0, np.int64)], 0, 0
+    if most < 0:
+        return None
+    for piece in coefficients.pieces():
+        found.append(begin + np.flatnonzero(piece.any(axis=1)))
+        begin, n = begin + len(piece), n + len(found[-1])
+        if n > most:
+            return None
+    return np.concatenate(found)
+
+
+def _write_sparse(
+    folder: Path, coefficients: Coefficients, stored: np.dtype, most: float
+) -> dict[str, Any] | None:
+    """Write sparse coefficients; None, and what was written is of no use, if they take `most` bytes."""
     from streamsvm.kernels.sparse_coef import compress_rows
 
     dtype, n_features = coefficients.current.dtype, coefficients.current.shape[0]
-    most = _MOST_BYTES * n_features * len(coefficients.columns) * dtype.itemsize
     most -= _INDPTR.itemsize * (n_features + 1)
     crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
     with contextlib.ExitStack() as stack:
         opened = {
             name: stack.enter_context((folder / path).open("wb")) for name, path in format.SPARSE_COEF.items()
         }
-        shapes = {"data": (dtype, 0), "indices": (_INDICES, 0), "indptr": (_INDPTR, n_features + 1)}
+        shapes = {"data": (stored, 0), "indices": (_INDICES, 0), "indptr": (_INDPTR, n_features + 1)}
 
         def append(**arrays: np.ndarray) -> None:
             for name, array in arrays.items():
@@ -183,9 +302,9 @@ def _write_sparse(folder: Path, coefficients: Coefficients) -> dict[str, Any] | 
             data, indices = np.empty(piece.size, dtype), np.empty(piece.size, _INDICES)
             ends = np.empty(len(piece), _INDPTR)
             size = compress_rows(piece, data, indices, ends)
-            append(data=data[:size], indices=indices[:size], indptr=nnz + ends)
+            append(data=data[:size].astype(stored, copy=False), indices=indices[:size], indptr=nnz + ends)
             nnz += size
-            if nnz * (dtype.itemsize + _INDICES.itemsize) > most:
+            if nnz * (stored.itemsize + _INDICES.itemsize) > most:
                 return None
         for name in ("data", "indices"):  # NumPy leaves room in the header for any length
             opened[name].seek(0)
@@ -198,22 +317,40 @@ def _write_header(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> No
     np.lib.format.write_array_header_2_0(file, header)
 
 
-def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
+def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
     """The coefficients as read-only maps, checked against the model's record.
+
+    Those stored in float16 are read into memory, in the type of the scores.
 
     Raises `ModelError` if they are damaged, and `KeyError` or `TypeError` if the record does not fit them.
     """
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    crc = record["coef_crc32"]
-    layout = record.get("layout", format.DENSE) if record["version"] >= 3 else format.DENSE  # sparse since 3
+    crc, version = record["coef_crc32"], record["version"]
+    layout = record.get("layout", format.DENSE) if version >= 3 else format.DENSE  # sparse since 3
+    compact = version >= format.COMPACT_MODEL_VERSION
+    stored = np.dtype(record.get(format.STORED_DTYPE, dtype)) if compact else dtype
+    if stored not in (dtype, _HALF):
+        raise TypeError("unknown type")
+
+    def map_values(name: str, shape: tuple[int, ...], crc: object) -> np.ndarray:
+        values = map_array(folder / name, shape, stored, crc)
+        if stored != dtype:
+            values = values.astype(dtype)
+            values.flags.writeable = False
+        return values
+
     if layout == format.DENSE:
-        return map_array(folder / format.COEF, shape, dtype, crc)
+        return map_values(format.COEF, shape, crc)
+    if compact and layout == format.ROWS:
+        return _open_rows(folder, record, shape, map_values)
     from streamsvm.kernels.sparse_coef import are_sorted_rows
 
     nnz = record["nnz"]
     if layout != format.SPARSE or type(nnz) is not int or nnz < 0:
         raise TypeError("unknown layout")
-    wanted = {"data": (nnz, dtype), "indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
+    data = map_values(format.SPARSE_COEF["data"], (nnz,), crc["data"])
+    wanted: dict[str, tuple[int, np.dtype[Any]]]
+    wanted = {"indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
     paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
     arrays = {name: map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}
     # The checksums find damage; this finds what was never ours. Compiled code trusts the numbers.
@@ -222,7 +359,20 @@ def open_coef(folder: Path, record: dict[str, Any]) -> np.ndarray | SparseCoef:
             f"{paths['indptr']} is damaged: with {paths['indices'].name} it is no matrix of "
             f"{shape[1]:,} classes"
         )
-    return SparseCoef(**arrays, n_classes=shape[1])
+    return SparseCoef(data, **arrays, n_classes=shape[1])
+
+
+def _open_rows(
+    folder: Path, record: dict[str, Any], shape: tuple[int, int], map_values: Callable[..., np.ndarray]
+) -> RowsInUse:
+    n_rows, crc, path = record["n_rows"], record["coef_crc32"], folder / format.COEF_ROWS
+    if type(n_rows) is not int or n_rows < 0:
+        raise TypeError("no number of rows")
+    features = map_array(path, (n_rows,), format.index_dtype(shape[0]), crc["rows"])
+    inside = n_rows == 0 or (features[0] >= 0 and features[-1] < shape[0])
+    if not (inside and bool((features[1:] > features[:-1]).all())):
+        raise ModelError(f"{path} is damaged: it does not list features of the model in increasing order")
+    return RowsInUse(features, map_values(format.COEF, (n_rows, shape[1]), crc["coef"]), shape[0])
 
 
 def write_array(path: Path, array: np.ndarray) -> int:

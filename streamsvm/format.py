@@ -48,6 +48,7 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
+REPORT = "report.html"
 # Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"
 
@@ -78,20 +79,26 @@ MODEL_VERSION = 4
 # version 3 has hashing as its only transform.
 SEQUENCE_MODEL_VERSION = 5  # with transitions
 FITTED_MODEL_VERSION = 6  # with arrays of transforms, and perhaps with transitions; others stay at version 4
-MODEL_VERSIONS = (1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION, FITTED_MODEL_VERSION)
+COMPACT_MODEL_VERSION = 7  # as 6, with the rows of features in use alone, or with coefficients in float16
+MODEL_VERSIONS = (
+    1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION, FITTED_MODEL_VERSION, COMPACT_MODEL_VERSION,
+)  # fmt: skip
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
     f"{RUN_JSON}.tmp",
     f"{RUN_COSTS}.tmp",
+    f"{REPORT}.tmp",
     f"{MODEL}.aside",
     f"{MODEL}.old",
 )
 # Files of runs of earlier formats, which a new run may replace.
 FORMER = ("marks.bin", "weights-marks.bin", "weights-rare.bin", "rare-features.bin", "rare-features.bin.tmp")
 MODEL_JSON = "model.json"
-DENSE, SPARSE = "dense", "csr"  # layouts of the coefficients
+DENSE, SPARSE, ROWS = "dense", "csr", "rows"  # layouts of the coefficients
 COEF = "coef.npy"
+STORED_DTYPE = "stored_dtype"  # optional entry of model.json: "float16"
+COEF_ROWS = "coef-rows.npy"  # of the layout "rows": the features that COEF has a row for
 FEATURES = "features.json"  # their names, where they have any
 TRANSITIONS = "transitions.npy"  # of a model of sequences
 MOST_TRANSFORMS = 17

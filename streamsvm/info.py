@@ -12,6 +12,7 @@ from streamsvm.errors import RunError, StreamsvmError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
+_CLASSES, _STRONGEST = 8, 5  # classes of a model, and features of each, that are described
 _ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
 
 
@@ -167,6 +168,15 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
 
 def _model(path: Path) -> dict[str, Any]:
     from streamsvm.model import load_model
+    from streamsvm.strongest import strongest_features
 
     model = load_model(path)
-    return {"kind": "model", "n_classes": len(model.classes_), **model.record, "verified": True}
+    shown = model.record["classes"][:_CLASSES]
+    strongest = strongest_features(model, _STRONGEST, slice(0, len(shown)))
+    return {
+        "kind": "model",
+        "n_classes": len(model.classes_),
+        **model.record,
+        "strongest_features": dict(zip(shown, strongest, strict=True)),
+        "verified": True,
+    }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.model import Model
+from streamsvm.reading import Readable
 
 
-@dataclasses.dataclass(frozen=True)
-class LabelSetEvaluation:
+@dataclasses.dataclass(frozen=True, repr=False)
+class LabelSetEvaluation(Readable):
     """Metrics of a model on rows with several labels each, as fractions.
 
     Labels that the model does not know are left out, so that a row may have none left. Metrics of predicted
@@ -52,6 +54,9 @@ class LabelSetEvaluation:
     n_labels: int | None
     warning: str | None = None
 
+    def _facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
 
 class LabelSetMetrics:
     """Counts over rows that `LabelSetEvaluation` is made of.
@@ -80,7 +85,7 @@ class LabelSetMetrics:
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         """Add the rows from `begin` on that have these scores."""
-        own = _own(rows, begin, scores)
+        own = own_classes(rows, begin, scores)
         order = np.argsort(-scores, axis=1, kind="stable")  # stable: of equal scores the first class
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
@@ -130,7 +135,7 @@ class LabelSetMetrics:
         )
 
 
-def _own(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+def own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
     """Which classes are labels of each row, bool, of the shape of its scores."""
     own = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):

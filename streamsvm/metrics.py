@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,16 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.model import Model
-from streamsvm.predictions import as_model, checked_threshold, checked_top_k, rows_to_score
+from streamsvm.predictions import Opening, as_model, checked_threshold, checked_top_k, rows_to_score
+from streamsvm.progress import Progress, logger, shown
+from streamsvm.reading import Readable
 from streamsvm.text import parse_size
 
 _BINS = 15  # of the expected calibration error
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Evaluation(Readable):
     """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
 
     A row whose label the model does not know counts as wrong. It is left out of log loss, calibration error,
@@ -71,6 +73,9 @@ class Evaluation:
     sequence_accuracy: float | None = None
     unlabelled: int = 0
 
+    def _facts(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "unlabelled": self.unlabelled or None}
+
 
 def evaluate(
     model: Model | str | Path,
@@ -88,6 +93,8 @@ def evaluate(
     raw: bool = False,
     groups: Any = None,
     where: str | None = None,
+    observe: Callable[[Rows, int, np.ndarray], object] | None = None,
+    progress: bool | Progress | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
 
@@ -130,6 +137,11 @@ def evaluate(
         has its own.
     where : str, optional
         What errors call the data; by default its path.
+    observe : callable, optional
+        Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
+        n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
 
     Returns
     -------
@@ -165,7 +177,7 @@ def evaluate(
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     n = 0
-    left_out: list[int] = []
+    opening = Opening()
     metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
         _check_only_one(top_k)
@@ -179,36 +191,43 @@ def evaluate(
         raw=raw,
         groups=groups,
         where=where,
-        count_unlabelled=left_out.append,
+        opening=opening,
     )
-    for rows, _ in read:  # in half of the memory
-        several = bool(len(rows.label_indptr))
-        if several and model.transitions_ is not None:
-            raise ModelError(
-                "the model predicts one label for each row of a sequence, and the data has several"
-            )
-        if rows.n_rows and metrics is None:
-            _check_apply(for_one if several else for_sets, "have" if several else "do not have")
-            metrics = (
-                LabelSetMetrics(model, [1, 3, 5] if top_k is None else top_k, threshold, n_labels)
-                if several
-                else _LabelMetrics(
-                    model, top_k or ([1, 5] if model.transitions_ is None else [1]), table, class_tree
+    with shown(progress) as report:
+        for rows, _ in read:  # in half of the memory
+            several = bool(len(rows.label_indptr))
+            if several and model.transitions_ is not None:
+                raise ModelError(
+                    "the model predicts one label for each row of a sequence, and the data has several"
                 )
-            )
-        if several and isinstance(metrics, _LabelMetrics):
-            raise ModelError(f"row {n} may have several labels, and the rows before have one each")
-        # Ranking scores, and their probabilities, take several times as much.
-        for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
-            assert metrics is not None
-            metrics.add(rows, begin, scores)
-        n += rows.n_rows
+            if rows.n_rows and metrics is None:
+                _check_apply(for_one if several else for_sets, "have" if several else "do not have")
+                metrics = (
+                    LabelSetMetrics(model, [1, 3, 5] if top_k is None else top_k, threshold, n_labels)
+                    if several
+                    else _LabelMetrics(
+                        model, top_k or ([1, 5] if model.transitions_ is None else [1]), table, class_tree
+                    )
+                )
+            if several and isinstance(metrics, _LabelMetrics):
+                raise ModelError(f"row {n} may have several labels, and the rows before have one each")
+            # Ranking scores, and their probabilities, take several times as much.
+            for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
+                assert metrics is not None
+                metrics.add(rows, begin, scores)
+                if observe is not None:
+                    observe(rows, begin, scores)
+                report("evaluate", n + begin + len(scores), opening.n_rows)
+            n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")
     if not metrics.has_labels:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)
-    return dataclasses.replace(result, unlabelled=sum(left_out)) if isinstance(result, Evaluation) else result
+    if isinstance(result, Evaluation):
+        result = dataclasses.replace(result, unlabelled=opening.unlabelled)
+    logger.info("%r", result)
+    return result
 
 
 def _check_only_one(top_k: list[int] | None) -> None:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from streamsvm import format
 from streamsvm.class_costs import ClassTree
-from streamsvm.coefficients import Coefficients, DenseRows, SparseCoef
+from streamsvm.coefficients import Coefficients, DenseRows, RowsInUse, SparseCoef, StoredCoef
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import trained_values
-from streamsvm.errors import Call, ModelError, Option, Remedy
+from streamsvm.errors import Call, ModelError, Option, Remedy, SettingsError
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import features_of_data, read_model, save_into_folder
 from streamsvm.model_rows import rows_of_matrix, rows_of_store, takes_any_feature
+from streamsvm.reading import Readable
 from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
 from streamsvm.transforms import Transform, apply, names_after
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.training.results import FitResult
+
+_MOST_LISTED = (
+    2**26
+)  # features of which the places of their coefficients are in memory; of more, they are sought
 
 
 def load_model(path: str | Path) -> Model:
@@ -41,16 +47,16 @@ def load_model(path: str | Path) -> Model:
     return Model(*read_model(Path(path)))
 
 
-class Model:
+class Model(Readable):
     """A linear classifier: the class of x is the one whose column of `coef_` scores it highest.
 
     Attributes
     ----------
     coef_ : ndarray or scipy.sparse.csr_array, shape (n, n_classes)
         Of the n features that rows have after the transforms, without the constant feature of the transform
-        ``bias``. Memory-mapped, read-only. Sparse where that takes less than a quarter of the bytes and
-        there are 64
-        classes or more; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
+        ``bias``. Memory-mapped, read-only. Sparse where that is much smaller: if less than half of the
+        features have coefficients, or, with 64 classes or more, if that takes less than a quarter of the
+        bytes; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
         (very many classes), a column that all classes share is left out, as in scores.
     intercept_ : ndarray of shape (n_classes,)
         What the transform ``bias`` adds to the scores of all rows: its value times its coefficients. Zeros
@@ -85,7 +91,7 @@ class Model:
 
     def __init__(
         self,
-        coef: np.ndarray | SparseCoef,
+        coef: StoredCoef,
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
         transforms: Sequence[Transform] = (),
@@ -106,9 +112,24 @@ class Model:
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
         self.record = record
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "loss": self.record.get("loss"),
+            "n_classes": len(self.classes_),
+            "n_features_in_": self.n_features_in_,
+            "dtype": str(self.dtype),
+            "transforms": ",".join(each.name for each in self.transforms) or None,
+            "classes_": self.classes_.tolist(),
+        }
+
     @functools.cached_property
     def coef_(self) -> Any:
-        return self._all_coef[: self.n_features - (self._bias is not None)]
+        return self._all_coef[: self.n_features - (self.bias is not None)]
+
+    @property
+    def stored_coef(self) -> StoredCoef:
+        """The coefficients as they are stored, with those of a constant feature."""
+        return self._coef
 
     @functools.cached_property
     def _all_coef(self) -> Any:
@@ -117,7 +138,21 @@ class Model:
             return self._coef
         import scipy.sparse
 
-        return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
+        if isinstance(self._coef, SparseCoef):
+            return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
+        features, weights, n_features = self._coef
+        n_rows, k = weights.shape
+        lengths = np.zeros(n_features, np.int64)
+        lengths[features] = k
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        columns = np.tile(np.arange(k, dtype=np.int32), n_rows)
+        return scipy.sparse.csr_array((weights.reshape(-1), columns, indptr), shape=self._coef.shape)
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray | None:
+        """The row of the stored coefficients of each feature; None if there are too many features to list."""
+        listed = isinstance(self._coef, RowsInUse) and self.n_features <= _MOST_LISTED
+        return self._coef.places() if listed else None  # type: ignore[union-attr]
 
     def weights(self) -> np.ndarray:
         """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
@@ -126,14 +161,13 @@ class Model:
 
     @functools.cached_property
     def intercept_(self) -> np.ndarray:
-        if self._bias is None:
+        if self.bias is None:
             return np.zeros(len(self.classes_), self.dtype)
-        last = self._all_coef[[self.n_features - 1]]
-        last = last if isinstance(last, np.ndarray) else last.toarray()
-        return np.asarray(last[0] * self.dtype.type(self._bias))
+        last = DenseRows(self._coef, self.dtype)[self.n_features - 1 : self.n_features, :]
+        return np.asarray(last[0] * self.dtype.type(self.bias))
 
     @property
-    def _bias(self) -> float | None:
+    def bias(self) -> float | None:
         """The value of the last feature, if it is constant."""
         last = self.transforms[-1] if self.transforms else None
         return getattr(last, "value", None) if getattr(last, "name", None) == "bias" else None
@@ -144,7 +178,7 @@ class Model:
         names = names_after(self.transforms, names)
         if names is None:
             return None
-        return np.array(names[: self.n_features - (self._bias is not None)], dtype=object)
+        return np.array(names[: self.n_features - (self.bias is not None)], dtype=object)
 
     @property
     def temperature(self) -> float | None:
@@ -168,30 +202,60 @@ class Model:
         loss = LOSSES.get(str(self.record.get("loss")))
         return 0.0 if loss is not None and loss.own_dual else None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        prune: float = 0.0,
+        dtype: Literal["float16", "float32"] | None = None,
+    ) -> None:
         """Write the model into the model folder `path`, which `load_model` reads.
 
         A model that `path` already holds is replaced. Coefficients are stored sparsely where that is much
-        smaller.
+        smaller; if `prune` or `dtype` is given, in whatever way takes the fewest bytes.
+
+        Parameters
+        ----------
+        path : path
+        prune : float
+            Coefficients of at most this absolute value become 0. A score of x, after the transforms, changes
+            by at most ``prune * sum(abs(x))``, and a label only if its score is ahead of the next by less
+            than twice that.
+        dtype : {"float16", "float32"}, optional
+            What coefficients are rounded to and stored in. Scores are then computed in float32; coefficients
+            in float16 take half of the disk, and as much memory as in float32, once they are loaded. With
+            float16 a score changes by at most ``sum(abs(x * w)) / 2048``, and 3e-8 times ``sum(abs(x))``.
 
         Raises
         ------
         ModelError
-            If `path` holds anything but a model, or cannot be written.
+            If `path` holds anything but a model, or cannot be written, or a coefficient is too large for
+            `dtype`.
+        SettingsError
+            If `prune` or `dtype` is not valid.
         """
-        coef = self._coef if isinstance(self._coef, np.ndarray) else DenseRows(self._all_coef)
+        if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
+            raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
+        if dtype not in (None, "float16", "float32"):
+            raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
+        new_dtype = self.dtype if dtype is None else np.dtype(np.float32)
+        coef = DenseRows(self._coef, new_dtype)
         columns = np.arange(len(self.classes_))
         record = {
             **self.record,
             "n_features": self.n_features,
-            "dtype": str(self.dtype),
+            "dtype": str(new_dtype),
             "index_base": self.record.get("index_base"),
         }
         names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
-        coefficients = Coefficients(coef, None, 0.0, columns, None, transitions=self.transitions_)
+        transitions = None if self.transitions_ is None else self.transitions_.astype(new_dtype, copy=False)
+        coefficients = Coefficients(
+            coef, None, 0.0, columns, None, transitions=transitions, prune=float(prune),
+            half=dtype == "float16",
+        )  # fmt: skip
         save_into_folder(
             path, coefficients, record, names=names, costs=self.costs, tree=self.tree,
-            transforms=self.transforms,
+            transforms=self.transforms, smallest=prune > 0 or dtype is not None,
         )  # fmt: skip
 
     def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
@@ -262,18 +326,33 @@ class Model:
         from streamsvm.kernels.score import score_rows
         from streamsvm.kernels.sparse_coef import score_sparse_rows
 
-        rows = rows._replace(data=rows.data.astype(self.dtype, copy=False))
+        rows = self._stored_features(rows._replace(data=rows.data.astype(self.dtype, copy=False)))
         n_classes = len(self.classes_)
         step = max(1, memory // max(1, n_classes * self.dtype.itemsize))
         scores = np.empty((min(step, rows.n_rows), n_classes), self.dtype)
         for begin, end in piece_bounds(rows, step, by_group=self.transitions_ is not None):
             if end - begin > len(scores):  # one long group
                 scores = np.empty((end - begin, n_classes), self.dtype)
-            if isinstance(self._coef, np.ndarray):
-                score_rows(rows, begin, end, self._coef, scores)
-            else:
+            if isinstance(self._coef, SparseCoef):
                 score_sparse_rows(rows, begin, end, *self._coef[:3], scores)
+            else:
+                weights = self._coef.weights if isinstance(self._coef, RowsInUse) else self._coef
+                score_rows(rows, begin, end, weights, scores)
             yield begin, scores[: end - begin]
+
+    def _stored_features(self, rows: Rows) -> Rows:
+        """The rows with the features, and their numbers, that the stored coefficients have."""
+        if not isinstance(self._coef, RowsInUse):
+            return rows
+        from streamsvm.kernels.csr import keep_columns
+
+        columns, places = rows.indices, self._places
+        if places is None:
+            columns, places = np.arange(len(rows.indices)), self._coef.places_of(rows.indices)
+        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
+        indptr = np.empty_like(rows.indptr)
+        keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
+        return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all rows of `X`.
@@ -281,7 +360,8 @@ class Model:
         Parameters
         ----------
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
-            As the training data was, before the transforms, which the model applies.
+            As the training data was, before the transforms, which the model applies. One row may also be a
+            tuple of two NumPy arrays: the indices of its features, as integers, and their values.
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
             Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
             names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes

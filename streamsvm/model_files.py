@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree, check_costs
-from streamsvm.coefficients import Coefficients, SparseCoef, map_array, open_coef, write_array, write_coef
+from streamsvm.coefficients import Coefficients, StoredCoef, map_array, open_coef, write_array, write_coef
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy
 from streamsvm.schema import Check, Count, SchemaError, between, decode
@@ -27,6 +27,7 @@ from streamsvm.transforms import TRANSFORMS, Transform
 FILES = (
     format.MODEL_JSON,
     format.COEF,
+    format.COEF_ROWS,
     *format.SPARSE_COEF.values(),
     format.FEATURES,
     format.COSTS,
@@ -42,6 +43,8 @@ _OF_STORAGE = (
     "checksum",
     "layout",
     "nnz",
+    "n_rows",
+    format.STORED_DTYPE,
     "coef_crc32",
     "features_sha256",
     "costs_crc32",
@@ -53,7 +56,7 @@ _OF_STORAGE = (
 class ModelParts(NamedTuple):
     """What a model is made of, as `streamsvm.model.Model` takes it."""
 
-    coef: np.ndarray | SparseCoef
+    coef: StoredCoef
     record: dict[str, Any]
     feature_names: list[str] | None
     transforms: list[Transform]
@@ -72,6 +75,7 @@ def save_model(
     tree: ClassTree | None = None,
     transforms: Sequence[Transform] | None = None,
     complete: Callable[[Path], None] | None = None,
+    smallest: bool = False,
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
@@ -93,11 +97,13 @@ def save_model(
     complete : callable, optional
         Called with the folder of the new model before it takes the place of the old one; may change the
         record by `write_record`.
+    smallest : bool
+        Store the coefficients in the layout of the fewest bytes, even if it saves little.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     durable.remove(aside)
     aside.mkdir()
-    stored = write_coef(aside, coefficients)
+    stored = write_coef(aside, coefficients, smallest=smallest)
     if names is not None:
         stored["features_sha256"] = _write_json(aside / format.FEATURES, list(names))
     if costs is not None:
@@ -112,6 +118,8 @@ def save_model(
         stored["transforms"] = save_transforms(aside, transforms)
         if any(transform.array is not None for transform in transforms):
             version = format.FITTED_MODEL_VERSION
+    if stored["layout"] == format.ROWS or coefficients.half:
+        version = format.COMPACT_MODEL_VERSION
     write_record(aside, {"version": version, **record, **stored})
     if complete is not None:
         complete(aside)
@@ -178,7 +186,7 @@ def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None
     """The transitions of a model of sequences; None if it is of another kind."""
     version = record["version"]
     if version < format.SEQUENCE_MODEL_VERSION or (
-        version == format.FITTED_MODEL_VERSION and "transitions_crc32" not in record
+        version >= format.FITTED_MODEL_VERSION and "transitions_crc32" not in record
     ):
         return None
     k = len(record["classes"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.arrays import as_matrix, row_groups
+from streamsvm.data.arrays import as_matrix, one_row, row_groups
 from streamsvm.data.feature_names import match_features, move_columns
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
@@ -18,6 +18,8 @@ from streamsvm.transforms import Transform
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+
+MOST_FEATURES = 2**62  # of a model that hashes them
 
 
 def takes_any_feature(transforms: Sequence[Transform]) -> bool:
@@ -94,7 +96,10 @@ def rows_of_matrix(
 
     `n_features` is None if the model takes any, and `trained` is what `trained_values` returns.
     """
-    matrix = as_matrix(X, dtype, ModelError)
+    if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
+        matrix = one_row(*X, MOST_FEATURES if n_features is None else n_features, dtype, ModelError)
+    else:
+        matrix = as_matrix(X, dtype, ModelError)
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
     match.warn(stacklevel=5)
     warn_of_difference([matrix.data[:MOST_VALUES]], trained, "X", stacklevel=5)
@@ -115,6 +120,11 @@ def rows_of_matrix(
     if groups is not None:
         rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
     return rows if sets is None else with_label_sets(rows, *sets)
+
+
+def _are_indices_and_values(indices: Any, values: Any) -> bool:
+    arrays = isinstance(indices, np.ndarray) and isinstance(values, np.ndarray)
+    return arrays and indices.ndim == 1 and indices.dtype.kind in "iu"
 
 
 def _codes(y: Any, n: int, classes: Sequence[str]) -> np.ndarray:

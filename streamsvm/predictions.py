@@ -7,27 +7,29 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 import numpy as np
 
-from streamsvm.data.arrays import labels_of
+from streamsvm.data.arrays import check_is_matrix, labels_of
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model import Model, load_model
 from streamsvm.prediction_files import Batch, Lines, Sink, check_table, opened
+from streamsvm.progress import Progress, logger, shown
+from streamsvm.reading import Readable
 from streamsvm.store import Store, open_store
 from streamsvm.store.added_columns import adding_columns
-from streamsvm.text import parse_size
+from streamsvm.text import parse_size, printable
 
 _UNNAMED = ""  # data that has no name of its own
 
 
-@dataclasses.dataclass(frozen=True)
-class Predictions:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Predictions(Readable):
     """The best classes of each row, best first; of equal scores the first class wins.
 
     With a threshold rows have different numbers of them, and there is an array of shape (n_labels,) for each.
@@ -50,6 +52,18 @@ class Predictions:
     scores: np.ndarray | list[np.ndarray] | None = None
     out: Path | None = None
 
+    def _facts(self) -> dict[str, Any]:
+        first = {"labels": self.labels, "scores": self.scores}  # of some rows
+        shown = {name: None if values is None else _first(values) for name, values in first.items()}
+        return {"n": self.n, **shown, "out": self.out}
+
+
+def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
+    """The values of the first rows, without lists where each row has one value, and one row more."""
+    rows = [row.tolist() for row in values[:5]]
+    one_each = isinstance(values, np.ndarray) and values.shape[1] == 1
+    return [row[0] for row in rows] if one_each else rows
+
 
 def predict(
     model: Model | str | Path,
@@ -68,6 +82,7 @@ def predict(
     into: str | os.PathLike[str] | None = None,
     key: str = "streamsvm",
     force: bool = False,
+    progress: bool | Progress | None = None,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
@@ -121,6 +136,8 @@ def predict(
         ``KEY``, with which the names of these columns begin.
     force : bool
         Replace such columns.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
 
     Returns
     -------
@@ -172,13 +189,16 @@ def predict(
         elif out is not None:
             sink = Lines(out, model.classes_, scored=scores or proba)
         detailed = not isinstance(sink, Lines | _Kept)
+        report = stack.enter_context(shown(progress))
         count = 0
         for file, each in sources.items():
             first = 0
             where = "the data" if file == _UNNAMED else file
+            opening = Opening()
+            stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             read = rows_to_score(
                 model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
-                named=detailed, where=where,
+                named=detailed, where=where, opening=opening,
             )  # fmt: skip
             for rows, names in read:  # half of the memory is for them
                 for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
@@ -187,8 +207,10 @@ def predict(
                         model, rows, begin, piece, top_k, threshold, proba=proba, detailed=detailed
                     )
                     sink.write(Batch(file, names[begin:end], *best))
+                    report(stage, first + end, opening.n_rows)
                 first += rows.n_rows
             count += first
+    logger.info("predicted %s rows", f"{count:,}")
     if sink is not kept:
         path = into if into is not None else out
         return Predictions(count, out=Path(path) if isinstance(path, str | os.PathLike) else None)
@@ -283,6 +305,22 @@ def _named(data: Any) -> dict[str, Any]:
     return {_UNNAMED: data}
 
 
+@dataclasses.dataclass
+class Opening:
+    """What is known of data when it has been opened.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        None of rows that a caller gives.
+    unlabelled : int
+        Rows of a store that are left out, for they have no label.
+    """
+
+    n_rows: int | None = None
+    unlabelled: int = 0
+
+
 def rows_to_score(
     model: Model,
     data: Any,
@@ -296,15 +334,15 @@ def rows_to_score(
     groups: Any = None,
     named: bool = False,
     where: str = "the data",
-    count_unlabelled: Callable[[int], object] = lambda count: None,
+    opening: Opening | None = None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
 
     `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
     store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData. With the
     rows come their names, int64 or str objects, of a store if `named`, of pairs of rows and names as given,
-    and otherwise the numbers from 0. If rows of a path are left out, for they have no label,
-    `count_unlabelled` is called with their number.
+    and otherwise the numbers from 0. `opening` is told the number of rows, and of
+    those of a store that are left out, for they have no label.
     """
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
@@ -318,9 +356,12 @@ def rows_to_score(
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):
         with open_store(data, label=label, labelled=labelled, layer=layer, raw=raw) as store:
-            count_unlabelled(store.unlabelled)
-            yield from rows_to_score(model, store, memory=memory, labelled=labelled, named=named)
+            yield from rows_to_score(
+                model, store, memory=memory, labelled=labelled, named=named, opening=opening
+            )
     elif isinstance(data, Store):
+        if opening is not None:
+            opening.n_rows, opening.unlabelled = data.n_rows, data.unlabelled
         with part_of_memory(2):
             yield from model.named_batches(data, memory // 2, labelled=labelled, named=named)
     elif has_labels:
@@ -332,7 +373,10 @@ def rows_to_score(
             yield model.transformed(_fitting(model, rows, first, where), where=where, first=first), names
             first += rows.n_rows
     else:
+        check_is_matrix(data, ModelError)
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
+        if opening is not None:
+            opening.n_rows = rows.n_rows
         yield rows, _names_of(data, rows.n_rows)
 
 
@@ -376,7 +420,13 @@ def checked_threshold(threshold: Any) -> float | None:
 
 def as_model(model: Model | str | Path) -> Model:
     """The model, loaded if it is given by its path."""
-    return model if isinstance(model, Model) else load_model(model)
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        raise SettingsError(
+            f"model must be a Model or the path of one, not {type(model).__name__}", setting="model"
+        )
+    return load_model(model)
 
 
 def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:

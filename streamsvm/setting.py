@@ -81,6 +81,8 @@ class Setting:
 
     def checked(self, value: Any) -> Any:
         """The value as Python's own int, float, bool or str; raises `ValueError` if it is not valid."""
+        if isinstance(value, str):
+            value = str(value)  # of NumPy's texts too
         if isinstance(value, str) and (value in self.words or (self.may_be_given and value == GIVEN)):
             return value
         if self.mapping and isinstance(value, Mapping):
@@ -114,6 +116,8 @@ def _as_python(value: Any, kind: type) -> Any:
     """A number of any library as int or float; anything else as it is."""
     if isinstance(value, bool):
         return value
+    if kind is bool and type(value).__name__ in ("bool", "bool_"):  # of NumPy, in its versions
+        return bool(value)
     try:
         if kind is int:
             return operator.index(value)

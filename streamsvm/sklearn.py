@@ -207,11 +207,11 @@ costs_as, tree
             _part(X, kept), y[kept],
             groups=None if groups is None else groups[kept],
             sample_weight=None if sample_weight is None else sample_weight[kept],
-            **self._options(),
+            progress=False, **self._options(),
         )  # fmt: skip
         assert isinstance(found, Model)
         if not kept.all():
-            calibration.calibrate(found, _part(X, ~kept), y[~kept])
+            calibration.calibrate(found, _part(X, ~kept), y[~kept], progress=False)
         return self._take(found, np.unique(y))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -297,7 +297,7 @@ costs_as, tree
         """
         ready = self.model_
         if isinstance(X, str | os.PathLike):
-            found = predictions.predict(ready, X, **of_store).labels
+            found = predictions.predict(ready, X, progress=False, **of_store).labels
             assert found is not None
             texts = np.asarray(found)[:, 0]
         else:
@@ -372,7 +372,7 @@ costs_as, tree
             raise ValueError("calibrate, a share of the rows, is for a matrix; give fit calibrate=, a store")
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result = api.fit(
-                path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"),
+                path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
                 **{**self._options(), **of_store},
             )  # fmt: skip
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory

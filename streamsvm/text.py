@@ -65,6 +65,12 @@ def parse_size(size: Any) -> int:
     return number
 
 
+def as_plain(value: Any) -> Any:
+    """A scalar of NumPy as Python's own int, float, bool or str, which JSON takes; anything else as it is."""
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value.item() if is_scalar else value
+
+
 def as_paths(data: Any) -> list[str | os.PathLike[str]] | None:
     """A path, or a list or tuple of paths, as a list; None for anything else, such as a matrix."""
     if isinstance(data, str | os.PathLike):

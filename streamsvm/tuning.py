@@ -22,12 +22,13 @@ from streamsvm import durable, format
 from streamsvm.errors import Option, Remedy, RunError, SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
+from streamsvm.progress import Progress, Report, shown
 from streamsvm.run.directory import RunDir
 from streamsvm.settings import AUTO, Interval, Settings
 from streamsvm.text import as_paths
 from streamsvm.training import array_runs, runs
 from streamsvm.training.results import FitResult, TuneResult
-from streamsvm.training.trainer import Callbacks, Progress, Report
+from streamsvm.training.trainer import Callbacks
 
 _AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
@@ -64,7 +65,7 @@ def tune(
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     stop: Any = None,
     **settings: Any,
 ) -> TuneResult:
@@ -111,7 +112,6 @@ def tune(
     SettingsError, StoreError, PlanError, InputError, RunError, Interrupted
         As in `streamsvm.fit`.
     """
-    callbacks = Callbacks.of(report, progress, stop)
     paths = as_paths(data)
     if paths is not None and out is None:
         name_it = Remedy("name the run directory to create with {}", Option("out"))
@@ -133,36 +133,40 @@ def tune(
         for candidate in candidates
         for part in parts
     ]  # which checks all of them before the first
-    if paths is None:
-        if y is None and "label" not in settings:
-            raise SettingsError("y is missing: give one label for each row", setting="y")
-        search: _Search = _ArraySearch(data, y, groups, callbacks)
-    else:
-        assert out is not None
-        search = _StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks)
-        search.begin({"trainings": [list(map(dataclasses.asdict, each)) for each in trainings]}, force=force)
-    rows = search.known()
-    for number, candidate in enumerate(candidates):
-        if rows[number * len(grid.factors) :]:
-            continue
-        found = [
-            search.tried(f"{number + 1}-{fold + 1}", trainings[number * len(parts) + fold])
-            for fold in range(len(parts))
-        ]
-        shown = {name: candidate[name] for name in _SEVERAL if len(_listed(several[name])) > 1}
-        new = [_mean(each, shown) for each in zip(*found, strict=True)]
-        rows += new
-        search.keep(rows)
-        for row in new:
-            callbacks.report({"event": "tried", **row})
-    best = max(
-        range(len(rows)), key=lambda at: rows[at]["accuracy"]
-    )  # of equal ones the first: the smallest C
-    chosen = {**facts, **candidates[best // len(grid.factors)], "valid": None}
-    result, model = search.train(Settings(**chosen, C=rows[best]["C"], passes=passes))
-    return TuneResult(
-        C=rows[best]["C"], settings=rows[best]["settings"], tried=rows, result=result, model=model
-    )
+    with shown(progress) as progress:
+        callbacks = Callbacks.of(report, progress, stop)
+        if paths is None:
+            if y is None and "label" not in settings:
+                raise SettingsError("y is missing: give one label for each row", setting="y")
+            search: _Search = _ArraySearch(data, y, groups, callbacks)
+        else:
+            assert out is not None
+            search = _StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks)
+            search.begin(
+                {"trainings": [list(map(dataclasses.asdict, each)) for each in trainings]}, force=force
+            )
+        rows = search.known()
+        for number, candidate in enumerate(candidates):
+            if rows[number * len(grid.factors) :]:
+                continue
+            found = [
+                search.tried(f"{number + 1}-{fold + 1}", trainings[number * len(parts) + fold])
+                for fold in range(len(parts))
+            ]
+            differing = {name: candidate[name] for name in _SEVERAL if len(_listed(several[name])) > 1}
+            new = [_mean(each, differing) for each in zip(*found, strict=True)]
+            rows += new
+            search.keep(rows)
+            for row in new:
+                callbacks.report({"event": "tried", **row})
+        best = max(
+            range(len(rows)), key=lambda at: rows[at]["accuracy"]
+        )  # of equal ones the first: the smallest C
+        chosen = {**facts, **candidates[best // len(grid.factors)], "valid": None}
+        result, model = search.train(Settings(**chosen, C=rows[best]["C"], passes=passes))
+        return TuneResult(
+            C=rows[best]["C"], settings=rows[best]["settings"], tried=rows, result=result, model=model
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -122,15 +122,130 @@ def test_models_of_next_to_nothing(tmp_path: Path, shape: tuple[int, int]) -> No
     assert not model.decision_function(np.ones((2, shape[0]))).any()
 
 
-def test_pieces_of_zeros_take_no_disk(tmp_path: Path) -> None:
-    weights = np.zeros((1_000_000, 10), np.float32)
-    weights[500_000] = 1
-    classes = [str(c) for c in range(10)]
-    save_weights(tmp_path / "model", weights, record(n_features=len(weights), classes=classes))
-    coef = tmp_path / "model/coef.npy"
-    assert coef.stat().st_size > weights.nbytes
-    assert coef.stat().st_blocks * 512 < weights.nbytes / 10
-    np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights)
+# -- rows of features in use ----------------------------------------------------------------------
+
+
+def few_rows(n_classes: int, n_features: int = 20_000, dtype: str = "float32") -> np.ndarray:
+    """Whole numbers in one row of a hundred, first and last included."""
+    rng = np.random.default_rng(1)
+    weights = np.zeros((n_features, n_classes), dtype)
+    some = rng.choice(np.arange(1, n_features - 1), n_features // 100, replace=False)
+    rows = np.array([0, *np.sort(some), n_features - 1])
+    weights[rows] = rng.integers(-3, 4, size=(len(rows), n_classes))
+    weights[rows, 0] = 5
+    return weights
+
+
+def save_few_rows(path: Path, weights: np.ndarray) -> Path:
+    classes = [str(c) for c in range(weights.shape[1])]
+    entries = record(n_features=len(weights), classes=classes, dtype=str(weights.dtype))
+    save_weights(path, weights, entries)
+    return path
+
+
+@pytest.mark.parametrize(("n_classes", "dtype"), [(2, "float32"), (7, "float64"), (70, "float32")])
+def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_classes: int, dtype: str
+) -> None:
+    weights = few_rows(n_classes, dtype=dtype)
+    folder = save_few_rows(tmp_path / "model", weights)
+    assert names_in(folder) == ["coef-rows.npy", "coef.npy", "model.json"]
+    size = sum((folder / name).stat().st_size for name in ("coef-rows.npy", "coef.npy"))
+    assert size == 2 * 128 + 202 * (4 + n_classes * weights.itemsize)
+    rows = np.load(folder / "coef-rows.npy", allow_pickle=False)
+    assert rows.tolist() == np.flatnonzero(weights.any(axis=1)).tolist()
+    np.testing.assert_array_equal(np.load(folder / "coef.npy", allow_pickle=False), weights[rows])
+    model = load_model(folder)
+    assert model.record["version"] == format.COMPACT_MODEL_VERSION
+    X = sp.random_array((50, len(weights)), density=0.01, rng=np.random.default_rng(2), format="csr")
+    X.data = np.ceil(X.data * 4)
+    X = sp.csr_array(X + sp.csr_array((np.ones(50), (np.arange(50), [0, 19_999] * 25)), X.shape))
+    scores = X @ weights
+    assert np.count_nonzero(scores) > 50
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+    monkeypatch.setattr("streamsvm.model._MOST_LISTED", 1000)
+    np.testing.assert_array_equal(load_model(folder).decision_function(X), scores)
+    assert model.coef_.dtype == dtype
+    np.testing.assert_array_equal(model.coef_.toarray(), weights)
+    model.save(tmp_path / "again")
+    for name in ("coef-rows.npy", "coef.npy"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
+    weights = np.ones((20_000, 5), np.float32)
+    weights[::3] = 0
+    assert names_in(save_few_rows(tmp_path / "model", weights)) == ["coef.npy", "model.json"]
+    model = load_model(tmp_path / "model")
+    assert model.record["version"] == format.MODEL_VERSION
+    np.testing.assert_array_equal(model.coef_, weights)
+    model.save(tmp_path / "small", prune=0.5)  # the fewest bytes, even if it saves little
+    assert names_in(tmp_path / "small") == ["coef-rows.npy", "coef.npy", "model.json"]
+    np.testing.assert_array_equal(load_model(tmp_path / "small").coef_.toarray(), weights)
+
+
+@pytest.mark.parametrize("listed", [0, 2**26])
+def test_models_without_any_row_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
+    monkeypatch.setattr("streamsvm.model._MOST_LISTED", listed)
+    model = load_model(save_few_rows(tmp_path / "model", np.zeros((20_000, 3), np.float32)))
+    assert model.record["n_rows"] == 0
+    assert not model.decision_function(np.ones((2, 20_000))).any()
+
+
+@pytest.mark.parametrize("name", ["coef-rows.npy", "coef.npy"])
+def test_any_flipped_byte_of_rows_in_use_is_found(tmp_path: Path, name: str) -> None:
+    folder = save_few_rows(tmp_path / "model", few_rows(70))
+    whole = (folder / name).read_bytes()
+    for at in {*range(0, 128, 3), *np.random.default_rng(0).integers(len(whole), size=50).tolist()}:
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x04
+        if whole[at : at + 1].isspace() and bytes(damaged[at : at + 1]).isspace():
+            continue
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(ModelError, match=f"{name} is damaged"):
+            load_model(folder)
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, -1), (5, 0), (6, 20_000), (-1, 20_000), (-1, -1)])
+def test_rows_that_are_no_features_in_order_are_refused(tmp_path: Path, at: int, value: int) -> None:
+    """With checksums that fit, before compiled code would look beyond its arrays."""
+    folder = save_few_rows(tmp_path / "model", few_rows(70))
+    content = bytearray((folder / "coef-rows.npy").read_bytes())
+    rows = np.frombuffer(content, np.int32, offset=128)
+    rows[at] = value
+    (folder / "coef-rows.npy").write_bytes(content)
+    header = json.loads((folder / "model.json").read_bytes())
+    header["coef_crc32"]["rows"] = zlib.crc32(rows)
+    (folder / "model.json").write_text(json.dumps(format.sealed(header)))
+    with pytest.raises(ModelError, match=r"coef-rows\.npy is damaged: it does not list"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layout": "dense"}, "not the array"),
+        ({"layout": "csr"}, "an entry is missing, or has the wrong type"),
+        ({"version": 6}, "an entry is missing, or has the wrong type"),
+        ({"n_rows": 5}, "not the array"),
+        ({"n_rows": -1}, "an entry is missing, or has the wrong type"),
+        ({"n_rows": "5"}, "an entry is missing, or has the wrong type"),
+        ({"coef_crc32": 5}, "an entry is missing, or has the wrong type"),
+        ({"n_features": 19_999}, "does not list features"),
+        ({"n_features": 2**60}, "not the array"),
+        ({"stored_dtype": "float16"}, "not the array"),
+        ({"stored_dtype": "float64"}, "an entry is missing, or has the wrong type"),
+        ({"stored_dtype": "O"}, "an entry is missing, or has the wrong type"),
+    ],
+)
+def test_a_record_that_does_not_fit_rows_in_use_is_refused(
+    tmp_path: Path, changes: dict, message: str
+) -> None:
+    folder = save_few_rows(tmp_path / "model", few_rows(70))
+    path = folder / "model.json"
+    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), **changes})))
+    with pytest.raises(ModelError, match=message):
+        load_model(folder)
 
 
 def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:

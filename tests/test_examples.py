@@ -74,3 +74,37 @@ def test_texts(tmp_path: Path) -> None:
     run_readme("Text", tmp_path)
     again = pq.read_table(tmp_path / "topics.parquet")["label"].to_numpy()
     assert (again == predicted["label"].to_numpy()).mean() > 0.95  # of three passes instead of one
+
+
+def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fastapi = pytest.importorskip("fastapi")
+    import asyncio
+    import importlib.util
+
+    import numpy as np
+    from helpers import make_problem
+
+    import streamsvm
+
+    X, codes = make_problem(60, 12, 4)
+    model = streamsvm.fit(X, np.array(list("abcd"))[codes])
+    model.save(tmp_path / "model")
+    monkeypatch.setenv("STREAMSVM_MODEL", str(tmp_path / "model"))
+    spec = importlib.util.spec_from_file_location("service", ROOT / "examples/service.py")
+    assert spec is not None
+    assert spec.loader is not None
+    service = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(service)
+    assert {route.path for route in service.app.routes} >= {"/predict", "/model"}
+    for i in range(5):
+        part = slice(*X.indptr[i : i + 2])
+        row = {"indices": X.indices[part].tolist()[::-1], "values": X.data[part].tolist()[::-1], "top_k": 2}
+        answer = asyncio.run(service.predict(service.Row(**row)))
+        scores = model.decision_function(X[[i]])[0]
+        assert answer["labels"] == model.classes_[np.argsort(-scores)[:2]].tolist()
+        np.testing.assert_allclose(answer["scores"], np.sort(scores)[::-1][:2], rtol=1e-5)
+    for indices, values in ([12], [1]), ([1, 1], [1, 2]), ([1], []), ([2**70], [1]), ([1], [1e300]):
+        with pytest.raises(fastapi.HTTPException, match="422"):
+            asyncio.run(service.predict(service.Row(indices=indices, values=values)))
+    assert asyncio.run(service.predict(service.Row(indices=[], values=[])))["labels"] == ["a"]
+    assert asyncio.run(service.describe()) == {"classes": list("abcd"), "n_features": 12}

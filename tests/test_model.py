@@ -561,3 +561,46 @@ def test_what_holds_no_numbers_is_refused(folder: Path, X: np.ndarray) -> None:
 def test_half_precision_is_taken(folder: Path, coef: np.ndarray) -> None:
     scores = load_model(folder).decision_function(np.eye(D, dtype=np.float16))
     np.testing.assert_array_equal(scores, coef[:, :K])
+
+
+# -- one row ---------------------------------------------------------------------------------------
+
+
+def test_one_row_in_any_form_gives_what_all_rows_give(folder: Path) -> None:
+    model, rng = load_model(folder), np.random.default_rng(4)
+    X = rng.integers(-2, 3, size=(20, D)) * (rng.random((20, D)) < 0.4)
+    assert (X == 0).all(axis=1).any() or X[3].any()
+    scores = model.decision_function(X)
+    for i in range(20):
+        indices = rng.permutation(np.flatnonzero(X[i]))
+        pair = indices, X[i, indices].astype(float)
+        for row in (X[[i]], X[[i]].astype(np.float16), sp.csr_array(X[[i]]), pair):
+            np.testing.assert_array_equal(model.decision_function(row), scores[[i]])
+            assert model.predict(row).tolist() == model.classes_[[scores[i].argmax()]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "problem"),
+    [
+        ([1, 1], [1.0, 2.0], "X has the index 1 twice"),
+        ([0, D], [1.0, 2.0], f"X has the index {D}, and the model the features 0 to {D - 1}"),
+        ([-1], [1.0], "X has the index -1"),
+        ([1, 2], [1.0], "X is a pair of arrays of shapes"),
+        ([1, 2], [1.0, np.nan], "X, row 0, column 2: nan is not finite"),
+        ([1], ["x"], "X is a pair of arrays"),
+    ],
+)
+def test_one_row_that_cannot_be_is_refused(
+    folder: Path, indices: list[int], values: list, problem: str
+) -> None:
+    with pytest.raises(ModelError, match=problem):
+        load_model(folder).predict((np.array(indices), np.array(values)))
+
+
+def test_a_dense_row_with_a_nan_is_refused(folder: Path) -> None:
+    X = np.zeros((1, D))
+    X[0, 7] = np.nan
+    with pytest.raises(ModelError, match="X, row 0, column 7: nan is not finite"):
+        load_model(folder).predict(X)
+    with pytest.raises(ModelError, match="values of type object"):
+        load_model(folder).predict(X.astype(object))

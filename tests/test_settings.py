@@ -14,7 +14,7 @@ import pytest
 from helpers import make_problem, make_store
 from streamsvm_converters import TextSource, convert, read_rows
 
-from streamsvm import fit, online
+from streamsvm import evaluate, fit, online, predict
 from streamsvm.errors import SettingsError
 from streamsvm.settings import OnlineSettings, Settings
 from streamsvm.text import check_classes, format_size, parse_size, printable
@@ -37,6 +37,60 @@ def test_numbers_of_any_library_become_pythons_own(whole: Any, real: Any) -> Non
     assert json.dumps(vars(given)) == json.dumps(vars(same)).replace('"tol": 0.0', f'"tol": {given.tol}')
     online = OnlineSettings(C=real(2), hash_bits=whole(8), seed=whole(1))
     assert json.dumps(vars(online)) == json.dumps(vars(OnlineSettings(C=2.0, hash_bits=8, seed=1)))
+
+
+def _as_numpy(value: Any) -> Any:
+    """The same value of NumPy's types."""
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64, str: np.str_}
+    return kinds[type(value)](value) if type(value) in kinds else value
+
+
+@pytest.mark.parametrize("settings", [Settings, OnlineSettings])
+def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
+    """As they come out of a grid, an array or a table."""
+    values = {"valid": "a.zarr", "calibrate": "b.zarr", "class_weight": "balanced", "sample_weight": "w",
+              "label": "cell", "layer": "raw", "transform": "l2", "tol": 0.5, "gap": "pass", "block_rows": 7,
+              "slice_rows": 5, "keep_duals": True, "tree": "t", "hash_bits": 9}  # fmt: skip
+    names = {field.name for field in dataclasses.fields(settings)}
+    given = dataclasses.asdict(settings(**{name: each for name, each in values.items() if name in names}))
+    left_out = {name for name, value in given.items() if value is None}
+    assert left_out <= {"smooth", "top", "temperature", "solver_tol", "costs", "costs_as",
+                        "C_path", "hold_out"}  # fmt: skip
+    numpy = {name: _as_numpy(value) for name, value in given.items()}
+    assert dataclasses.asdict(settings(**numpy)) == given
+    assert json.loads(json.dumps(vars(settings(**numpy)))) == given
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "value"),
+    [
+        ("wws", "smooth", 0.25),
+        ("ww", "hold_out", "1/8"),
+        ("ww", "C_path", "0.5,1"),
+        ("top-m", "top", 2),
+        ("ww", "costs_as", "margins"),
+    ],
+)
+def test_settings_of_few_losses_take_the_types_of_numpy(loss: str, name: str, value: Any) -> None:
+    more = {"costs": np.str_("c.csv")} if name == "costs_as" else {}
+    assert getattr(Settings(loss=np.str_(loss), **{name: _as_numpy(value)}, **more), name) == value
+
+
+def test_conversions_and_predictions_take_the_types_of_numpy(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1 3:2\nb 2:1\na 1:2\nb 2:3\n")
+    plain = {"index_base": 1, "n_features": 5, "dtype": "float64", "shuffle": False, "seed": 3, "threads": 1,
+             "memory": 2**28, "chunk_nnz": 4, "codec": "fast", "on_error": "fix"}  # fmt: skip
+    numpy = {name: _as_numpy(value) for name, value in plain.items()}
+    first, second = (
+        convert(tmp_path / "text", tmp_path / name, **how).fingerprint
+        for name, how in (("a.zarr", plain), ("b.zarr", numpy))
+    )
+    assert first == second
+    run = tmp_path / "run"
+    fit(tmp_path / "b.zarr", out=run, passes=1, checkpoint_every=np.float32(30))
+    how = {"memory": np.int64(2**27), "top_k": np.int32(1)}
+    assert evaluate(run, tmp_path / "b.zarr", **how).n == 4
+    assert predict(run, tmp_path / "b.zarr", threshold=np.float32(-1e9), **how).n == 4
 
 
 @pytest.mark.parametrize(

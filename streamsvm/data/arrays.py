@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,32 +40,110 @@ def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError)
     """
     import scipy.sparse
 
+    check_is_matrix(X, error)
     matrix, names = _without_names(X)
     if not scipy.sparse.issparse(matrix):
         matrix = np.asarray(matrix)
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
+    if isinstance(matrix, np.ndarray) and len(matrix.shape) == 2 and len(matrix) == 1:
+        return _dense_row(matrix, dtype, names, error)
     if matrix.dtype.kind in "fiub":
         matrix = scipy.sparse.csr_array(matrix)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        raise error(
-            f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
-            remedy=Remedy("give a matrix of numbers, rows by features"),
-        )
+        raise _no_matrix(matrix, error)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the caller's arrays stay as they are
         matrix.sum_duplicates()
+    data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names)
+    return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names)
+
+
+def one_row(
+    indices: np.ndarray, values: np.ndarray, n_features: int, dtype: np.dtype, error: type[StreamsvmError]
+) -> Matrix:
+    """One row as a matrix of the features `indices`, which need not be in order, and their values.
+
+    Raises `error` unless the indices are distinct, below `n_features`, and as many as the values, which must
+    be finite.
+    """
+    if indices.ndim != 1 or indices.shape != values.shape or values.dtype.kind not in "fiub":
+        raise error(
+            f"X is a pair of arrays of shapes {indices.shape} and {values.shape}",
+            remedy=Remedy("give the indices of one row and as many numbers"),
+        )
+    if len(indices):
+        if not (np.diff(indices) > 0).all():
+            order = np.argsort(indices, kind="stable")
+            indices, values = indices[order], values[order]
+            twice = np.flatnonzero(np.diff(indices) == 0)
+            if len(twice):
+                raise error(f"X has the index {indices[twice[0]]} twice")
+        if indices[0] < 0 or indices[-1] >= n_features:
+            wrong = indices[0] if indices[0] < 0 else indices[-1]
+            raise error(f"X has the index {wrong}, and the model the features 0 to {n_features - 1}")
+    indptr = np.array([0, len(indices)])
+    return Matrix(_finite(values, indices, indptr, dtype, error), indices, indptr, n_features, None)
+
+
+def _dense_row(
+    matrix: np.ndarray, dtype: np.dtype, names: list[str] | None, error: type[StreamsvmError]
+) -> Matrix:
+    """A dense matrix of one row, without the work of SciPy for any matrix."""
+    if matrix.dtype.kind not in "fiub":
+        raise _no_matrix(matrix, error)
+    indices = np.flatnonzero(matrix[0])
+    indptr = np.array([0, len(indices)])
+    data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
+    return Matrix(data, indices, indptr, matrix.shape[1], names)
+
+
+def _no_matrix(matrix: Any, error: type[StreamsvmError]) -> StreamsvmError:
+    return error(
+        f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
+        remedy=Remedy("give a matrix of numbers, rows by features"),
+    )
+
+
+def _finite(
+    values: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    dtype: np.dtype,
+    error: type[StreamsvmError],
+    names: Sequence[str] | None = None,
+) -> np.ndarray:
+    """The values of a CSR matrix in `dtype`; raises `error` if one is not finite."""
     with np.errstate(over="ignore"):
-        data = np.ascontiguousarray(matrix.data, dtype)
+        data = np.ascontiguousarray(values, dtype)
     finite = np.isfinite(data)
     if not finite.all():
         at = int(np.argmin(finite))
-        row, column = int(np.searchsorted(matrix.indptr, at, "right")) - 1, matrix.indices[at]
+        row, column = int(np.searchsorted(indptr, at, "right")) - 1, indices[at]
+        column = f"{column} ({names[column]!r})" if names is not None else str(column)
         raise error(
-            f"X, row {row}, column {column}: {matrix.data[at]} is not finite as {data.dtype}",
+            f"X, row {row}, column {column}: {values[at]} is not finite as {data.dtype}",
             remedy=Remedy("drop or replace such values"),
         )
-    return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names)
+    return data
+
+
+def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
+    """Raise `error` for what is often given in the place of a matrix: None, a path, or a store."""
+    if X is None:
+        raise error("X is None", remedy=Remedy("give a matrix of numbers, rows by features"))
+    is_list = isinstance(X, list | tuple) and bool(X) and all(isinstance(x, str | os.PathLike) for x in X)
+    if isinstance(X, str | os.PathLike) or is_list:
+        what = f"{len(X)} paths" if is_list else f"the path {os.fspath(X)!r}"
+        raise error(
+            f"X is {what}, and not a matrix",
+            remedy=Remedy("give streamsvm.fit, predict or evaluate the path of one store"),
+        )
+    if hasattr(X, "fingerprint") and hasattr(X, "path"):  # a store, which this module does not know
+        raise error(
+            f"X is the store {X.path}, and not a matrix",
+            remedy=Remedy("give streamsvm.fit its path, or streamsvm.predict or evaluate the store"),
+        )
 
 
 def _without_names(X: Any) -> tuple[Any, list[str] | None]:

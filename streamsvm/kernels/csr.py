@@ -1,4 +1,4 @@
-"""One reading of CSR rows that finds their norms, and whether they are what kernels rely on."""
+"""CSR rows: whether they are what kernels rely on, with their norms; and some of their columns."""
 
 from __future__ import annotations
 
@@ -30,3 +30,18 @@ def check_rows(data, indices, indptr, n_features, norm2):
         if not (rising and total < np.inf):
             return i
     return -1
+
+
+@kernel
+def keep_columns(data, indices, indptr, places, new_data, new_indices, new_indptr):
+    """Write rows whose indices are replaced by ``places[index]``, and left out where that is below 0."""
+    filled = 0
+    new_indptr[0] = 0
+    for i in range(len(indptr) - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            place = places[indices[p]]
+            if place >= 0:
+                new_data[filled] = data[p]
+                new_indices[filled] = place
+                filled += 1
+        new_indptr[i + 1] = filled

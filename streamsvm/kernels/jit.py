@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import pickle
 import re
@@ -24,6 +25,10 @@ from typing import Any
 import numba
 
 from streamsvm.errors import StreamsvmWarning
+
+# A program that logs everything at the level DEBUG would get 200,000 lines of each compilation.
+if logging.getLogger("numba").level == logging.NOTSET:
+    logging.getLogger("numba").setLevel(logging.INFO)
 
 OPTIONS: dict[str, Any] = {
     "nogil": True,  # the reading thread runs beside the kernel

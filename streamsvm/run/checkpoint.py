@@ -3,7 +3,7 @@
 A commit is a folder ``checkpoint/<number>/`` with a manifest: written aside, synced, and renamed as the
 last step. The logs of duals and weights are synced before it and only ever grow, so the manifest describes
 each of them by its length and digest; it also records which run it belongs to. The last two commits are
-kept, and every log that either of them needs.
+kept, and every log that either of them needs; when there is a model, the last one alone.
 """
 
 from __future__ import annotations
@@ -252,13 +252,13 @@ def drop(run: RunDir, numbers: Iterable[int]) -> None:
         durable.remove(aside)
 
 
-def prune(run: RunDir, in_use: Iterable[int]) -> None:
+def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT) -> None:
     """Delete old commits, and all logs but those of kept commits and the duals of passes `in_use`."""
     numbers = run.commits()
     durable.remove(run.checkpoints / _ASIDE)
-    drop(run, numbers[_KEPT:])
+    drop(run, numbers[kept:])
     needed = set(map(run.duals, in_use))
-    for number in numbers[:_KEPT]:
+    for number in numbers[:kept]:
         try:
             manifest = durable.read_record(run.commit_path(number) / format.MANIFEST)
             needed.add(run.weight_log(manifest["weights_number"]))

@@ -29,7 +29,7 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, dirty, sparse_weights, costs : Path
-    checkpoints, metrics, model, lock : Path
+    checkpoints, metrics, model, lock, report, tuning, tuned, trials : Path
         Files and folders of the run, whether or not they exist.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
@@ -48,6 +48,7 @@ class RunDir:
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
+        self.report = self.path / format.REPORT
         # Of `streamsvm.tune`: what it was asked, what it found, and the runs that it tried.
         self.tuning = self.path / format.TUNING_JSON
         self.tuned = self.path / format.TUNED

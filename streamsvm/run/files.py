@@ -140,7 +140,9 @@ class RunFiles:
         tree: ClassTree | None = None,
         transforms: Sequence[Transform] | None = None,
     ) -> str:
-        """Write the model, and delete the files of weights, which no later process reads.
+        """Write the model, and delete what extending the run does not need.
+
+        That is the files of weights, which no later process reads, and all commits but the last.
 
         `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model_files.save_model`.
         """
@@ -150,6 +152,7 @@ class RunFiles:
             transforms=transforms, complete=complete,
         )  # fmt: skip
         self.run.remove_weights()
+        prune(self.run, (), kept=1)
         return str(self.run.model)
 
     def _keep_temperature(self, folder: Path) -> None:

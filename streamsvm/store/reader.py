@@ -20,6 +20,7 @@ from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StoreError
+from streamsvm.reading import Readable
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray
@@ -43,7 +44,7 @@ class Units:
     offsets: np.ndarray
 
 
-class Store:
+class Store(Readable):
     """A CSR matrix with labels on disk, read in ranges of rows.
 
     `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
@@ -134,6 +135,19 @@ class Store:
         self._container = container
         self.arrays = arrays
         self._digests = digests or {}
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "nnz": self.nnz,
+            "n_classes": self.n_classes,
+            "dtype": str(self.dtype),
+            **{name: True for name in ("weighted", "multilabel", "grouped") if getattr(self, name)},
+            "shuffled": self.shuffled,
+            "classes": self.classes,
+        }
 
     @property
     def fingerprint(self) -> str:

@@ -5,9 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from streamsvm.reading import Readable, html_table
 
-@dataclasses.dataclass(frozen=True)
-class Calibration:
+_PASSES = 10  # that a notebook shows
+_COLUMNS = {  # of them: headings, and what they are in a report
+    "pass": "pass",
+    "relative gap": "relative_gap",
+    "primal": "primal",
+    "accuracy": "accuracy",
+    "validation accuracy": "valid_accuracy",
+    "of average": "average_valid_accuracy",
+    "seconds": "seconds",
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Calibration(Readable):
     """How the temperature of a model was fitted.
 
     Attributes
@@ -29,9 +42,12 @@ class Calibration:
     rows: int
     warning: str | None = None
 
+    def _facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
 
-@dataclasses.dataclass(frozen=True)
-class FitResult:
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FitResult(Readable):
     """How a fit ended, and the evidence.
 
     Attributes
@@ -119,9 +135,37 @@ class FitResult:
     history: list[dict[str, Any]]
     warnings: list[str]
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "loss": self.settings.get("loss"),
+            "C": self.C,
+            "passes": self.passes,
+            "relative_gap": self.relative_gap,
+            "accuracy": self.accuracy,
+            "valid_accuracy": self.valid_accuracy,
+            "averaged": self.averaged,
+            "average": self.average and _chosen(self.average, "relative_gap", "accuracy", "valid_accuracy"),
+            "progressive_accuracy": self.progressive_accuracy,
+            "calibration": self.calibration,
+            "seconds": self.seconds,
+            "model": self.model,
+            "warnings": self.warnings or None,
+        }
 
-@dataclasses.dataclass(frozen=True)
-class TuneResult:
+    def _more_html(self) -> str:
+        shown = self.history[-_PASSES:]
+        columns = {title: key for title, key in _COLUMNS.items() if any(key in report for report in shown)}
+        rows = [[report.get(key) for key in columns.values()] for report in shown]
+        return html_table(rows, headings=list(columns))
+
+
+def _chosen(values: dict[str, float], *names: str) -> dict[str, float]:
+    return {name: values[name] for name in names if name in values}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TuneResult(Readable):
     """What a search for settings found.
 
     Attributes
@@ -145,9 +189,22 @@ class TuneResult:
     result: FitResult
     model: Any = dataclasses.field(default=None, repr=False)
 
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "C": self.C,
+            "settings": self.settings or None,
+            "accuracy": max(row["accuracy"] for row in self.tried),
+            "tried": len(self.tried),
+            "model": self.result.model,
+        }
 
-@dataclasses.dataclass(frozen=True)
-class OnlineResult:
+    def _more_html(self) -> str:
+        names = ("C", "settings", "accuracy", "passes", "seconds")
+        return html_table([[row.get(name) or None for name in names] for row in self.tried], headings=names)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class OnlineResult(Readable):
     """How a pass over a stream ended.
 
     Attributes
@@ -196,3 +253,7 @@ class OnlineResult:
     model: str
     history: list[dict[str, Any]]
     warnings: list[str]
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("status", "C", "rows", "classes", "features", "progressive_accuracy", "seconds", "model")
+        return {**{name: getattr(self, name) for name in names}, "warnings": self.warnings or None}

@@ -13,14 +13,12 @@ import numpy as np
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.prefetch import Prefetcher, Stopped
 from streamsvm.errors import StreamsvmError
+from streamsvm.progress import Progress, Report, logged
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import Block, Source
-
-Report = Callable[[dict[str, Any]], None]
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +43,8 @@ class Callbacks:
     def of(
         cls, report: Report | None, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> Callbacks:
-        given = {"report": report, "progress": progress, "stop": stop}
+        """The callbacks that are given; events are logged, too."""
+        given = {"report": logged(report), "progress": progress, "stop": stop}
         return cls(**{name: call for name, call in given.items() if call is not None})  # type: ignore[arg-type]
 
 

@@ -23,7 +23,7 @@ from streamsvm.data.statistics import Statistics
 from streamsvm.durable import reason
 from streamsvm.errors import SettingsError, StreamsvmWarning
 from streamsvm.format import index_dtype
-from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.csr import keep_columns
 from streamsvm.text import check_local
 from streamsvm.transforms.base import TrainingData, Transform, checked_count
 
@@ -82,7 +82,7 @@ class Select(Transform):
     def __call__(self, rows: Rows) -> Rows:
         data, indices = np.empty_like(rows.data), np.empty(len(rows.data), index_dtype(self.kept))
         indptr = np.empty_like(rows.indptr)
-        _select(rows.data, rows.indices, rows.indptr, self._places, data, indices, indptr)
+        keep_columns(rows.data, rows.indices, rows.indptr, self._places, data, indices, indptr)
         n = int(indptr[-1])
         return rows._replace(data=data[:n], indices=indices[:n], indptr=indptr)
 
@@ -179,18 +179,3 @@ def _most_dispersed(statistics: Statistics, n: int) -> np.ndarray:
     dispersion = np.where(np.isnan(dispersion), -np.inf, dispersion)
     order = np.argsort(-dispersion, kind="stable")[:n]
     return np.sort(order).astype(np.int64)
-
-
-@kernel
-def _select(data, indices, indptr, places, new_data, new_indices, new_indptr):
-    """Write the selected values into `new_data`, `new_indices` and `new_indptr`."""
-    filled = 0
-    new_indptr[0] = 0
-    for i in range(len(indptr) - 1):
-        for p in range(indptr[i], indptr[i + 1]):
-            place = places[indices[p]]
-            if place >= 0:
-                new_data[filled] = data[p]
-                new_indices[filled] = place
-                filled += 1
-        new_indptr[i + 1] = filled

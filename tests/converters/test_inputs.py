@@ -46,10 +46,10 @@ def test_compressed(tmp_path: Path, suffix: str, fingerprint: str) -> None:
     """The format is recognised by content, not by name. The hash is that of the file on disk."""
     path = tmp_path / "data"
     path.write_bytes(COMPRESS[suffix](TEXT))
-    calls: list[tuple[int, int | None, int]] = []
+    calls: list[tuple[str, int, int | None]] = []
     report = convert([path], tmp_path / "a.h5", progress=lambda *call: calls.append(call))
     assert report.fingerprint == fingerprint
-    assert calls[-1] == (path.stat().st_size, path.stat().st_size, 3000)
+    assert calls[-1] == ("convert", path.stat().st_size, path.stat().st_size)
     with open_store(tmp_path / "a.h5") as store:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         assert store.meta["sources"] == [{"name": "data", "size": path.stat().st_size, "sha256": digest}]
@@ -234,7 +234,7 @@ def test_remote_addresses_keep_their_slashes_in_messages(tmp_path: Path) -> None
 def test_standard_input(tmp_path: Path, pack: Callable[[bytes], bytes], fingerprint: str) -> None:
     program = (
         "import sys\nfrom streamsvm_converters import convert\n"
-        "report = convert(['-'], sys.argv[1], progress=lambda done, total, rows: print(total))\n"
+        "report = convert(['-'], sys.argv[1], progress=lambda stage, done, total: print(total))\n"
         "print(report.fingerprint)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "a.h5")]

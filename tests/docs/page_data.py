@@ -86,11 +86,20 @@ def kinds() -> None:
     tables()
 
 
+def validated_run() -> None:
+    """A run with held-out data."""
+    from streamsvm import fit
+
+    stores()
+    fit("train.zarr", out="run", valid="test.zarr")
+
+
 DATA: dict[str, Callable[[], None]] = {
     "data.md": kinds,
     "how-to/choosing-C-and-loss.md": stores,
     "how-to/killed-jobs.md": stores,
     "how-to/larger-than-memory.md": stores,
+    "report.md": validated_run,
     "results.md": digits,
     "start/python.md": digits,
     "transforms.md": cells,

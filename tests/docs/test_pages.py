@@ -68,10 +68,12 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+PACKAGES = {"report.md": "matplotlib"}  # of extras that the tests do without
 SLOW = (
     "data",
     "how-to/",
     "index",
+    "report",
     "tuning",
 )  # many fits, other losses, and the demo, which CI runs by itself
 
@@ -110,8 +112,11 @@ def pages_to_run() -> list[Any]:
 
 @pytest.mark.parametrize("page", pages_to_run())
 def test_blocks_run_as_they_stand(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = page.relative_to(ROOT / "docs").as_posix()
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
     monkeypatch.chdir(tmp_path)
-    make: Callable[[], None] = DATA.get(page.relative_to(ROOT / "docs").as_posix(), lambda: None)
+    make: Callable[[], None] = DATA.get(name, lambda: None)
     make()
     names: dict[str, object] = {"__name__": "__main__"}
     for block in blocks_of(page):

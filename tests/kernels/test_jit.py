@@ -285,6 +285,53 @@ def test_a_command_without_a_home_says_so_in_one_line_and_makes_no_folder(
     assert not list((tmp_path / "work").iterdir())
 
 
+@pytest.mark.parametrize("home", ["home/none", "/proc/none", "", "~"])
+def test_wherever_home_is_no_message_is_numbas(sealed: Path, tmp_path: Path, home: str) -> None:
+    """As in a container."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "work").mkdir()
+    done = run_sealed(
+        sealed, "-c", USE, cwd=tmp_path / "work", TMPDIR=tmp_path / "tmp",
+        HOME=sealed / home if home.startswith("home") else home,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()[0]) == (0, "42"), done.stderr
+    assert done.stderr.count("StreamsvmWarning") <= 1, done.stderr
+    assert "locator" not in done.stderr
+    assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_a_cache_folder_that_is_named_is_used_without_a_word(
+    sealed: Path, tmp_path: Path, variable: str
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    cache = tmp_path / "cache"
+    for hits in "01":
+        done = run_sealed(sealed, "-c", USE, cwd=tmp_path, TMPDIR=tmp_path / "tmp", **{variable: cache})
+        assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["42", hits], "")
+    assert list(cache.rglob("*.nbc"))
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_where_nothing_can_be_written_each_start_compiles_with_one_warning(
+    sealed: Path, tmp_path: Path
+) -> None:
+    """As on a read-only file system, without a folder for temporary files."""
+    program = (
+        "import tempfile\n"
+        "def none():\n"
+        "    raise FileNotFoundError('no usable temporary directory')\n"
+        "tempfile.gettempdir = none\n"
+    )
+    for hits in "00":
+        done = run_sealed(sealed, "-c", program + USE, cwd=sealed)
+        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
+        assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
+        assert "compiled code cannot be kept" in done.stderr
+        assert "NUMBA_CACHE_DIR" in done.stderr
+        assert "locator" not in done.stderr
+
+
 def test_a_cache_folder_that_is_a_file_is_passed_over(small: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert use(small, tmp_path / "file") == ["42", "0"]

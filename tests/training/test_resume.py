@@ -103,8 +103,15 @@ def test_a_run_without_duals_resumes_but_cannot_be_extended(tmp_path: Path, stor
 
 def test_only_the_duals_that_commits_need_are_kept(tmp_path: Path, store: Path) -> None:
     fit(store, out=tmp_path / "run", passes=5, block_rows=BLOCK, checkpoint_every="1")
-    assert sorted(path.name for path in (tmp_path / "run").glob("duals-*")) == ["duals-4.bin", "duals-5.bin"]
-    assert len(list((tmp_path / "run/checkpoint").iterdir())) == 2
+    assert [path.name for path in (tmp_path / "run").glob("duals-*")] == ["duals-5.bin"]
+    assert len(list((tmp_path / "run/checkpoint").iterdir())) == 1
+    assert len(list((tmp_path / "run").glob("changes-*"))) == 1
+    with pytest.raises(Interrupted):
+        fit(
+            store, out=tmp_path / "stopped", passes=5, block_rows=BLOCK, checkpoint_every="1",
+            stop=stop_after(9),
+        )  # fmt: skip
+    assert len(list((tmp_path / "stopped/checkpoint").iterdir())) == 2
 
 
 class Killed(BaseException):

@@ -21,6 +21,7 @@ from streamsvm.info import inspect
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
 MAX_BYTES = 2000
+MOST_FEATURES = 2**16
 TOKENS = (b"NUMPY", b"'descr': '<f4'", b"'fortran_order': False", b"'shape': (3, 2)", b"null", b"1e999")
 
 mutate = bundle.mutate
@@ -33,12 +34,14 @@ def run(data: bytes) -> None:
         if isinstance(record, dict):
             if flags & CRC:
                 crcs = {}
-                for name in ("coef.npy", *format.SPARSE_COEF.values()):
+                for name in (format.COEF, format.COEF_ROWS, *format.SPARSE_COEF.values()):
                     content = files.get(name, b"")
                     crcs[name] = zlib.crc32(content[_header_length(content) :])
                 record["coef_crc32"] = crcs["coef.npy"]
                 if record.get("layout") == format.SPARSE:
                     record["coef_crc32"] = {name: crcs[path] for name, path in format.SPARSE_COEF.items()}
+                if record.get("layout") == format.ROWS:
+                    record["coef_crc32"] = {"rows": crcs[format.COEF_ROWS], "coef": crcs[format.COEF]}
             if flags & SEAL:
                 files["model.json"] = json.dumps(format.sealed(record)).encode()
     path = folder("model") / "model"
@@ -49,6 +52,8 @@ def run(data: bytes) -> None:
 
 def _use(path: Path) -> None:
     model = load_model(path)
+    if model.n_features > MOST_FEATURES:  # of rows in use there may be any number
+        return
     inspect(path)
     d, k = model.coef_.shape
     assert model.classes_.shape == (k,)
@@ -97,5 +102,8 @@ def seeds() -> list[bytes]:
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
         with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
             save_weights(made, weights[:2] % 3, record)
+        found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
+        with unittest.mock.patch.object(coefficients, "_LEAST_SAVED", 0):
+            save_weights(made, weights * (np.arange(8) % 4 == 2)[:, None], record | {"n_features": 8})
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found

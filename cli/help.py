@@ -1,0 +1,96 @@
+"""How `--help` is laid out: options in groups, as plain text, which is there in a tenth of a second.
+
+Rich, with which Typer would draw the groups as panels, takes as long to import as everything else together.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+# Names of parameters by the heading they stand under, in the order of the help; all others stand under the
+# last one.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "Run": ("out", "into", "key", "resume_or_start", "force", "checkpoint_every", "dry_run"),
+    "Model": ("loss", "C", "margin", "smooth", "top", "average", "transform", "hash_bits"),
+    "Training": ("passes", "passes_each", "tol", "gap", "valid", "hold_out", "folds", "calibrate"),
+    "Weights and costs": ("class_weight", "sample_weight", "weights", "costs", "costs_as", "tree"),
+    "Labels": ("label", "labels", "multilabel", "groups", "like", "classes", "unseen_label"),
+    "Features": ("layer", "raw", "join", "index_base", "n_features", "drop", "categorical"),
+    "Text columns": ("text", "analyzer", "ngrams", "bits"),
+    "What is predicted": ("top_k", "threshold", "n_labels", "scores", "proba"),
+    "Rows": ("shuffle", "on_error", "format"),
+    "Store": ("codec", "chunk_nnz"),
+    "Computing": ("memory", "threads", "dtype", "seed"),
+    "Fine tuning": ("first_C", "C_path", "inner_passes", "solver", "temperature", "solver_tol", "keep_duals",
+                    "block_rows", "slice_rows"),
+    "Other options": (),
+}  # fmt: skip
+_GROUP_OF = {name: heading for heading, names in _GROUPS.items() for name in names}
+_FEW = 9  # options that need no groups
+# What Typer calls types, in its versions, at the end of the name of a parameter.
+_TYPES = (
+    (
+        re.compile(
+            r" (<int( range)?>|<float( range)?>|<list\[(int|float)\]>|INTEGER( RANGE)?|FLOAT( RANGE)?)$"
+        ),
+        " NUMBER",
+    ),
+    (re.compile(r" (<str>|<list\[str\]>)$"), " TEXT"),
+    (re.compile(r" (<path>|<list\[Path\]>)$"), " PATH"),
+)
+_WIDEST_NAME = 30  # of an option, beside which there is text; all groups have the same columns
+WIDEST = 110  # columns of help; longer lines are hard to read
+
+
+class Group(TyperGroup):
+    """The commands; help of one is printed before Typer imports all that checks values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        command = self.commands.get(args[0]) if args else None
+        words = args[: args.index("--")] if "--" in args else args
+        if command is not None and any(word in ctx.help_option_names for word in words):
+            settings = command.context_settings
+            print(command.get_help(command.context_class(command, info_name=args[0], parent=ctx, **settings)))
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
+
+class Command(TyperCommand):
+    """A command whose options are printed in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        parameters = self.get_params(ctx)
+        n_options = sum(each.param_type_name == "option" for each in parameters)
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        if n_options <= _FEW:
+            sections["Options"] = []
+        else:
+            sections |= {heading: [] for heading in _GROUPS}
+        *_, others = sections
+        for parameter in parameters:
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            record = record[0], record[1].replace("\\[", "[")  # as old versions write it, for Rich
+            if parameter.param_type_name == "argument":
+                sections["Arguments"].append((record[0].partition(" <")[0], record[1]))
+            else:
+                heading = _GROUP_OF.get(parameter.name, others) if n_options > _FEW else others
+                sections[heading].append((_plain(record[0]), record[1]))
+        names = [name for records in sections.values() for name, _ in records]
+        width = min(max(map(len, names)), _WIDEST_NAME)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl([(name.ljust(width), words) for name, words in records])
+
+
+def _plain(name: str) -> str:
+    """The names of an option and its value, with types in words: NUMBER, and not "int range"."""
+    for found, word in _TYPES:
+        name = found.sub(word, name)
+    return name

@@ -1,0 +1,57 @@
+"""`streamsvm report`: a run as one HTML file, with pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from streamsvm_cli.console import Console
+from streamsvm_cli.inputs import data_to_score
+from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Quiet, Raw
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Run directory; the run may be in progress.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Held-out data, a store or a file of any kind that convert takes: by default the --valid of "
+            "the run."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="HTML", help="File to write (default: report.html in RUN)."),
+    ] = None,
+    multilabel: Annotated[
+        bool,
+        typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
+    ] = False,
+    memory: Memory = "256M",  # type: ignore[assignment]
+    label: Label = None,
+    labels: Labels = None,
+    layer: Layer = None,
+    raw: Raw = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Write a report of a run: one HTML file to look at, keep or send.
+
+    Pictures of convergence, accuracies and tuning, the most confused classes, the accuracy of each class by
+    its frequency, the strongest features, settings and provenance. Needs matplotlib: pip install
+    'streamsvm[plot]'.
+    """
+    console = Console(quiet=quiet, json=json)
+    import streamsvm
+
+    rows = None
+    if data is not None:
+        model = streamsvm.load_model(run)
+        rows = data_to_score(console, model, data, memory, multilabel=multilabel, label=label, labels=labels)
+    written = streamsvm.report(
+        run, out, data=rows, label=label, layer=layer, raw=raw, memory=memory,
+        where=None if data is None else str(data),
+    )  # fmt: skip
+    console.say(f"wrote {written}")
+    console.result({"out": str(written)})

@@ -1,0 +1,94 @@
+"""A fitted scikit-learn estimator that predicts as the model does, in a file of joblib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from streamsvm.errors import ModelError
+from streamsvm.exporting.arrays import is_sparse
+from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
+
+if TYPE_CHECKING:
+    from streamsvm.model import Model
+
+
+_LARGE = 2**24  # coefficients
+
+
+def write_estimator(model: Model, file: BinaryIO, *, prune: float) -> None:
+    """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if rows are transformed.
+
+    Everything in it is scikit-learn's own, so that it is loaded without streamsvm. Of two classes there is
+    one row of coefficients, for the second one. Large coefficients are a SciPy matrix if that is smaller, as
+    ``LinearSVC.sparsify`` makes them: rows to predict should then be sparse, or of float64.
+
+    Raises
+    ------
+    ModelError
+        If scikit-learn is not installed, or has no transformer for a transform.
+    """
+    try:
+        import joblib
+        from sklearn.pipeline import Pipeline
+    except ImportError:
+        raise ModelError(
+            "sklearn needs scikit-learn, which is not installed: pip install 'streamsvm[sklearn]'"
+        ) from None
+
+    folded = fold(model, prune)
+    steps = [found for step in folded.steps for found in _transformers(step, model)]
+    steps.append(_linear_svc(model, folded))
+    for step in steps:
+        step.n_features_in_ = model.n_features_in_
+    if model.feature_names_in_ is not None:  # the later steps are given arrays, without names
+        steps[0].feature_names_in_ = model.feature_names_in_.copy()
+    named = [(f"{type(step).__name__.lower()}-{at}", step) for at, step in enumerate(steps)]
+    joblib.dump(steps[0] if len(steps) == 1 else Pipeline(named), file)
+
+
+def _linear_svc(model: Model, folded: FoldedModel) -> Any:
+    from sklearn.svm import LinearSVC
+
+    coef, intercept = folded.coef, folded.intercept
+    if len(model.classes_) == 2:
+        coef, intercept = two_class_difference(folded)
+    C = model.record.get("C")
+    svm = LinearSVC(C=float(C)) if isinstance(C, int | float) else LinearSVC()
+    svm.classes_ = np.array(model.record["classes"], dtype=str)
+    sparse = coef.shape[0] * coef.shape[1] > _LARGE and is_sparse(coef, coef.dtype)
+    svm.coef_ = coef.T.tocsr() if sparse else np.ascontiguousarray(coef.T.toarray())
+    svm.intercept_ = intercept.copy()
+    svm.n_iter_ = int(model.record.get("passes") or 1)
+    return svm
+
+
+def _transformers(step: Step, model: Model) -> list[Any]:
+    """The transformers of scikit-learn that do what a step does, fitted."""
+    from sklearn import preprocessing
+
+    if isinstance(step, np.ndarray):
+        return [_multiplying(step)]
+    if step.name == "log1p":
+        return [preprocessing.FunctionTransformer(np.log1p, validate=True, accept_sparse=True)]
+    if step.name == "l2":
+        return [preprocessing.Normalizer("l2")]
+    if step.name == "binarize":
+        return [preprocessing.Binarizer()]
+    if step.name == "normalize":  # of values that are not negative, the sum is their l1 norm
+        target = np.full(model.n_features_in_, step.target)  # type: ignore[attr-defined]
+        return [preprocessing.Normalizer("l1"), _multiplying(target)]
+    raise ModelError(f"the model transforms rows by {step.name}, which scikit-learn has no transformer for")
+
+
+def _multiplying(factors: np.ndarray) -> Any:
+    """A scaler that multiplies columns: it divides by its ``scale_``."""
+    from sklearn.preprocessing import MaxAbsScaler
+
+    scaler = MaxAbsScaler()
+    with np.errstate(divide="ignore"):
+        scaler.scale_ = 1 / factors  # infinite for features that are not selected
+    scaler.max_abs_ = scaler.scale_
+    scaler.n_samples_seen_ = 1
+    return scaler

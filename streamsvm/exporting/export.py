@@ -1,0 +1,236 @@
+"""Write a model for other programs: see `export_model`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import numbers
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
+
+import numpy as np
+
+from streamsvm import durable
+from streamsvm.errors import ModelError, Option, Remedy, SettingsError
+from streamsvm.model import Model, load_model
+from streamsvm.strongest import strongest_features
+from streamsvm.text import check_local
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+Format = Literal["liblinear", "npz", "sklearn", "onnx", "csv", "streamsvm"]
+FORMATS: tuple[str, ...] = get_args(Format)
+SUFFIXES = {
+    ".npz": "npz", ".joblib": "sklearn", ".onnx": "onnx", ".csv": "csv", ".txt": "liblinear",
+    ".model": "liblinear",
+}  # fmt: skip
+TOP = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What `export_model` wrote.
+
+    Attributes
+    ----------
+    path : str
+    format : str
+    bytes : int
+        Of all files.
+    numbers : dict of str to int, or None
+        The number that stands for each class, if LIBLINEAR could not have its label.
+    """
+
+    path: str
+    format: str
+    bytes: int
+    numbers: dict[str, int] | None = None
+
+
+def export_model(
+    model: Model | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    format: Format | None = None,
+    *,
+    top: int | None = None,
+    prune: float = 0.0,
+    dtype: Literal["float16", "float32"] | None = None,
+    force: bool = False,
+) -> Exported:
+    """Write a model for another program, or a smaller one for this.
+
+    Parameters
+    ----------
+    model : Model or path
+        A path of a model folder or a run.
+    path : path
+        File to write; of the format ``"streamsvm"`` a folder.
+    format : str, optional
+        By default by the suffix of `path`.
+
+        ``"liblinear"`` (.txt, .model)
+            Text that LIBLINEAR's ``predict`` reads, with the features numbered as in the text that was
+            trained on. Labels that are no whole numbers are numbered, with a warning, and listed in a file
+            beside it.
+        ``"npz"`` (.npz)
+            Arrays ``coef``, ``intercept``, ``classes`` and, if there are any, ``feature_names``. If most
+            coefficients are 0, `scipy.sparse.load_npz` reads them from the same file, which has no ``coef``.
+        ``"sklearn"`` (.joblib)
+            A fitted ``LinearSVC`` of scikit-learn, or a ``Pipeline`` that ends in one, for ``joblib.load``;
+            it does not need streamsvm.
+        ``"onnx"`` (.onnx)
+            A graph from dense rows ``X`` to ``label`` and ``scores``, and to ``probabilities`` if the model
+            has any.
+        ``"csv"`` (.csv)
+            For people: the features with the largest coefficients of each class, as `coef_` has them.
+        ``"streamsvm"``
+            A model folder, as ``Model.save`` writes it.
+    top : int, optional
+        Of ``"csv"``: how many features of each class (default: 20).
+    prune : float
+        As for ``Model.save``.
+    dtype : {"float16", "float32"}, optional
+        Of ``"streamsvm"``: as for ``Model.save``.
+    force : bool
+        Replace what `path` is.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    SettingsError
+        If a parameter is not valid, or does not apply to the format.
+    ModelError
+        If the model cannot be loaded, the format cannot hold its transforms, it is one of sequences, a file
+        is there and `force` is not given, or it cannot be written.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If the numbers of classes or features are not those of the data.
+
+    Notes
+    -----
+    The transforms ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the coefficients.
+    ``l2``, ``log1p``, ``normalize`` and ``binarize`` can be exported to ``"sklearn"`` and ``"onnx"``,
+    ``clip`` to ``"onnx"``. No other program checks that rows are counts, as the transform ``counts`` does.
+
+    Scores of other programs are sums in another order or in another precision: labels are the same unless
+    two scores are equal but for rounding.
+    """
+    kind = _format_of(path, format)
+    for name, value, applies in (("top", top, "csv"), ("dtype", dtype, "streamsvm")):
+        if value is not None and kind != applies:
+            raise SettingsError(f"{name} is for the format {applies}, and this is {kind}", setting=name)
+    if kind == "csv" and prune:
+        raise SettingsError(
+            "prune does not apply to csv, which has the largest coefficients", setting="prune"
+        )
+    if top is not None and not (isinstance(top, numbers.Integral) and top >= 1):
+        raise SettingsError(f"top must be a whole number from 1 on, not {top!r}", setting="top")
+    if not (isinstance(prune, numbers.Real) and 0 <= float(prune) < np.inf):
+        raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
+    check_local(path, ModelError)
+    target = Path(path)
+    if not force and os.path.lexists(target):
+        raise ModelError(f"{target} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
+    loaded = model if isinstance(model, Model) else load_model(model)
+    if kind == "streamsvm":
+        loaded.save(target, prune=float(prune), dtype=dtype)
+        size = sum(file.stat().st_size for file in target.iterdir())
+        return Exported(str(target), kind, size)
+    if target.is_dir():
+        raise ModelError(f"{target} is a folder; {kind} is a file")
+    numbered: dict[str, int] | None = None
+    with _replaced(target) as file:
+        if kind == "liblinear":
+            from streamsvm.exporting.liblinear_export import write_liblinear
+
+            with _as_text(file) as text:
+                numbered = write_liblinear(loaded, text, name=target, prune=float(prune))
+        elif kind == "csv":
+            with _as_text(file) as text:
+                _write_csv(loaded, text, TOP if top is None else int(top))
+        else:
+            _writer(kind)(loaded, file, prune=float(prune))
+    size = target.stat().st_size
+    if numbered is not None:
+        from streamsvm.exporting.liblinear_export import LABELS_SUFFIX, labels_text
+
+        with _replaced(target.with_name(target.name + LABELS_SUFFIX)) as file:
+            size += file.write(labels_text(numbered).encode())
+    return Exported(str(target), kind, size, numbered)
+
+
+def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
+    if format is None:
+        format = SUFFIXES.get(Path(path).suffix.lower())
+        if format is None:
+            raise SettingsError(
+                f"format is missing: {path} has none of the suffixes {', '.join(SUFFIXES)}; it is one of "
+                f"{', '.join(FORMATS)}",
+                setting="format",
+            )
+    if format not in FORMATS:
+        raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {format!r}", setting="format")
+    return format
+
+
+def _writer(kind: str) -> Callable[..., None]:
+    if kind == "npz":
+        from streamsvm.exporting.arrays import write_npz
+
+        return write_npz
+    if kind == "sklearn":
+        from streamsvm.exporting.estimator import write_estimator
+
+        return write_estimator
+    from streamsvm.exporting.onnx_graph import write_onnx
+
+    return write_onnx
+
+
+def _write_csv(model: Model, file: TextIO, top: int) -> None:
+    """Write a line for each class and rank: the name or number of the feature, and its coefficient."""
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(["class", "rank", "feature", "coefficient"])
+    found = strongest_features(model, top)
+    for label, features in zip(model.record["classes"], found, strict=True):
+        for rank, (feature, weight) in enumerate(features, 1):
+            rows.writerow([label, rank, feature, f"{weight:.9g}"])
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` when all is written."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        with aside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise ModelError(f"{error.filename or path} cannot be written: {durable.reason(error)}") from None
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _as_text(file: Any) -> Iterator[TextIO]:
+    import io
+
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=False)
+    try:
+        yield text
+        text.flush()
+    finally:
+        text.detach()

@@ -1,0 +1,98 @@
+"""The text that LIBLINEAR's ``predict`` reads as a model (its README, "load_model and save_model")."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
+
+from streamsvm.errors import StreamsvmWarning
+from streamsvm.exporting.folding import fold, linear_only, two_class_difference
+
+if TYPE_CHECKING:
+    from streamsvm.model import Model
+
+LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
+_PIECE = 2**20  # numbers that are written at a time
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}(\.0*)?")
+
+
+def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> dict[str, int] | None:
+    """Write `model` as LIBLINEAR's text into `file`.
+
+    Feature numbers are those of LIBSVM text, where column j is j + `index_base`; they begin with 1, since
+    LIBLINEAR has no feature 0. Weights have all digits of float64.
+
+    Returns
+    -------
+    dict of str to int, or None
+        The number that stands for each class, if their labels are not whole numbers.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If classes are numbered, or the model's text counts features from 0.
+    """
+    folded = linear_only(fold(model, prune), "LIBLINEAR's text")
+    classes = [str(label) for label in model.record["classes"]]
+    numbers = _numbers(classes)
+    numbered = numbers is None
+    if numbers is None:
+        numbers = list(range(len(classes)))
+        warnings.warn(
+            StreamsvmWarning(
+                f"LIBLINEAR's labels are whole numbers, and those of the model are not: its classes are 0 to "
+                f"{len(classes) - 1} in {name}, and {name}{LABELS_SUFFIX} has a line with the number and the "
+                "label of each"
+            ),
+            stacklevel=4,
+        )
+    if model.record.get("index_base") == 0:
+        warnings.warn(
+            StreamsvmWarning(
+                f"LIBLINEAR counts features from 1, and the text of this model from 0: {name} calls feature "
+                "j of the text j + 1; count so in the text, too"
+            ),
+            stacklevel=4,
+        )
+    coef, intercept, solver = folded.coef, folded.intercept, "MCSVM_CS"
+    labels = numbers
+    if len(classes) == 2:  # LIBLINEAR then has one column, and takes the first label where it is above 0
+        coef, intercept = two_class_difference(folded)
+        labels, solver = numbers[::-1], "L2R_L1LOSS_SVC_DUAL"
+    file.write(f"solver_type {solver}\nnr_class {len(classes)}\n")
+    file.write(f"label {' '.join(map(str, labels))}\n")
+    bias = -1.0 if folded.bias is None else folded.bias
+    file.write(f"nr_feature {coef.shape[0]}\nbias {bias:.17g}\nw\n")
+    nothing = "0 " * coef.shape[1] + "\n"
+    step = max(1, _PIECE // coef.shape[1])
+    for begin in range(0, coef.shape[0], step):
+        piece = coef[begin : begin + step]
+        lines = [nothing] * piece.shape[0]
+        for row in np.flatnonzero(np.diff(piece.indptr)).tolist():
+            lines[row] = _line(piece[[row]].toarray()[0])
+        file.writelines(lines)
+    if folded.bias is not None:
+        file.write(_line(intercept / folded.bias))
+    return dict(zip(classes, numbers, strict=True)) if numbered else None
+
+
+def _line(weights: np.ndarray) -> str:
+    return " ".join(f"{weight:.17g}" if weight else "0" for weight in weights.tolist()) + " \n"
+
+
+def _numbers(classes: list[str]) -> list[int] | None:
+    """The whole numbers that class labels spell; None if one is none, or two are the same."""
+    if not all(_NUMBER.fullmatch(label) for label in classes):
+        return None
+    numbers = [int(float(label)) for label in classes]
+    fits = all(-(2**31) <= number < 2**31 for number in numbers)
+    return numbers if fits and len(set(numbers)) == len(numbers) else None
+
+
+def labels_text(numbers: dict[str, int]) -> str:
+    """What the file with `LABELS_SUFFIX` holds."""
+    return "".join(f"{number}\t{label}\n" for label, number in numbers.items())

@@ -1,0 +1,127 @@
+"""A model as an ONNX graph of the operators that every runtime has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from streamsvm.errors import ModelError
+from streamsvm.exporting.folding import Step, fold
+
+if TYPE_CHECKING:
+    from streamsvm.model import Model
+
+_OPSET, _IR_VERSION = 17, 8  # which runtimes of 2022 and later read
+_MOST_BYTES = 2**31 - 2**20  # of an ONNX file
+
+
+def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
+    """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs:
+
+    ``label``, (n,): strings; ``scores``, (n, n_classes); and, if the model has probabilities,
+    ``probabilities``, (n, n_classes).
+
+    Raises
+    ------
+    ModelError
+        If onnx is not installed, a transform has no operators, or the graph would take 2 GiB or more.
+    """
+    try:
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        raise ModelError("onnx is not installed: pip install 'streamsvm[onnx]'") from None
+    from streamsvm.text import format_size
+
+    dtype, n_classes = model.dtype, len(model.classes_)
+    size = model.n_features_in_ * n_classes * dtype.itemsize
+    if size > _MOST_BYTES:
+        raise ModelError(
+            f"the coefficients take {format_size(size)} as a dense matrix, and an ONNX file holds up to "
+            "2 GiB; export to sklearn, npz or streamsvm"
+        )
+    folded = fold(model, prune)
+    graph = _Graph(dtype)
+    x = "X"
+    for step in folded.steps:
+        x = _apply(graph, step, x)
+    x = graph.node("MatMul", x, graph.constant(folded.coef.toarray()))
+    graph.node("Add", x, graph.constant(folded.intercept), out="scores")
+    best = graph.node("ArgMax", "scores", axis=1, keepdims=0, select_last_index=0)
+    classes = np.array(model.record["classes"], dtype=object)
+    graph.constants.append(numpy_helper.from_array(classes, "classes"))
+    graph.node("Gather", "classes", best, out="label", axis=0)
+    kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
+    outputs: list[Any] = [("label", TensorProto.STRING, ["n"]), ("scores", kind, ["n", n_classes])]
+    if model.temperature is not None:
+        scaled = graph.node("Div", "scores", graph.constant(np.array(model.temperature)))
+        graph.node("Softmax", scaled, out="probabilities", axis=1)
+        outputs.append(("probabilities", kind, ["n", n_classes]))
+    made = helper.make_graph(
+        graph.nodes,
+        "streamsvm",
+        [helper.make_tensor_value_info("X", kind, ["n", model.n_features_in_])],
+        [helper.make_tensor_value_info(*output) for output in outputs],
+        graph.constants,
+    )
+    proto = helper.make_model(
+        made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION,
+        producer_name="streamsvm",
+    )  # fmt: skip
+    file.write(proto.SerializeToString())
+
+
+class _Graph:
+    """Nodes and constants, whose names are numbered."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._dtype = dtype
+
+    def constant(self, value: Any) -> str:
+        from onnx import numpy_helper
+
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value, self._dtype), name))
+        return name
+
+    def node(self, operator: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
+        from onnx import helper
+
+        out = out or f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [out], **attributes))
+        return out
+
+    def nonzero(self, x: str) -> str:
+        """`x`, with 1 where it is 0, to divide by."""
+        is_zero = self.node("Equal", x, self.constant(0))
+        return self.node("Where", is_zero, self.constant(1), x)
+
+
+def _apply(graph: _Graph, step: Step, x: str) -> str:
+    """The name of `x` after a step."""
+    if isinstance(step, np.ndarray):
+        return graph.node("Mul", x, graph.constant(step))
+    if step.name == "log1p":
+        return graph.node("Log", graph.node("Add", x, graph.constant(1)))
+    if step.name == "l2":
+        return graph.node("Div", x, graph.nonzero(graph.node("ReduceL2", x, axes=[1], keepdims=1)))
+    if step.name == "normalize":
+        total = graph.node("ReduceSum", x, _axis(graph), keepdims=1)
+        scaled = graph.node("Mul", x, graph.constant(step.target))  # type: ignore[attr-defined]
+        return graph.node("Div", scaled, graph.nonzero(total))
+    if step.name == "clip":
+        most = step.most  # type: ignore[attr-defined]
+        return graph.node("Clip", x, graph.constant(-most), graph.constant(most))
+    if step.name == "binarize":
+        above = graph.node("Greater", x, graph.constant(0))
+        return graph.node("Where", above, graph.constant(1), graph.constant(0))
+    raise ModelError(f"the model transforms rows by {step.name}, which cannot be exported to ONNX")
+
+
+def _axis(graph: _Graph) -> str:
+    from onnx import numpy_helper
+
+    graph.constants.append(numpy_helper.from_array(np.array([1], np.int64), f"c{len(graph.constants)}"))
+    return str(graph.constants[-1].name)

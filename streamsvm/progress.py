@@ -1,0 +1,136 @@
+"""What the Python functions say while they work: bars of tqdm, and lines of `logging`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from streamsvm.errors import SettingsError
+
+Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
+Report = Callable[[dict[str, Any]], None]
+
+logger = logging.getLogger("streamsvm")
+logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
+
+_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
+_SHOWN = ("relative_gap", "dual", "primal", "accuracy", "valid_accuracy", "average_valid_accuracy",
+          "progressive_accuracy")  # fmt: skip
+
+
+@contextmanager
+def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Progress]:
+    """Give the function to call with a stage, how much of it is done, and of how much or None.
+
+    Parameters
+    ----------
+    progress : bool, callable or None
+        Such a function; or whether there are bars. None: on a terminal and in a notebook, for stages that
+        take more than a second.
+    unit : str
+        What is counted; "B" for bytes.
+
+    Raises
+    ------
+    SettingsError
+        If `progress` is none of these.
+    """
+    if callable(progress):
+        yield progress
+        return
+    if progress is not None and progress not in (True, False):
+        raise SettingsError(
+            f"progress must be True, False, None or a function, not {progress!r:.40}", setting="progress"
+        )
+    if not (_is_watched() if progress is None else progress):
+        yield lambda stage, done, total: None
+        return
+    bars = _Bars(unit, _DELAY if progress is None else 0.0)
+    try:
+        yield bars
+    finally:
+        bars.close()
+
+
+class _Bars:
+    """A bar for each stage, on standard error or in the notebook."""
+
+    def __init__(self, unit: str, delay: float) -> None:
+        self._unit = unit
+        self._delay = delay
+        self._stage: str | None = None
+        self._bar: Any = None
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        if stage != self._stage:
+            from tqdm.auto import tqdm
+
+            self.close()
+            self._stage = stage
+            self._bar = tqdm(
+                total=total, desc=stage, unit=self._unit, unit_scale=True, leave=False, dynamic_ncols=True,
+                delay=self._delay,
+            )  # fmt: skip
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self.close()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = self._stage = None
+
+
+def _is_watched() -> bool:
+    """Whether there is a terminal or a notebook that shows a bar."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is not None and "IPKernelApp" in shell.config:
+        return True
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def logged(report: Report | None) -> Report:
+    """A function that logs the events of a training, and then calls `report`, if there is one."""
+
+    def log_and_report(event: dict[str, Any]) -> None:
+        _log(event)
+        if report is not None:
+            report(event)
+
+    return log_and_report
+
+
+def _log(event: dict[str, Any]) -> None:
+    """Log one event: a line for each pass, or each report of a stream; the plan and more for debugging."""
+    kind = event["event"]
+    if kind == "warning":
+        logger.warning("%s", event["warning"])
+    elif kind == "compile":
+        logger.info("compiling kernels; this happens once on a machine")
+    elif kind == "pass":
+        logger.info(
+            "pass %d: %s; %s rows in %.2f s",
+            event["pass"], _figures(event), f"{event['rows']:,}", event["seconds"],
+        )  # fmt: skip
+    elif kind == "tried":
+        logger.info("C %.4g %s: accuracy %.4f", event["C"], event["settings"] or "", event["accuracy"])
+    elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
+        logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
+    elif logger.isEnabledFor(logging.DEBUG):
+        known = {name: value for name, value in event.items() if name != "event" and value is not None}
+        logger.debug("%s: %s", kind, ", ".join(f"{name}={value}" for name, value in known.items()))
+
+
+def _figures(event: dict[str, Any]) -> str:
+    """What was measured, in words."""
+    found = {name: event[name] for name in _SHOWN if event.get(name) is not None}
+    if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
+        found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}
+    form = {"estimated_relative_gap": ".2e", "relative_gap": ".2e", "dual": ".6g", "primal": ".6g"}
+    return ", ".join(
+        f"{name.replace('_', ' ')} {format(value, form.get(name, '.4f'))}" for name, value in found.items()
+    )

@@ -1,0 +1,173 @@
+"""What the lines of a run's ``metrics.jsonl`` and ``tune.jsonl`` say, as far as they can be read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from streamsvm import durable
+from streamsvm.errors import RunError
+from streamsvm.run.directory import RunDir
+from streamsvm.training.results import FitResult, OnlineResult
+
+_MOST_BYTES = 2**26  # of a file of lines: those of the longest runs take a few megabytes
+_MOST_NAMED = 3  # damaged lines that are named one by one
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The reports of a run, in their order.
+
+    Attributes
+    ----------
+    name : str
+        What errors call the run.
+    settings : dict
+        Of the run; empty if only its search over C is known.
+    rows : list of dict
+        Reports within the first pass, or of a run over a stream.
+    passes : list of dict
+        Reports of passes, each with its number as ``pass``.
+    tried : list of dict
+        The settings that ``streamsvm tune`` tried.
+    notes : list of str
+        What could not be read, a sentence each.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    passes: list[dict[str, Any]]
+    tried: list[dict[str, Any]]
+    notes: list[str]
+
+
+def history_of(run: Any) -> History:
+    """The history of a run directory, of a `FitResult` or `OnlineResult`, or of a model that has one.
+
+    Raises
+    ------
+    RunError
+        If there is no run, or its ``run.json`` is damaged.
+    """
+    if isinstance(run, History):
+        return run
+    result = getattr(run, "result", run)  # of a model
+    if isinstance(result, FitResult | OnlineResult):
+        reports = result.history
+        return History(
+            "the result",
+            getattr(result, "settings", {}),
+            [each for each in reports if each.get("event") == "rows"],
+            [each for each in reports if each.get("event") == "pass"],
+            [],
+            [],
+        )
+    if not isinstance(run, str | os.PathLike):
+        raise RunError(f"the run must be its directory or the result of a fit, not a {type(run).__name__}")
+    return read_history(Path(run))
+
+
+def read_history(path: Path) -> History:
+    """The history of the run directory `path`, which another process may be writing."""
+    run = RunDir(path)
+    notes: list[str] = []
+    tried = _lines(run.tuned, notes)
+    has_settings = run.settings.exists() or not tried
+    settings = run.read_settings()["settings"] if has_settings else {}
+    lines = _lines(run.metrics, notes)
+    lost = sum(line.get("event") == "lost" for line in lines)
+    if lost:
+        notes.append(
+            f"{run.metrics} was cut short, and the run went on: there are no figures of the reports that "
+            "are missing"
+        )
+    passes = {}
+    for line in lines:
+        if line.get("event") == "pass" and isinstance(line.get("pass"), int):
+            passes[line["pass"]] = line  # the last one, if a number occurs again
+    if passes and len(passes) < max(passes) and not lost:
+        notes.append(
+            f"{run.metrics} lacks the reports of {max(passes) - len(passes)} of {max(passes)} passes"
+        )
+    return History(
+        str(path),
+        settings,
+        [line for line in lines if line.get("event") == "rows"],
+        [passes[number] for number in sorted(passes)],
+        [line for line in tried if number(line, "C") is not None],
+        notes,
+    )
+
+
+def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """The objects in a file of JSON lines; one sentence in `notes` says which lines are none."""
+    try:
+        with durable.named(path), durable.open_file(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        notes.append(f"{path} cannot be read: {durable.reason(error)}")
+        return []
+    *lines, rest = content[:_MOST_BYTES].split(b"\n")  # a line without an end may be being written
+    if len(content) > _MOST_BYTES:
+        notes.append(f"{path} has more than {_MOST_BYTES // 2**20} MB; the reports behind them are left out")
+    elif rest:
+        lines.append(rest) if _object(rest) is not None else None
+    found, damaged = [], []
+    for at, line in enumerate(lines, 1):
+        record = _object(line)
+        if record is None:
+            damaged.append(at)
+        else:
+            found.append(record)
+    if damaged:
+        some = ", ".join(map(str, damaged[:_MOST_NAMED])) + (", ..." if len(damaged) > _MOST_NAMED else "")
+        which = f"line {some} is" if len(damaged) == 1 else f"{len(damaged):,} lines ({some}) are"
+        notes.append(f"{path}: {which} damaged, and left out")
+    return found
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def number(record: dict[str, Any], name: str) -> float | None:
+    """A finite number in a record; None if there is none under this name."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        value = float(value)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
+    """The numbers under two names, of the records that have both."""
+    found = [(number(record, x), number(record, y)) for record in records]
+    pairs = [(a, b) for a, b in found if a is not None and b is not None]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def with_seconds(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Reports of passes with ``trained_seconds``: the training time up to the end of each.
+
+    It is left out from the first pass on whose report is missing. Measuring the gap is not training.
+    """
+    total, result = 0.0, []
+    for expected, record in enumerate(passes, 1):
+        seconds = number(record, "seconds")
+        total = total + seconds if record.get("pass") == expected and seconds is not None else math.nan
+        result.append({**record, "trained_seconds": total})
+    return result

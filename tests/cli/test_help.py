@@ -1,0 +1,129 @@
+"""Help as a person sees it in narrow and wide terminals, `python -m streamsvm`, and what shells complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from streamsvm_cli import help
+from streamsvm_cli.commands import app
+from typer.main import get_command
+
+from streamsvm.losses import LOSSES
+
+COMMANDS = list(get_command(app).commands)  # type: ignore[attr-defined]
+GROUPED = ["fit", "tune", "online", "convert", "predict", "evaluate"]
+
+
+def run(*words: str, module: str = "streamsvm", **env: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        env={**os.environ, **{name: str(value) for name, value in env.items()}},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_the_terminal_and_is_plain_text(command: str, columns: int) -> None:
+    """Without colours it is legible on dark and on light."""
+    text = run(*command.split(), "--help", COLUMNS=columns)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= min(columns, help.WIDEST)
+    assert "\x1b" not in text
+    assert "\\[" not in text
+    assert not re.search(
+        r"<(str|int|float|path|list)\b[^|\d]*>|INTEGER|int range", text
+    )  # words of programmers
+    if not command:
+        assert "..." not in text.replace("[ARGS]...", "")  # no sentence is cut
+    assert lines[0].startswith("Usage: ")
+    assert not [line for line in lines if line != line.rstrip() and "  -" not in line]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_h_is_help(command: str) -> None:
+    assert run(*command.split(), "-h") == run(*command.split(), "--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_does_not_need_the_other_arguments(command: str) -> None:
+    assert run(command, "--nonsense", "--help") == run(command, "--help")
+
+
+def test_after_two_dashes_h_is_data() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "streamsvm", "info", "--", "-h"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Usage" not in done.stdout
+    assert done.stderr.startswith("streamsvm: -h")
+
+
+@pytest.mark.parametrize("command", GROUPED)
+def test_options_are_in_groups_and_each_has_its_place(command: str) -> None:
+    """All but those that every command has are in a group, and each is printed once."""
+    text = run(command, "--help", COLUMNS=80)
+    headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
+    assert headings[0] == "Arguments"
+    assert headings[1:] == [name for name in help._GROUPS if name in headings]
+    assert len(headings) >= 6
+    others = re.findall(r"^  (?:-\w, )?(--\S+)", text.partition("\nOther options:\n")[2], re.MULTILINE)
+    assert others == ["--quiet", "--json", "--help"]
+    options = [each for each in get_command(app).commands[command].params if each.param_type_name == "option"]  # type: ignore[attr-defined]
+    for option in options:
+        longest = max(option.opts, key=len)
+        assert len(re.findall(rf"^  (?:-\w, )?{re.escape(longest)}\b(?!-)", text, re.MULTILINE)) == 1, longest
+
+
+def test_groups_name_real_options() -> None:
+    commands = get_command(app).commands.values()  # type: ignore[attr-defined]
+    known = {parameter.name for command in commands for parameter in command.params}
+    named = [name for names in help._GROUPS.values() for name in names]
+    assert len(named) == len(set(named))
+    assert set(named) <= known
+
+
+def test_both_modules_are_the_command_line() -> None:
+    assert run("--version") == run("--version", module="streamsvm_cli.main")
+
+
+# -- completion ------------------------------------------------------------------------------------
+
+
+def completed(words: str) -> list[str]:
+    """What bash is given to complete the last of the words with."""
+    return bash("complete_bash", COMP_WORDS=words, COMP_CWORD=len(words.split(" ")) - 1).split()
+
+
+def bash(what: str, **env: object) -> str:
+    """What the installed command, of this name, says to bash."""
+    program = "import sys; sys.argv[0] = 'streamsvm'; from streamsvm_cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "_STREAMSVM_COMPLETE": what, **{name: str(value) for name, value in env.items()}},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_commands_options_and_losses_are_completed() -> None:
+    assert completed("streamsvm ev") == ["evaluate"]
+    assert "--resume-or-start" in completed("streamsvm fit --res")
+    assert completed("streamsvm fit --loss ") == list(LOSSES)
+    assert completed("streamsvm fit --loss ov") == ["ovr", "ovr2"]
+    assert set(completed("streamsvm convert --codec ")) == {"fast", "small", "none"}
+
+
+@pytest.mark.parametrize("words", ["info ", "fit ", "fit a.zarr --valid ", "fit a.zarr --costs ", "convert "])
+def test_names_of_files_are_left_to_the_shell(words: str) -> None:
+    """Which completes them where a program has nothing to say, by `complete -o default`."""
+    assert completed(f"streamsvm {words}") == []
+    assert "complete -o default" in bash("source_bash")

@@ -1,0 +1,183 @@
+"""npz, scikit-learn, ONNX and CSV: the programs themselves give our labels and scores."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from problems import D, clear_rows, trained
+
+import streamsvm
+from streamsvm import export_model, load_model
+from streamsvm.errors import ModelError
+
+LINEAR = [None, "bias=2", "idf,select=top:11,scale=maxabs,bias"]
+ROWWISE = ["l2", "scale=std,l2,bias=0.5", "normalize=100,log1p", "select=top:9,log1p,idf,l2", "binarize"]
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("transform", LINEAR)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_npz(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None:
+    model, X = trained(k, transform=transform, dtype=dtype)
+    export_model(model, tmp_path / "m.npz")
+    with np.load(tmp_path / "m.npz") as found:
+        coef = found["coef"] if "coef" in found else sp.load_npz(tmp_path / "m.npz")
+        assert coef.dtype == found["intercept"].dtype == dtype
+        scores = X @ coef + found["intercept"]
+        np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
+        assert found["classes"].tolist() == model.classes_.tolist()
+        assert "feature_names" not in found
+
+
+def test_npz_is_sparse_where_that_is_smaller_and_has_names(tmp_path: Path) -> None:
+    model, X = trained(5)
+    names = [f"f{j}" for j in range(300)]
+    wide = sp.hstack([X, sp.csr_array((X.shape[0], 270))]).tocsr()
+    frame = pd.DataFrame(wide.toarray(), columns=names)
+    model = streamsvm.fit(frame, model.predict(X), passes=2)
+    export_model(model, tmp_path / "m.npz")
+    scores = wide @ sp.load_npz(tmp_path / "m.npz")
+    np.testing.assert_allclose(scores.toarray(), model.decision_function(frame), rtol=1e-5, atol=1e-5)
+    with np.load(tmp_path / "m.npz") as found:
+        assert found["feature_names"].tolist() == names
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("transform", [*LINEAR, *ROWWISE])
+def test_sklearn(tmp_path: Path, k: int, transform: str | None) -> None:
+    import joblib
+
+    model, X = trained(k, transform=transform)
+    export_model(model, tmp_path / "m.joblib")
+    found = joblib.load(tmp_path / "m.joblib")
+    clear = clear_rows(model, X)
+    for rows in (X, X.toarray()):
+        assert found.predict(rows)[clear].tolist() == model.predict(X)[clear].tolist()
+    assert found.n_features_in_ == D
+    ours, theirs = model.decision_function(X), found.decision_function(X)
+    expected = ours[:, 1] - ours[:, 0] if k == 2 else ours
+    np.testing.assert_allclose(theirs, expected, rtol=1e-4, atol=1e-5)
+    if transform in LINEAR:
+        assert found.coef_.shape == (1 if k == 2 else k, D)
+        assert found.classes_.tolist() == model.classes_.tolist()
+
+
+def test_sklearn_loads_without_streamsvm_and_knows_the_names(tmp_path: Path) -> None:
+    _, X = trained(3)
+    frame = pd.DataFrame(X.toarray(), columns=[f"gene {j}" for j in range(D)])
+    labels = np.where(np.arange(50) % 3, "a", "b")
+    for transform in (None, "log1p,idf,l2"):
+        model = streamsvm.fit(frame, labels, passes=2, transform=transform)
+        path = tmp_path / "m.joblib"
+        export_model(model, path, force=True)
+        frame.to_pickle(tmp_path / "rows.pkl")
+        code = (
+            "import joblib, pandas as pd, sys, warnings; warnings.simplefilter('error'); "
+            f"found = joblib.load({str(path)!r}); rows = pd.read_pickle({str(tmp_path / 'rows.pkl')!r}); "
+            "print(*found.predict(rows)); assert 'streamsvm' not in sys.modules; "
+            "assert found.feature_names_in_.tolist() == rows.columns.tolist()"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == model.predict(frame).tolist()
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("transform", [*LINEAR, *ROWWISE, "clip=0.5,bias"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_onnx(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None:
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, X = trained(k, transform=transform, dtype=dtype, labels=["ä", "b", "c", "d", "e"][:k])
+    export_model(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    labels, scores = session.run(["label", "scores"], {"X": X.toarray().astype(dtype)})
+    np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
+    clear = clear_rows(model, X)
+    assert labels[clear].tolist() == model.predict(X)[clear].tolist()
+    empty = session.run(["scores"], {"X": np.zeros((1, D), dtype)})[0]
+    np.testing.assert_allclose(empty, model.decision_function(np.zeros((1, D))), atol=1e-6)
+
+
+def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, X = trained(4, loss="logistic")
+    export_model(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    found = session.run(["probabilities"], {"X": X.toarray().astype(np.float32)})[0]
+    np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-5)
+
+
+def test_csv_has_the_largest_coefficients_of_each_class(tmp_path: Path) -> None:
+    model, _ = trained(4, transform="scale=std,bias")
+    export_model(model, tmp_path / "m.csv", top=3)
+    with (tmp_path / "m.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for c, label in enumerate(model.classes_):
+        column = model.coef_[:, c]
+        best = [j for j in np.argsort(-column, kind="stable")[:3] if column[j] > 0]
+        mine = [row for row in rows if row["class"] == label]
+        assert [int(row["feature"]) - 1 for row in mine] == best
+        assert [int(row["rank"]) for row in mine] == [1, 2, 3][: len(best)]
+        assert [np.float32(row["coefficient"]) for row in mine] == column[best].tolist()
+
+
+@pytest.mark.parametrize("name", ["m.txt", "m.npz", "m.joblib", "m.onnx"])
+def test_hashed_features_are_an_error_where_nobody_else_hashes_them(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("onnx")
+    text = tmp_path / "a.txt"
+    text.write_text("a 1:1 3:1\nb 2:1\n" * 20)
+    from streamsvm_converters import TextSource
+
+    source = TextSource([text])
+    streamsvm.online(source, out=tmp_path / "run", hash_bits=6)
+    with pytest.raises(ModelError, match="hashes the features"):
+        export_model(tmp_path / "run", tmp_path / name)
+    assert export_model(tmp_path / "run", tmp_path / "m.csv").bytes > 0
+
+
+# -- our own format --------------------------------------------------------------------------------
+
+
+def test_pruned_and_rounded_models_predict_within_what_is_promised(tmp_path: Path) -> None:
+    model, X = trained(70, d=200, density=0.1)
+    W, eps = model.coef_.astype(np.float64), 0.01
+    exported = export_model(model, tmp_path / "a", "streamsvm", prune=eps, dtype="float16")
+    small = load_model(tmp_path / "a")
+    found = small.coef_.toarray() if sp.issparse(small.coef_) else small.coef_
+    np.testing.assert_array_equal(found, np.where(np.abs(W) > eps, W, 0).astype(np.float16))
+    assert found.dtype == np.float32
+    files = [path for path in (tmp_path / "a").iterdir() if path.suffix == ".npy"]
+    assert sum(path.stat().st_size for path in files) <= W.size * 2 + 128
+    assert exported.bytes == sum(path.stat().st_size for path in (tmp_path / "a").iterdir())
+    assert small.record["version"] == 7
+    change = np.abs(small.decision_function(X) - X @ W)
+    sums = abs(X).sum(axis=1)[:, None]
+    assert (change <= eps * sums + abs(X) @ np.abs(W) / 2048 + 1e-5).all()
+    small.save(tmp_path / "b")
+    np.testing.assert_array_equal(load_model(tmp_path / "b").decision_function(X), small.decision_function(X))
+
+
+def test_float16_that_overflows_is_an_error(tmp_path: Path) -> None:
+    model, _ = trained(3)
+    model.coef_[2, 1] = 1e6
+    with pytest.raises(ModelError, match="a coefficient is 1e\\+06, and float16 holds up to 65504"):
+        export_model(model, tmp_path / "a", "streamsvm", dtype="float16")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_float64_model_becomes_one_of_float32(tmp_path: Path) -> None:
+    model, X = trained(3, dtype="float64", transform="bias")
+    model.save(tmp_path / "a", dtype="float32")
+    small = load_model(tmp_path / "a")
+    assert small.coef_.dtype == small.decision_function(X).dtype == np.float32
+    np.testing.assert_array_equal(small.coef_, model.coef_.astype(np.float32))
+    np.testing.assert_allclose(small.decision_function(X), model.decision_function(X), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,61 @@
+"""What is packed: every module and file, one version, and claims about Python that agree."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import streamsvm
+
+ROOT = Path(__file__).parents[1]
+CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = CONFIGURATION["project"]
+FOLDERS = {"streamsvm": "streamsvm", "cli": "streamsvm_cli", "converters": "streamsvm_converters"}
+
+
+def test_every_folder_with_modules_is_a_package_of_the_wheel() -> None:
+    """The list is explicit, and a new folder that is not in it would be missing after an installation."""
+    found = set()
+    for folder, package in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            inner = path.parent.relative_to(ROOT / folder).parts
+            found.add(".".join([package, *inner]))
+    assert found == set(CONFIGURATION["tool"]["setuptools"]["packages"])
+
+
+def test_every_file_that_is_no_module_is_packed() -> None:
+    patterns = {
+        path
+        for package, globs in CONFIGURATION["tool"]["setuptools"]["package-data"].items()
+        for glob in globs
+        for path in (ROOT / next(f for f, p in FOLDERS.items() if p == package)).glob(glob)
+    }
+    files = {
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    }
+    assert files == patterns
+
+
+def test_the_version_is_said_in_one_place() -> None:
+    assert "version" not in PROJECT
+    assert importlib.metadata.version("streamsvm") == streamsvm.__version__
+    done = subprocess.run(
+        [sys.executable, "-m", "streamsvm", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{streamsvm.__version__}\n"
+
+
+def test_the_oldest_python_is_the_same_everywhere() -> None:
+    versions = re.findall(r"Python :: 3\.(\d+)", " ".join(PROJECT["classifiers"]))
+    assert versions == sorted(versions, key=int)
+    oldest = f"3.{versions[0]}"
+    assert PROJECT["requires-python"] == f">={oldest}"
+    assert CONFIGURATION["tool"]["mypy"]["python_version"] == oldest
+    assert CONFIGURATION["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"

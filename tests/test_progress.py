@@ -1,0 +1,211 @@
+"""Bars and log lines of the Python functions, for those who ask and for nobody else."""
+
+from __future__ import annotations
+
+import io
+import logging
+import shutil
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem
+from streamsvm_converters import TextSource, convert
+
+import streamsvm
+from streamsvm import progress
+from streamsvm.errors import InputError, SettingsError
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text, stores of it, and a run."""
+    path = tmp_path_factory.mktemp("progress")
+    X, labels = make_problem(60, 8, 3)
+    lines = []
+    for i in range(60):
+        pairs = " ".join(f"{j + 1}:{X[i, j]:g}" for j in np.flatnonzero(X[[i]].toarray()[0]).tolist())
+        lines.append(f"class{labels[i]} {pairs}\n")
+    (path / "text").write_text("".join(lines))
+    convert(path / "text", path / "a.zarr")
+    streamsvm.fit(path / "a.zarr", out=path / "run", passes=2)
+    return path
+
+
+def calls(folder: Path, tmp_path: Path) -> dict[str, Callable[..., Any]]:
+    """Every function that takes a while, ready to be called with `progress`."""
+    store, run = folder / "a.zarr", folder / "run"
+    X, y = make_problem(30, 8, 3)
+    return {
+        "fit": lambda **how: streamsvm.fit(store, out=tmp_path / "fit", passes=2, force=True, **how),
+        "fit of a matrix": lambda **how: streamsvm.fit(X, y, passes=2, **how),
+        "tune": lambda **how: streamsvm.tune(X, y, C=[0.1, 1.0], passes_each=1, passes=1, **how),
+        "resume": lambda **how: streamsvm.resume(_copy(run, tmp_path / "resumed"), passes=3, **how),
+        "online": lambda **how: streamsvm.online(
+            TextSource([str(folder / "text")]), out=tmp_path / "online", force=True, **how
+        ),
+        "evaluate": lambda **how: streamsvm.evaluate(run, store, **how),
+        "predict": lambda **how: streamsvm.predict(run, store, **how),
+        "calibrate": lambda **how: streamsvm.calibrate(streamsvm.load_model(run), store, **how),
+        "convert": lambda **how: convert(folder / "text", tmp_path / "b.zarr", force=True, **how),
+    }
+
+
+def _copy(run: Path, to: Path) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    return shutil.copytree(run, to)
+
+
+NAMES = ["fit", "fit of a matrix", "tune", "resume", "online", "evaluate", "predict", "calibrate", "convert"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_printed_unless_asked_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    call = calls(folder, tmp_path)[name]
+    call()
+    call(progress=False)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bars_are_on_standard_error_when_asked_for_and_are_removed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    calls(folder, tmp_path)[name](progress=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    stages = {"fit": ["pass 1:", "pass 2:", "gap 2:"], "fit of a matrix": ["pass 2:"], "resume": ["pass 3:"]}
+    stages |= {"tune": ["pass 2:"], "online": ["rows"], "calibrate": ["calibrate 1:", "calibrate 2:"]}
+    assert all(stage in printed.err for stage in stages.get(name, [name + ":"])), printed.err
+    *_, last = printed.err.rstrip("\r").split("\r")
+    assert last.strip() == ""  # blanks over the last bar
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_is_told_stage_amount_and_total(folder: Path, tmp_path: Path, name: str) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    calls(folder, tmp_path)[name](progress=lambda *step: told.append(step))
+    assert told
+    by_stage: dict[str, list[int]] = {}
+    for stage, done, total in told:
+        assert isinstance(stage, str)
+        assert total is None or 0 < done <= total
+        by_stage.setdefault(stage, []).append(done)
+    assert all(amounts == sorted(amounts) for amounts in by_stage.values())
+    if name in ("fit", "evaluate", "predict", "calibrate"):
+        assert all(amounts[-1] == 60 for amounts in by_stage.values())
+        assert {total for *_, total in told} == {60}
+    if name == "convert":
+        assert told[-1] == ("convert", *[(folder / "text").stat().st_size] * 2)
+
+
+def test_by_default_only_a_terminal_or_a_notebook_shows_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not progress._is_watched()
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not progress._is_watched()
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert progress._is_watched()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    for config, shows in (({"IPKernelApp": {}}, True), ({}, False)):
+        shell = types.SimpleNamespace(config=config)
+        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda s=shell: s))
+        assert progress._is_watched() is shows
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    assert not progress._is_watched()
+
+
+@pytest.mark.parametrize(("delay", "printed"), [(0.0, True), (3600.0, False)])
+def test_a_bar_that_nobody_asked_for_appears_only_for_long_stages(
+    monkeypatch: pytest.MonkeyPatch, delay: float, printed: bool
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "_DELAY", delay)
+    with progress.shown(None) as report:
+        for done in range(1, 4):
+            report("stage", done, 3)
+    assert ("stage" in terminal.getvalue()) is printed
+
+
+def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
+    bars = []
+
+    def work() -> None:
+        with progress.shown(True) as report:
+            report("stage", 1, 3)
+            bars.append(report._bar)  # type: ignore[attr-defined]
+            raise InputError("wrong")
+
+    with pytest.raises(InputError):
+        work()
+    (bar,) = bars
+    assert bar.disable  # as tqdm marks closed bars
+    assert capsys.readouterr().err.endswith("\r")
+
+
+@pytest.mark.parametrize("wrong", ["yes", 3, [], "True"])
+def test_progress_is_a_bool_or_a_function(folder: Path, wrong: Any) -> None:
+    with pytest.raises(SettingsError, match="progress must be True, False, None or a function, not"):
+        streamsvm.evaluate(folder / "run", folder / "a.zarr", progress=wrong)
+
+
+# -- log lines -------------------------------------------------------------------------------------
+
+
+def test_each_pass_is_a_line_with_what_was_measured(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="streamsvm"):
+        result = streamsvm.fit(
+            folder / "a.zarr", out=tmp_path / "run", passes=3, gap="pass", valid=folder / "a.zarr"
+        )
+    lines = [record.getMessage() for record in caplog.records if record.name == "streamsvm"]
+    passes = [line for line in lines if line.startswith("pass ")]
+    assert len(passes) == result.passes == 3
+    for line, report in zip(passes, result.history, strict=True):
+        assert f"pass {report['pass']}: relative gap {report['relative_gap']:.2e}" in line
+        assert f"valid accuracy {report['valid_accuracy']:.4f}" in line
+        assert "60 rows" in line
+    assert not [line for line in lines if line.startswith("plan")]  # which is for debugging
+
+
+def test_the_plan_is_for_debugging(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="streamsvm"):
+        streamsvm.fit(folder / "a.zarr", out=tmp_path / "run", passes=1)
+    (plan,) = [record for record in caplog.records if record.getMessage().startswith("plan: ")]
+    assert plan.levelno == logging.DEBUG
+    assert "rows=60" in plan.getMessage()
+    assert "blocks=" in plan.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("evaluate", "Evaluation(n=60, "), ("predict", "predicted 60 rows"), ("convert", "ConvertReport(path="),
+     ("calibrate", "Calibration(temperature="), ("online", "rows: ")],
+)  # fmt: skip
+def test_other_functions_log_what_they_did(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, said: str
+) -> None:
+    with caplog.at_level(logging.INFO, logger="streamsvm"):
+        calls(folder, tmp_path)[name]()
+    assert [record for record in caplog.records if said in record.getMessage()], caplog.text
+
+
+def test_numba_does_not_log_its_steps_to_those_who_log_everything() -> None:
+    import streamsvm.kernels.jit  # noqa: F401
+
+    assert not logging.getLogger("numba.core.ssa").isEnabledFor(logging.DEBUG)

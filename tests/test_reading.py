@@ -1,0 +1,131 @@
+"""What results, models and stores show: one short line, and a small table with nothing unescaped."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+import warnings
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem
+from streamsvm_converters import convert
+
+import streamsvm
+
+ODD = '<b>&"B"\tcell</b>'
+LONGEST = 500  # characters of a line
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One of everything that a notebook may end a cell with."""
+    folder = tmp_path_factory.mktemp("<i>folder")
+    X, y = make_problem(40, 6, 3)
+    names = np.array([ODD.replace("\t", ""), "b" * 300, "c"])
+    (folder / "text").write_text("a 1:1 2:1\nb 2:1\na 1:2\nb 2:3 3:1\n")
+    report = convert(folder / "text", folder / "a.zarr")
+    run = streamsvm.fit(folder / "a.zarr", out=folder / "run", passes=3, gap="pass", valid=folder / "a.zarr")
+    model = streamsvm.fit(X, names[np.unique(y, return_inverse=True)[1]], passes=1)
+    loaded = streamsvm.load_model(folder / "run")
+    store = streamsvm.open_store(folder / "a.zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # four rows are all predicted correctly
+        calibration = streamsvm.calibrate(loaded, store)
+    return {
+        "ConvertReport": report,
+        "FitResult": run,
+        "Model": model,
+        "TuneResult": streamsvm.tune(X, y, C=[0.1, 1.0], passes_each=1, passes=1),
+        "Store": store,
+        "Evaluation": streamsvm.evaluate(loaded, store),
+        "Predictions": streamsvm.predict(loaded, store),
+        "Calibration": calibration,
+    }
+
+
+KINDS = [
+    "ConvertReport",
+    "FitResult",
+    "Model",
+    "TuneResult",
+    "Store",
+    "Evaluation",
+    "Predictions",
+    "Calibration",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_repr_is_one_short_line_that_names_the_class(shown: dict[str, Any], kind: str) -> None:
+    line = repr(shown[kind])
+    assert line.startswith(f"{kind}(")
+    assert line.endswith(")")
+    assert len(line) < LONGEST
+    assert line.isprintable()
+    assert not re.search(r"\d\.\d{7}", line)  # nobody reads so many digits
+
+
+class Table(HTMLParser):
+    """The texts of cells; raises if a tag is not one of a table's, or is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert tag in {"table", "tr", "td", "th", "caption", "b"}, tag
+        self.open.append(tag)
+        self.cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.cells[-1] += data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_html_is_a_table_with_everything_escaped(shown: dict[str, Any], kind: str) -> None:
+    text = shown[kind]._repr_html_()
+    cells = Table(text).cells
+    assert kind in cells
+    assert "color" not in text  # that of the page: light or dark
+    assert len(text) < 5000
+
+
+def test_names_of_classes_are_shown_as_they_are(shown: dict[str, Any]) -> None:
+    text = shown["Model"]._repr_html_()
+    assert html.escape('<b>&"B"cell</b>') in text
+    assert "<b>&" not in text
+    assert "b" * 100 not in text  # shortened
+
+
+def test_the_figures_are_those_of_the_result(shown: dict[str, Any]) -> None:
+    evaluation, run = shown["Evaluation"], shown["FitResult"]
+    assert f"accuracy={evaluation.accuracy:.4g}" in repr(evaluation)
+    assert f"relative_gap={run.relative_gap:.4g}" in repr(run)
+    cells = Table(run._repr_html_()).cells
+    assert all(f"{report['relative_gap']:.4g}" in cells for report in run.history)
+    assert "n_rows=4" in repr(shown["Store"])
+
+
+def test_what_is_unknown_is_left_out(shown: dict[str, Any]) -> None:
+    without = dataclasses.replace(shown["FitResult"], valid_accuracy=None, average=None, warnings=[])
+    assert "None" not in repr(without)
+    assert "valid_accuracy" not in repr(without)
+    assert "careful" in repr(dataclasses.replace(without, warnings=["careful"]))
+
+
+def test_predictions_show_the_first_rows(shown: dict[str, Any]) -> None:
+    first = [str(label) for label in shown["Predictions"].labels[:4, 0]]
+    assert f"labels={first!r}" in repr(shown["Predictions"])
+    many = dataclasses.replace(shown["Predictions"], n=1000, labels=np.full((1000, 1), "a"))
+    assert "labels=['a', 'a', 'a', 'a', ...]" in repr(many)

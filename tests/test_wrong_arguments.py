@@ -1,0 +1,131 @@
+"""What is easily given in the wrong place, or in bad shape: one line that says what to give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+
+import streamsvm
+from streamsvm.errors import StreamsvmError
+
+BAD_ROW, BAD_COLUMN = 7, 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wrong")
+    X, labels = make_problem(30, 6, 3)
+    make_store(path / "a.zarr", X, labels)
+    streamsvm.fit(path / "a.zarr", out=path / "run", passes=1)
+    return path
+
+
+def test_a_store_that_is_open_is_taken_like_its_path(folder: Path) -> None:
+    model = streamsvm.load_model(folder / "run")
+    with streamsvm.open_store(folder / "a.zarr") as store:
+        assert streamsvm.evaluate(model, store) == streamsvm.evaluate(folder / "run", str(folder / "a.zarr"))
+        of_path = streamsvm.predict(model, folder / "a.zarr").labels
+        assert np.array_equal(streamsvm.predict(folder / "run", store).labels, of_path)
+
+
+CASES: dict[str, tuple[Callable[[Path, Any, Any], Any], str]] = {
+    "predict of a path": (
+        lambda path, model, store: model.predict(str(path)),
+        r"X is the path '.*a\.zarr', and not a matrix; give streamsvm\.fit, predict or evaluate the path",
+    ),
+    "scores of a path": (
+        lambda path, model, store: model.decision_function(path),
+        r"X is the path '.*a\.zarr', and not a matrix",
+    ),
+    "predict of a store": (
+        lambda path, model, store: model.predict(store),
+        r"X is the store .*a\.zarr, and not a matrix; .*streamsvm\.predict",
+    ),
+    "fit of a store": (
+        lambda path, model, store: streamsvm.fit(store, out=path.parent / "other"),
+        r"X is the store .*a\.zarr, and not a matrix; give streamsvm\.fit its path",
+    ),
+    "fit of nothing": (lambda path, model, store: streamsvm.fit(None, out="run"), "X is None; give a matrix"),
+    "evaluation of nothing": (lambda path, model, store: streamsvm.evaluate(model, None), "X is None"),
+    "evaluation of several paths": (
+        lambda path, model, store: streamsvm.evaluate(model, [path, path]),
+        "X is 2 paths, and not a matrix; .*the path of one store",
+    ),
+    "arguments in another order": (
+        lambda path, model, store: streamsvm.evaluate(store, model),
+        "model must be a Model or the path of one, not Store",
+    ),
+    "no labels": (lambda path, model, store: streamsvm.evaluate(model, np.ones((2, 6))), "y is missing"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_argument_is_named_with_what_to_give(folder: Path, case: str) -> None:
+    call, message = CASES[case]
+    path = folder / "a.zarr"
+    with streamsvm.open_store(path) as store, pytest.raises(StreamsvmError, match=message) as caught:
+        call(path, streamsvm.load_model(folder / "run"), store)
+    assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value)  # an option of the command line
+
+
+def _dense(value: float) -> np.ndarray:
+    X = make_problem(30, 6, 3)[0].toarray().astype(np.float64)
+    X[BAD_ROW, BAD_COLUMN] = value
+    return X
+
+
+NAMES = [f"gene {j}" for j in range(6)]
+MATRICES: dict[str, Callable[[np.ndarray], Any]] = {
+    "array": lambda X: X,
+    "list": lambda X: X.tolist(),
+    "float32": lambda X: X.astype(np.float32),
+    "csr": sp.csr_array,
+    "csc": sp.csc_matrix,
+    "coo": sp.coo_array,
+    "frame": lambda X: pd.DataFrame(X, columns=NAMES),
+    "anndata": lambda X: anndata.AnnData(
+        X, obs=pd.DataFrame(index=[f"cell {i}" for i in range(len(X))]), var=pd.DataFrame(index=NAMES)
+    ),
+}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", MATRICES)
+def test_a_value_that_is_not_finite_is_named_by_row_and_column(kind: str, value: float) -> None:
+    y = make_problem(30, 6, 3)[1]
+    good, bad = MATRICES[kind](_dense(1.0)), MATRICES[kind](_dense(value))
+    where = f"X, row {BAD_ROW}, column {BAD_COLUMN}"
+    if kind in ("frame", "anndata"):
+        where += rf" \('gene {BAD_COLUMN}'\)"
+    with pytest.raises(StreamsvmError, match=f"{where}: {value} is not finite"):
+        streamsvm.fit(bad, y, passes=1)
+    model = streamsvm.fit(good, y, passes=1)
+    for use in (
+        model.predict, model.decision_function, lambda X: streamsvm.predict(model, X),
+        lambda X: streamsvm.evaluate(model, X, y),
+    ):  # fmt: skip
+        with pytest.raises(StreamsvmError, match=f"{where}: {value} is not finite"):
+            use(bad)
+
+
+def test_no_message_of_the_library_speaks_of_the_command_line() -> None:
+    """Remedies hold names of settings as data, which the command line words for a shell."""
+    import ast
+
+    root = Path(streamsvm.__file__).parents[1]
+    found = []
+    for path in [*(root / "streamsvm").rglob("*.py"), *(root / "converters").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise | ast.Call):
+                texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+                found += [f"{path.name}: {text}" for text in texts if isinstance(text, str) and " --" in text]
+    assert found == []
