@@ -178,8 +178,9 @@ costs_as, tree
 
         Parameters
         ----------
-        X : array_like, sparse matrix or array, DataFrame or AnnData, shape (n, n_features); or path of a
-        store y : array_like, shape (n,)
+        X : array_like, sparse matrix or array, DataFrame or AnnData, shape (n, n_features); or path
+            Of a store: its path.
+        y : array_like, shape (n,)
             Labels; None for a store, which has its own.
         sample_weight : array_like, shape (n,), optional
             Factors of C, from 0 on.

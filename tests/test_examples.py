@@ -31,7 +31,7 @@ def run_example(name: str, folder: Path) -> tuple[str, str]:
 def run_readme(section: str, folder: Path) -> None:
     """Run the commands of a section of the README."""
     (commands,) = re.findall(
-        rf"\n## {section}\n.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+        rf"\n## {section}\n.*?```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
     run(["bash", "-ec", commands], folder)
 

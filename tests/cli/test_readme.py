@@ -40,7 +40,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_the_command_line_example(text: Path) -> None:
-    commands = example("", "streamsvm convert train")
+    commands = example("sh", "streamsvm convert train")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", "set -o pipefail\n" + commands],
