@@ -149,7 +149,7 @@ class StreamsvmError(_WithRemedy):
     """
 
 
-class InputError(StreamsvmError, ValueError):
+class InputError(StreamsvmError):
     """Input text that cannot be understood (names file, line, column and token)."""
 
 
@@ -186,7 +186,7 @@ def part_of_memory(parts: int) -> Iterator[None]:
         raise PlanError(error.message.problem, needed_memory=parts * error.needed_memory) from None
 
 
-class SettingsError(PlanError, ValueError):
+class SettingsError(PlanError):
     """A setting that is invalid whatever the data is, such as a negative C.
 
     Attributes
@@ -210,7 +210,7 @@ class ModelError(StreamsvmError):
     """A model folder that is missing, damaged, or does not fit the data."""
 
 
-class FeatureError(StreamsvmError, ValueError):
+class FeatureError(StreamsvmError):
     """Data whose features cannot be matched with those of the model by their names.
 
     Attributes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import numbers
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -27,6 +28,7 @@ from streamsvm import api, calibration, predictions
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.format import LABEL_DTYPE, index_dtype
 from streamsvm.losses import get_loss
 from streamsvm.model import Model, load_model
@@ -203,12 +205,13 @@ costs_as, tree
         if groups is not None:
             groups = np.asarray(groups)
         kept = self._kept(y)
-        found = api.fit(
-            _part(X, kept), y[kept],
-            groups=None if groups is None else groups[kept],
-            sample_weight=None if sample_weight is None else sample_weight[kept],
-            progress=False, **self._options(),
-        )  # fmt: skip
+        with _value_errors():
+            found = api.fit(
+                _part(X, kept), y[kept],
+                groups=None if groups is None else groups[kept],
+                sample_weight=None if sample_weight is None else sample_weight[kept],
+                progress=False, **self._options(),
+            )  # fmt: skip
         assert isinstance(found, Model)
         if not kept.all():
             calibration.calibrate(found, _part(X, ~kept), y[~kept], progress=False)
@@ -252,13 +255,13 @@ costs_as, tree
             raise ValueError(
                 "class_weight is for fit, which knows all rows; give partial_fit a sample_weight"
             )
-        dtype = np.dtype(self.dtype)
-        matrix = as_matrix(X, dtype)
+        matrix = as_matrix(X, np.dtype(self.dtype))
         if not hasattr(self, "_learner"):
-            settings = Settings(**{**self._options(), **_ONE_PASS})
             begin = None if begins else self.model_.weights()
             texts = [str(label) for label in self.classes_.tolist()]
-            self._learner = IncrementalLearner(settings, texts, matrix.n_features, matrix.names, begin)
+            with _value_errors():
+                settings = Settings(**{**self._options(), **_ONE_PASS})
+                self._learner = IncrementalLearner(settings, texts, matrix.n_features, matrix.names, begin)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
         rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)
@@ -421,6 +424,15 @@ costs_as, tree
         _, first = np.unique(y, return_index=True)
         kept[first] = True
         return kept
+
+
+@contextlib.contextmanager
+def _value_errors() -> Iterator[None]:
+    """Raise what scikit-learn expects for wrong data and settings."""
+    try:
+        yield
+    except (InputError, SettingsError) as error:
+        raise ValueError(str(error)) from error
 
 
 class _Named(NamedTuple):

@@ -159,9 +159,8 @@ def tune(
             search.keep(rows)
             for row in new:
                 callbacks.report({"event": "tried", **row})
-        best = max(
-            range(len(rows)), key=lambda at: rows[at]["accuracy"]
-        )  # of equal ones the first: the smallest C
+        # Of equal ones the first: the smallest C.
+        best = max(range(len(rows)), key=lambda at: rows[at]["accuracy"])
         chosen = {**facts, **candidates[best // len(grid.factors)], "valid": None}
         result, model = search.train(Settings(**chosen, C=rows[best]["C"], passes=passes))
         return TuneResult(
@@ -324,8 +323,13 @@ class _StoreSearch:
         if not self._run.tuned.exists():
             return []
         try:
-            return [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
-        except ValueError:
+            rows = [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
+            for row in rows:
+                if not all(math.isfinite(row[name]) for name in ("C", "accuracy", "seconds", "passes")):
+                    raise ValueError(row)
+                dict(row["settings"])
+            return rows
+        except (ValueError, TypeError, KeyError):
             remedy = Remedy("{} begins anew", Option("force", True))
             raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
 

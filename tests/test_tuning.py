@@ -121,6 +121,15 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="begun by tune with other settings"):
         tune(store, out=tmp_path / "run", **(facts | {"C": "0.1,2"}))
     assert len(tune(store, out=tmp_path / "run", force=True, **(facts | {"C": "0.5"})).tried) == 1
+    for damage in (
+        "{",
+        '{"C": 1}',
+        "[]",
+        '{"C": 1, "accuracy": NaN, "seconds": 0, "passes": 1, "settings": {}}',
+    ):
+        (tmp_path / "run/tune.jsonl").write_text(damage + "\n")
+        with pytest.raises(RunError, match=r"tune\.jsonl is damaged"):
+            tune(store, out=tmp_path / "run", **(facts | {"C": "0.5"}))
     (tmp_path / "run/tune.json").write_text("{")
     with pytest.raises(RunError, match=r"tune\.json is damaged"):
         tune(store, out=tmp_path / "run", **facts)

@@ -54,7 +54,7 @@ def test_an_online_pass_equals_a_replay_in_numpy(
 
 
 def test_automatic_C_follows_the_first_rows_and_is_then_fixed(tmp_path: Path, problem, monkeypatch) -> None:
-    monkeypatch.setattr("streamsvm.training.sources._C_ROWS", 60)
+    monkeypatch.setattr("streamsvm.training.auto_c._STREAM_ROWS", 60)
     X, labels = problem
     X = sp.csr_array(sp.diags_array(np.linspace(1, 9, N)) @ X)  # whose norms grow on the way
     result = online(RowStream(X, labels, (50, 70)), out=tmp_path / "run", dtype="float64")
@@ -158,8 +158,8 @@ def test_features_that_are_far_apart_take_little_disk_before_the_model_is_writte
     assert sum(path.stat().st_blocks * 512 for path in kept) < 2**20
     near = sp.csr_array(X.todense()[:, [1, 5, 3_000_000]])
     online(RowStream(near, ["a", "b", "c"]), out=tmp_path / "near")
-    coef = load_model(tmp_path / "run").coef_
-    np.testing.assert_array_equal(coef[[1, 5, 3_000_000]], load_model(tmp_path / "near").coef_)
+    coef = load_model(tmp_path / "run").weights()
+    np.testing.assert_array_equal(coef[[1, 5, 3_000_000]], load_model(tmp_path / "near").weights())
     assert np.count_nonzero(coef) == np.count_nonzero(coef[[1, 5, 3_000_000]]) > 0
 
 
