@@ -20,6 +20,7 @@ from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks
 
+TABLES = ("costs", "tree", "sample_weight")  # settings for which arrays may be given
 # Parameters of `fit`.
 _FOR_STORES = (
     "out", "memory", "valid", "calibrate", "layer", "raw", "join", "block_rows", "slice_rows",
@@ -280,7 +281,7 @@ def fit(
 def without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments in which names stand for arrays and mappings, and these by the names of the arguments."""
     tables = {}
-    for name in ("costs", "tree", "sample_weight"):
+    for name in TABLES:
         if given[name] is not None and not isinstance(given[name], str | os.PathLike):
             tables[name], given[name] = given[name], GIVEN
     return given, tables

@@ -201,7 +201,7 @@ costs_as, tree
             raise TypeError(f"{', '.join(of_store)}: options for a store, and X is a matrix")
         X, y = self._checked(X, y)
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            sample_weight = _check_sample_weight(sample_weight, _matrix(X), ensure_non_negative=True)
         if groups is not None:
             groups = np.asarray(groups)
         kept = self._kept(y)
@@ -210,11 +210,11 @@ costs_as, tree
                 _part(X, kept), y[kept],
                 groups=None if groups is None else groups[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
-                progress=False, **self._options(),
+                progress=False, **self._options(np.unique(y)),
             )  # fmt: skip
-        assert isinstance(found, Model)
-        if not kept.all():
-            calibration.calibrate(found, _part(X, ~kept), y[~kept], progress=False)
+            assert isinstance(found, Model)
+            if not kept.all():
+                calibration.calibrate(found, _part(X, ~kept), y[~kept], progress=False)
         return self._take(found, np.unique(y))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -241,16 +241,18 @@ costs_as, tree
             if classes is None:
                 raise ValueError("classes is missing: the first call of partial_fit needs all labels")
             self.classes_ = np.unique(classes)
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        elif classes is not None and not np.array_equal(np.unique(classes), np.sort(self.classes_)):
             raise ValueError(f"classes are not those of the first call, {self.classes_.tolist()}")
         if len(self.classes_) < 2:
             raise ValueError("there is one class; a classifier needs two or more")
-        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        order = np.argsort(self.classes_)  # the classes of a store may be ordered as numbers
+        at = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(self.classes_) - 1)
+        codes = order[at]
         if (self.classes_[codes] != y).any():
             unknown = y[self.classes_[codes] != y].tolist()[0]
             raise ValueError(f"y has the label {unknown!r}, which is not in classes")
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            sample_weight = _check_sample_weight(sample_weight, _matrix(X), ensure_non_negative=True)
         if self.class_weight is not None:
             raise ValueError(
                 "class_weight is for fit, which knows all rows; give partial_fit a sample_weight"
@@ -260,12 +262,13 @@ costs_as, tree
             begin = None if begins else self.model_.weights()
             texts = [str(label) for label in self.classes_.tolist()]
             with _value_errors():
-                settings = Settings(**{**self._options(), **_ONE_PASS})
+                settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
                 self._learner = IncrementalLearner(settings, texts, matrix.n_features, matrix.names, begin)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
         rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)
-        self._learner.learn(rows if sample_weight is None else rows._replace(cost=sample_weight))
+        with _value_errors():
+            self._learner.learn(rows if sample_weight is None else rows._replace(cost=sample_weight))
         self._model: Model | None = None
         self.n_iter_ = 1
         self.duality_gap_: float | None = None
@@ -279,7 +282,8 @@ costs_as, tree
         ndarray of shape (n, n_classes), or (n,) if there are two classes
             Of two classes the second one's score less the first one's.
         """
-        scores: np.ndarray = self.model_.decision_function(self._checked(X, reset=False))
+        with _value_errors():
+            scores: np.ndarray = self.model_.decision_function(self._checked(X, reset=False))
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any, *, groups: Any = None, **of_store: Any) -> np.ndarray:
@@ -304,14 +308,16 @@ costs_as, tree
             assert found is not None
             texts = np.asarray(found)[:, 0]
         else:
-            texts = ready.predict(self._checked(X, reset=False), groups)
+            with _value_errors():
+                texts = ready.predict(self._checked(X, reset=False), groups)
         order = np.argsort(ready.classes_)
         return self.classes_[order[np.searchsorted(ready.classes_, texts, sorter=order)]]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, of the loss ``logistic`` or by `calibrate`, shape (n, n_classes)."""
-        return self.model_.predict_proba(self._checked(X, reset=False))
+        with _value_errors():
+            return self.model_.predict_proba(self._checked(X, reset=False))
 
     @property
     def model_(self) -> Model:
@@ -351,8 +357,8 @@ costs_as, tree
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _options(self) -> dict[str, Any]:
-        """The arguments of `streamsvm.fit` that the parameters stand for."""
+    def _options(self, classes: Any = ()) -> dict[str, Any]:
+        """The arguments of `streamsvm.fit` that the parameters stand for, if the labels are `classes`."""
         steps = [] if self.transforms is None else self.transforms
         steps = steps.split(",") if isinstance(steps, str) else list(steps)
         if self.fit_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
@@ -362,7 +368,8 @@ costs_as, tree
             seed = check_random_state(seed).randint(_LARGEST_SEED)
         weights = self.class_weight
         if isinstance(weights, Mapping):
-            weights = {str(label): weight for label, weight in weights.items()}
+            texts = {label: str(label) for label in np.asarray(classes).tolist()}  # 1, 1.0 and True are equal
+            weights = {texts.get(label, str(label)): weight for label, weight in weights.items()}
         return {
             **{name: getattr(self, name) for name in _SETTINGS},
             "class_weight": weights, "transform": ",".join(steps) or None, "seed": int(seed),
@@ -423,6 +430,10 @@ costs_as, tree
         kept[draw < self.calibrate] = False
         _, first = np.unique(y, return_index=True)
         kept[first] = True
+        if kept.all():
+            raise ValueError(
+                f"calibrate={self.calibrate} holds out none of {len(y)} rows; give a larger share"
+            )
         return kept
 
 
@@ -440,6 +451,10 @@ class _Named(NamedTuple):
 
     X: Any
     var_names: Any
+
+
+def _matrix(X: Any) -> Any:
+    return X.X if isinstance(X, _Named) else X
 
 
 def _part(X: Any, rows: np.ndarray) -> Any:

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import math
+import numbers
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable, format
+from streamsvm.api import TABLES, without_tables
 from streamsvm.errors import Option, Remedy, RunError, SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
@@ -27,7 +29,9 @@ from streamsvm.run.directory import RunDir
 from streamsvm.settings import AUTO, Interval, Settings
 from streamsvm.text import as_paths
 from streamsvm.training import array_runs, runs
+from streamsvm.training.held_out import open_held_out
 from streamsvm.training.results import FitResult, TuneResult
+from streamsvm.training.store_runs import open_to_train
 from streamsvm.training.trainer import Callbacks
 
 _AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
@@ -118,8 +122,15 @@ def tune(
         raise SettingsError("out is missing", remedy=name_it, setting="out")
     if paths is None and out is not None:
         raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
-    if unknown := sorted(settings.keys() & set(_OF_PATH)):
+    if paths is None and valid is not None:
+        raise SettingsError(
+            "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
+        )
+    known = {field.name for field in dataclasses.fields(Settings)} - set(_OF_PATH)
+    if unknown := sorted(settings.keys() - known):
         raise SettingsError(f"{unknown[0]} does not apply to tune", setting=unknown[0])
+    settings, tables = without_tables({**dict.fromkeys(TABLES), **settings})
+    settings = {name: value for name, value in settings.items() if value is not None}
     grid = parse_grid(C)
     parts = _parts(folds, hold_out, valid)
     facts = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
@@ -138,13 +149,11 @@ def tune(
         if paths is None:
             if y is None and "label" not in settings:
                 raise SettingsError("y is missing: give one label for each row", setting="y")
-            search: _Search = _ArraySearch(data, y, groups, callbacks)
+            search: _Search = _ArraySearch(data, y, groups, callbacks, tables)
         else:
             assert out is not None
-            search = _StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks)
-            search.begin(
-                {"trainings": [list(map(dataclasses.asdict, each)) for each in trainings]}, force=force
-            )
+            search = _StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks, tables)
+            search.begin(trainings, force=force)
         rows = search.known()
         for number, candidate in enumerate(candidates):
             if rows[number * len(grid.factors) :]:
@@ -207,6 +216,7 @@ def _power(text: str) -> tuple[float, float]:
 
 
 def _listed(value: Any) -> list[Any]:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -219,7 +229,7 @@ def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | No
         return [None]
     if folds is None:
         return [hold_out or _HOLD_OUT]
-    if not isinstance(folds, int) or not 2 <= folds <= 100:
+    if not isinstance(folds, numbers.Integral) or not 2 <= folds <= 100:
         raise SettingsError(f"folds must be a whole number from 2 to 100, not {folds!r}", setting="folds")
     return [f"{part}/{folds}" for part in range(1, folds + 1)]
 
@@ -259,9 +269,10 @@ def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any]) -> dict[
 class _ArraySearch:
     """Trainings on a matrix."""
 
-    def __init__(self, X: Any, y: Any, groups: Any, callbacks: Callbacks) -> None:
+    def __init__(self, X: Any, y: Any, groups: Any, callbacks: Callbacks, tables: Mapping[str, Any]) -> None:
         self._data = X, y, groups
         self._callbacks = callbacks
+        self._tables = tables
 
     def known(self) -> list[dict[str, Any]]:
         return []
@@ -279,24 +290,36 @@ class _ArraySearch:
         return model.result, model
 
     def _fit(self, settings: Settings) -> Model:
-        return array_runs.fit_matrix(*self._data, settings, callbacks=self._callbacks, given={})
+        return array_runs.fit_matrix(*self._data, settings, callbacks=self._callbacks, given=self._tables)
 
 
 class _StoreSearch:
     """Trainings on a store, each in a run directory of its own below that of the best one."""
 
     def __init__(
-        self, paths: Sequence[str | os.PathLike[str]], out: Path, every: Interval, callbacks: Callbacks
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        out: Path,
+        every: Interval,
+        callbacks: Callbacks,
+        tables: Mapping[str, Any],
     ) -> None:
         self._paths = [os.path.abspath(path) if "://" not in str(path) else path for path in paths]
         self._run = RunDir(out)
         self._every = every
         self._callbacks = callbacks
+        self._tables = tables
 
-    def begin(self, record: dict[str, Any], *, force: bool) -> None:
-        """Make the folder of the search, or find that an earlier one has the same settings."""
-        run, path = self._run, self._run.tuning
-        record = json.loads(json.dumps({**record, "store": [str(each) for each in self._paths]}))
+    def begin(self, trainings: Sequence[Sequence[Settings]], *, force: bool) -> None:
+        """Make the folder of the search, or find that an earlier one has the same settings and data."""
+        run, path, settings = self._run, self._run.tuning, trainings[0][0]
+        with open_to_train(self._paths, settings) as store:
+            prints = [store.fingerprint]
+        if settings.valid is not None:
+            with open_held_out(settings.valid, settings) as store:
+                prints.append(store.fingerprint)
+        asked = [[dataclasses.asdict(settings) for settings in each] for each in trainings]
+        record = json.loads(json.dumps({"trainings": asked, "fingerprints": prints}))
         has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
         if path.exists() and has_begun and not force:
             try:
@@ -335,6 +358,7 @@ class _StoreSearch:
 
     def keep(self, rows: list[dict[str, Any]]) -> None:
         durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        durable.remove(self._run.trials)  # they are as many as parts and settings, and take their disk
 
     def tried(self, name: str, trainings: Sequence[Settings]) -> list[dict[str, Any]]:
         durable.make_dir(self._run.trials)
@@ -349,8 +373,9 @@ class _StoreSearch:
 
     def _fit(self, folder: Path, settings: Settings) -> FitResult:
         return runs.fit_store(
-            self._paths, folder, settings, every=self._every, resume=True, callbacks=self._callbacks
-        )
+            self._paths, folder, settings, every=self._every, resume=True, callbacks=self._callbacks,
+            given=self._tables,
+        )  # fmt: skip
 
 
 _Search = _ArraySearch | _StoreSearch

@@ -238,3 +238,45 @@ def test_settings_are_checked_in_fit(blobs: tuple[np.ndarray, np.ndarray]) -> No
             StreamSVMClassifier(**options).fit(X, y)
     with pytest.raises(TypeError, match="layer"):
         StreamSVMClassifier().fit(X, y, layer="counts")
+
+
+def test_weights_of_rows_go_with_named_columns(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    weights = np.linspace(0.5, 2, len(y))
+    table = pd.DataFrame(X).add_prefix("p")
+    named, plain = (StreamSVMClassifier().fit(given, y, sample_weight=weights) for given in (table, X))
+    np.testing.assert_array_equal(named.coef_, plain.coef_)
+    named, plain = (
+        StreamSVMClassifier().partial_fit(given, y, np.unique(y), sample_weight=weights)
+        for given in (table, X)
+    )
+    np.testing.assert_array_equal(named.coef_, plain.coef_)
+
+
+def test_batches_after_a_store_whose_classes_are_numbers(tmp_path: Path) -> None:
+    """Classes of a store are ordered as numbers: 2 is before 10."""
+    X = DIGITS[:400] / 16
+    path = make_store(tmp_path / "a.h5", sp.csr_matrix(X), LABELS[:400].astype(np.int32))
+    estimator = StreamSVMClassifier().fit(path)
+    before = estimator.predict(X)
+    estimator.partial_fit(X, LABELS[:400].astype(str))
+    assert (estimator.predict(X) == before).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", [float, bool, int])
+def test_weights_of_classes_are_found_by_value(blobs: tuple[np.ndarray, np.ndarray], kind: type) -> None:
+    X, y = blobs
+    labels = (y > 1).astype(kind)
+    found = StreamSVMClassifier(class_weight={0: 1, 1: 5}).fit(X, labels)
+    expected = StreamSVMClassifier().fit(X, labels, sample_weight=np.where(y > 1, 5.0, 1.0))
+    np.testing.assert_allclose(found.decision_function(X), expected.decision_function(X), atol=1e-3)
+
+
+def test_wrong_values_are_value_errors_in_every_method(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    estimator = StreamSVMClassifier("logistic", transforms="log1p").fit(np.abs(X), y)
+    for method in (estimator.predict, estimator.decision_function, estimator.predict_proba):
+        with pytest.raises(ValueError, match="log1p"):
+            method(-np.abs(X))
+    with pytest.raises(ValueError, match="holds out none"):
+        StreamSVMClassifier(calibrate=1e-6).fit(X, y)

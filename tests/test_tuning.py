@@ -148,3 +148,25 @@ def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="y is missing"):
         tune(X)
     assert not (tmp_path / "run").exists()
+
+
+def test_other_data_in_the_place_of_the_store_is_noticed(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "s.h5", sp.csr_array(X), Y.astype(np.int32))
+    tune(path, out=tmp_path / "run", C="0.1,1")
+    path.unlink()
+    make_store(path, sp.csr_array(X), ((Y + 1) % 10).astype(np.int32))
+    with pytest.raises(RunError, match="other settings or data"):
+        tune(path, out=tmp_path / "run", C="0.1,1")
+    fit(path, out=tmp_path / "run", force=True)
+    assert not (tmp_path / "run/tune.jsonl").exists()
+
+
+def test_weights_of_rows_and_numpy_integers() -> None:
+    weights = np.where(Y == 3, 4.0, 1.0)
+    found = tune(X, Y, C=[0.1], folds=np.int64(2), sample_weight=weights)
+    expected = fit(X, Y, C=0.1, sample_weight=weights)
+    np.testing.assert_array_equal(found.model.coef_, expected.coef_)
+    with pytest.raises(SettingsError, match="valid is for a store"):
+        tune(X, Y, valid="a.zarr")
+    with pytest.raises(SettingsError, match="penalty does not apply"):
+        tune(X, Y, penalty="l1")

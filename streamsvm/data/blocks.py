@@ -79,27 +79,33 @@ class Blocks:
         return len(self.starts) - 1
 
     def read(self, block: int) -> Rows:
-        """The rows of a block."""
+        """The rows of a block; those that are held out have the cost 0."""
+        rows = self.read_all(block)
+        if self._hold_out is None:
+            return rows
+        held = self._hold_out.has(int(self.starts[block]), rows)
+        return rows._replace(cost=np.where(held, 0.0, rows.cost))
+
+    def read_all(self, block: int) -> Rows:
+        """The rows of a block, with the costs of those that are held out too."""
         if self._only is not None:
             return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
         if self._codes is not None:
             rows = recode(rows, self._codes)
         first = int(self.starts[block])
-        rows = rows._replace(data=self._cast(rows, first), cost=self._costs(rows, first))
+        rows = rows._replace(data=self._cast(rows, first), cost=self._costs(rows))
         if len(self) == 1:
             self._only = rows
         return rows
 
-    def _costs(self, rows: Rows, first: int) -> np.ndarray:
-        """C times the weights of the rows from number `first` on, and of their classes."""
+    def _costs(self, rows: Rows) -> np.ndarray:
+        """C times the weights of the rows and of their classes."""
         cost = np.full(rows.n_rows, self._cost)
         if self._weighted and len(rows.cost):
             cost *= rows.cost
         if self._class_weights is not None:
             cost *= self._class_weights[rows.labels]
-        if self._hold_out is not None:
-            cost[self._hold_out.has(first, rows)] = 0
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:

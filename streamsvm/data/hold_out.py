@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,23 +36,26 @@ def held_out_part(settings: Settings) -> HoldOut | None:
     return None if settings.hold_out is None else HoldOut(*parse_part(settings.hold_out))
 
 
+class AllBlocks(Protocol):
+    """Blocks that can be read with the costs of all rows."""
+
+    starts: np.ndarray
+
+    def read_all(self, block: int) -> Rows: ...
+
+
 class HeldOutBlocks:
-    """The rows of a part of the blocks that are trained on; the others have the cost 0.
+    """The rows of a part of the blocks that are trained on: all others, and rows of weight 0, cost 0."""
 
-    Parameters
-    ----------
-    blocks : Blocks or ArrayBlocks
-    hold_out : HoldOut
-    """
-
-    def __init__(self, blocks: object, hold_out: HoldOut) -> None:
-        self._blocks: object = blocks
+    def __init__(self, blocks: AllBlocks, hold_out: HoldOut) -> None:
+        self._blocks = blocks
         self._hold_out = hold_out
-        self.starts: np.ndarray = blocks.starts  # type: ignore[attr-defined]
+        self.starts = blocks.starts
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def read(self, block: int) -> Rows:
-        rows: Rows = self._blocks.read(block)  # type: ignore[attr-defined]
-        return rows._replace(cost=self._hold_out.has(int(self.starts[block]), rows).astype(np.float64))
+        rows = self._blocks.read_all(block)
+        counts = self._hold_out.has(int(self.starts[block]), rows) & (rows.cost > 0)
+        return rows._replace(cost=counts.astype(np.float64))

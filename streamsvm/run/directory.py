@@ -249,6 +249,6 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)
         for path in run.path.iterdir():
-            if path not in (run.lock, run.tuning, run.tuned):
+            if path != run.lock and (force or path not in (run.tuning, run.tuned)):
                 durable.remove(path)
         yield

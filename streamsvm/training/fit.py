@@ -246,7 +246,10 @@ class Fit(Trainer):
         norm2 = self.learner.norm2()
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
-        estimate = gap_record(float(tally[DUAL_SUM]), float(tally[LOSS_SUM]) / share, norm2)
+        # A path is measured by the C of its pass, and other passes by the C that they grow to.
+        of_pass = share if settings.C_path is not None else 1.0
+        loss_sum = float(tally[LOSS_SUM]) / share * of_pass
+        estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, norm2)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
         record |= {
             "rows": self.n_rows,
@@ -258,26 +261,31 @@ class Fit(Trainer):
         }
         if settings.gap == "pass" or (settings.gap == "end" and is_last):
             scoring, *average = self._score(self.source.cut, f"gap {this_pass}")
-            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum, norm2)
+            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum * of_pass, norm2)
             record["accuracy"] = scoring.accuracy
             history = self.position.history
             first = history[0].get("gap") if history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
             if average:
-                record |= self._measure_average(average[0])
+                record |= self._measure_average(average[0], of_pass)
         if self._valid_blocks is not None and settings.is_measured(this_pass):
             with self._valid_blocks() as blocks:
                 scoring, *average = self._score(blocks, f"valid {this_pass}")
+            if settings.hold_out is not None and not scoring.rows:
+                raise InputError(
+                    f"the part {settings.hold_out} that hold_out names has no rows",
+                    remedy=Remedy("hold out a larger part"),
+                )
             record["valid_accuracy"] = scoring.accuracy
             if average:
                 record[f"{_OF_AVERAGE}valid_accuracy"] = average[0].accuracy
         return record
 
-    def _measure_average(self, scoring: Scoring) -> dict[str, float]:
+    def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
         learner = self.learner
         scale = learner.average_scale
         dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
-        record = gap_record(dual_sum, scoring.loss_sum, learner.norm2(scale))
+        record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
         record["accuracy"] = scoring.accuracy
         return {f"{_OF_AVERAGE}{name}": value for name, value in record.items()}
 
@@ -354,12 +362,19 @@ class Fit(Trainer):
         names = ("loss", "C", "inner_passes", "seed", "dtype")
         return {
             **{name: getattr(self.settings, name) for name in names},
+            "C": self._last_C,
             **self.settings.of_loss,
             **self._record,
             **self._weights.facts(self.settings),
             "average": self._is_average(),
             "passes": self.position.passes_done,
         }
+
+    @property
+    def _last_C(self) -> float:
+        """The C of the settings, or the last one of their path."""
+        settings = self.settings
+        return settings.C if settings.C_path is None else settings.C * settings.share_of_C(settings.passes)
 
     def _result(self, model: str) -> FitResult:
         history = self.position.history
@@ -380,7 +395,7 @@ class Fit(Trainer):
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
-            C=self.settings.C,
+            C=self._last_C,
             **exact,
             gap_decay=last.get("gap_decay"),
             accuracy=last.get("accuracy"),

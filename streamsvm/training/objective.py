@@ -20,6 +20,7 @@ class Scoring(NamedTuple):
 
     loss_sum: float  # Σ of the rows' losses, each times its cost
     accuracy: float  # fraction of rows classified correctly
+    rows: int  # of weight above 0
 
 
 def score_blocks(
@@ -50,7 +51,10 @@ def score_blocks(
             learner.score(storage.bind(rows), average_scale, tallies)
             step(block)
     storage.release()
-    return [Scoring(float(tally[LOSS_SUM]), accuracy_of(tally)) for tally in tallies]
+    return [
+        Scoring(float(tally[LOSS_SUM]), accuracy_of(tally), int(tally[VISITED] - tally[UNWEIGHTED]))
+        for tally in tallies
+    ]
 
 
 def accuracy_of(tally: np.ndarray) -> float:

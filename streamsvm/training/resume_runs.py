@@ -143,6 +143,8 @@ def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
         raise RunError(
             f"{run.path} was asked for {settings.passes} passes; it can be extended, not shortened"
         )
+    if settings.C_path is not None:
+        raise RunError(f"{run.path} divided its passes among the values of C_path; it cannot be extended")
     if not settings.keep_duals:
         raise RunError(
             f"{run.path} kept no duals to start another pass from",

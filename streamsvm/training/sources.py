@@ -265,7 +265,7 @@ class ArrayBlocks:
     def read(self, block: int) -> Rows:
         return self._rows
 
-    read_to_train = read
+    read_to_train = read_all = read
 
     def empty(self) -> Rows:
         none = self._rows.labels[:0]

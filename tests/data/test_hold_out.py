@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 
-from streamsvm import fit, load_model
+from streamsvm import fit, load_model, resume
 from streamsvm.data.hold_out import HoldOut
 from streamsvm.data.rows import Rows
-from streamsvm.errors import SettingsError
+from streamsvm.errors import InputError, RunError, SettingsError
 
 N, D, K = 400, 20, 4
 
@@ -127,3 +127,36 @@ def test_wrong_paths_are_refused(options: dict[str, Any], words: str) -> None:
     X, labels = make_problem(40, D, K)
     with pytest.raises(SettingsError, match=words):
         fit(X, labels, **options)
+
+
+def test_a_path_is_measured_by_its_last_c(tmp_path: Path) -> None:
+    """The gap is that of the last C, above and below the C of the settings; so is the C on record."""
+    X, labels = make_problem(N, D, K)
+    facts: dict[str, Any] = {"average": False, "dtype": "float64"}
+    for C, path in ((0.1, "1,4"), (1.6, "0.125,0.25")):
+        model = fit(X, labels, C=C, C_path=path, passes=400, **facts)
+        result, last = model.result, C * float(path.split(",")[1])
+        assert (result.C, model.record["C"]) == (pytest.approx(last), pytest.approx(last))
+        primal = by_numpy(X, labels, last, model.coef_)
+        assert result.primal == pytest.approx(primal)
+        assert 0 <= result.gap < 1e-2 * primal
+    store = make_store(tmp_path / "a.h5", X, labels)
+    fit(store, out=tmp_path / "run", C_path="1,4", passes=4)
+    with pytest.raises(RunError, match="it cannot be extended"):
+        resume(tmp_path / "run", passes=8)
+
+
+def test_rows_of_weight_0_are_not_measured(tmp_path: Path) -> None:
+    X, labels = make_problem(N, D, K)
+    weights = (np.arange(N) % 2).astype(float)
+    wrong = np.where(weights == 0, (labels + 1) % K, labels).astype(labels.dtype)
+    facts: dict[str, Any] = {"hold_out": "1/3", "passes": 3, "sample_weight": weights}
+    found = [fit(X, y, **facts).result.average["valid_accuracy"] for y in (labels, wrong)]
+    assert found[0] == found[1]
+
+
+def test_a_part_without_rows_is_an_error() -> None:
+    X, labels = make_problem(40, D, K)
+    empty = next(part for part in range(1, 1000) if not HoldOut(part, 1000).has(0, rows_of(40)).any())
+    with pytest.raises(InputError, match=f"part {empty}/1000 that hold_out names has no rows"):
+        fit(X, labels, hold_out=f"{empty}/1000")
