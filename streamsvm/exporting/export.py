@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError
+from streamsvm.exporting.liblinear_export import LABELS_SUFFIX
 from streamsvm.model import Model, load_model
 from streamsvm.strongest import strongest_features
 from streamsvm.text import check_local
@@ -140,6 +141,9 @@ def export_model(
     target = Path(path)
     if not force and os.path.lexists(target):
         raise ModelError(f"{target} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
+    beside = target.with_name(target.name + LABELS_SUFFIX)
+    if kind == "liblinear" and not force and os.path.lexists(beside):
+        raise ModelError(f"{beside} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
     loaded = model if isinstance(model, Model) else load_model(model)
     if kind == "streamsvm":
         loaded.save(target, prune=float(prune), dtype=dtype)
@@ -160,10 +164,12 @@ def export_model(
         else:
             _writer(kind)(loaded, file, prune=float(prune))
     size = target.stat().st_size
+    if kind == "liblinear" and numbered is None:
+        durable.remove(beside)  # of a model that was here before
     if numbered is not None:
-        from streamsvm.exporting.liblinear_export import LABELS_SUFFIX, labels_text
+        from streamsvm.exporting.liblinear_export import labels_text
 
-        with _replaced(target.with_name(target.name + LABELS_SUFFIX)) as file:
+        with _replaced(beside) as file:
             size += file.write(labels_text(numbered).encode())
     return Exported(str(target), kind, size, numbered)
 

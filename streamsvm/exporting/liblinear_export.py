@@ -29,7 +29,7 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     Returns
     -------
     dict of str to int, or None
-        The number that stands for each class, if their labels are not whole numbers.
+        The number that stands for each class, if their labels are not whole numbers as LIBLINEAR writes them.
 
     Warns
     -----
@@ -39,7 +39,16 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     folded = linear_only(fold(model, prune), "LIBLINEAR's text")
     classes = [str(label) for label in model.record["classes"]]
     numbers = _numbers(classes)
-    numbered = numbers is None
+    numbered = numbers is None or list(map(str, numbers)) != classes
+    if numbers is not None and numbered:
+        number, label = next(pair for pair in zip(numbers, classes, strict=True) if str(pair[0]) != pair[1])
+        warnings.warn(
+            StreamsvmWarning(
+                f"LIBLINEAR's labels are whole numbers: {label!r} is {number} in {name}, and "
+                f"{name}{LABELS_SUFFIX} has a line with the number and the label of each class"
+            ),
+            stacklevel=4,
+        )
     if numbers is None:
         numbers = list(range(len(classes)))
         warnings.warn(

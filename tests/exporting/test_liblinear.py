@@ -167,6 +167,21 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
     assert (tmp_path / "m.txt").read_text().startswith("solver_type")
 
 
+def test_labels_that_are_spelled_otherwise_come_back(tmp_path: Path) -> None:
+    """LIBLINEAR writes 1 for 1.0; a file of labels is replaced like the model, or goes."""
+    X, y = make_problem(90, 8, 3)
+    model = streamsvm.fit(X, y.astype(float), passes=1)
+    with pytest.warns(StreamsvmWarning, match="'0.0' is 0 in"):
+        export_model(model, tmp_path / "m.txt")
+    import_liblinear(tmp_path / "m.txt", tmp_path / "model", labels=tmp_path / "m.txt.labels")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.predict(X))
+    (tmp_path / "m.txt").unlink()
+    with pytest.raises(ModelError, match=r"m\.txt\.labels is there already"):
+        export_model(model, tmp_path / "m.txt")
+    export_model(streamsvm.fit(X, y, passes=1), tmp_path / "m.txt", force=True)
+    assert not (tmp_path / "m.txt.labels").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "problem"),
     [
