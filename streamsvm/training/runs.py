@@ -100,7 +100,7 @@ def fit_store(
             )
             assert isinstance(result, FitResult)
             return result
-        with claimed(run, force=force), find_workers(settings, workers) as threads:
+        with find_workers(settings, workers) as threads, claimed(run, force=force):
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
