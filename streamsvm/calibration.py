@@ -37,8 +37,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning
 from streamsvm.model import Model, load_model
 from streamsvm.model_files import LEAST_TEMPERATURE, MOST_TEMPERATURE, model_folder, write_record
-from streamsvm.predictions import Opening, rows_to_score
 from streamsvm.progress import Progress, logger, shown
+from streamsvm.rows_to_score import Opening, rows_to_score
 from streamsvm.store import Store, open_store
 from streamsvm.text import check_local, parse_size
 from streamsvm.training.results import Calibration

@@ -16,9 +16,10 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.model import Model
-from streamsvm.predictions import Opening, as_model, checked_threshold, checked_top_k, rows_to_score
+from streamsvm.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
+from streamsvm.rows_to_score import Opening, rows_to_score
 from streamsvm.text import parse_size
 
 _BINS = 15  # of the expected calibration error
