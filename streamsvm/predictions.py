@@ -20,7 +20,7 @@ from streamsvm.model import Model, load_model
 from streamsvm.prediction_files import Batch, Lines, Sink, check_table, opened
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
-from streamsvm.rows_to_score import Opening, rows_to_score
+from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.store.added_columns import adding_columns
 from streamsvm.text import parse_size, printable
 
@@ -193,11 +193,11 @@ def predict(
         for file, each in sources.items():
             first = 0
             where = "the data" if file == _UNNAMED else file
-            opening = Opening()
+            counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             read = rows_to_score(
                 model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
-                named=detailed, where=where, opening=opening,
+                named=detailed, where=where, counts=counts,
             )  # fmt: skip
             for rows, names in read:  # half of the memory is for them
                 for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
@@ -206,7 +206,7 @@ def predict(
                         model, rows, begin, piece, top_k, threshold, proba=proba, detailed=detailed
                     )
                     sink.write(Batch(file, names[begin:end], *best))
-                    report(stage, first + end, opening.n_rows)
+                    report(stage, first + end, counts.n_rows)
                 first += rows.n_rows
             count += first
     logger.info("predicted %s rows", f"{count:,}")

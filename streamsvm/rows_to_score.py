@@ -17,8 +17,8 @@ from streamsvm.store import Store, open_store
 
 
 @dataclasses.dataclass
-class Opening:
-    """What is known of data when it has been opened.
+class RowCounts:
+    """How many rows data has, which is known when it has been opened.
 
     Attributes
     ----------
@@ -45,15 +45,14 @@ def rows_to_score(
     groups: Any = None,
     named: bool = False,
     where: str = "the data",
-    opening: Opening | None = None,
+    counts: RowCounts | None = None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
 
     `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
     store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData. With the
     rows come their names, int64 or str objects, of a store if `named`, of pairs of rows and names as given,
-    and otherwise the numbers from 0. `opening` is told the number of rows, and of
-    those of a store that are left out, for they have no label.
+    and otherwise the numbers from 0. `counts` is filled in when the data has been opened.
     """
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
@@ -68,11 +67,11 @@ def rows_to_score(
     if isinstance(data, str | os.PathLike):
         with open_store(data, label=label, labelled=labelled, layer=layer, raw=raw) as store:
             yield from rows_to_score(
-                model, store, memory=memory, labelled=labelled, named=named, opening=opening
+                model, store, memory=memory, labelled=labelled, named=named, counts=counts
             )
     elif isinstance(data, Store):
-        if opening is not None:
-            opening.n_rows, opening.unlabelled = data.n_rows, data.unlabelled
+        if counts is not None:
+            counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
         with part_of_memory(2):
             yield from model.named_batches(data, memory // 2, labelled=labelled, named=named)
     elif has_labels:
@@ -86,8 +85,8 @@ def rows_to_score(
     else:
         check_is_matrix(data, ModelError)
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
-        if opening is not None:
-            opening.n_rows = rows.n_rows
+        if counts is not None:
+            counts.n_rows = rows.n_rows
         yield rows, _names_of(data, rows.n_rows)
 
 

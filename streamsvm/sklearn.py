@@ -214,7 +214,7 @@ costs_as, tree
             assert isinstance(found, Model)
             if not kept.all():
                 calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)
-        return self._take(found, np.unique(y))
+        return self._set_model(found, np.unique(y))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from a batch, each row once, in the order of `X`: a part of one online pass.
@@ -387,9 +387,9 @@ costs_as, tree
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         assert isinstance(result, api.FitResult)
         found.result = result
-        return self._take(found, found.classes_)
+        return self._set_model(found, found.classes_)
 
-    def _take(self, found: Model, classes: np.ndarray) -> Self:
+    def _set_model(self, found: Model, classes: np.ndarray) -> Self:
         assert found.result is not None
         self.__dict__.pop("_learner", None)
         self._model = found

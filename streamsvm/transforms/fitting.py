@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm import format
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES, Statistics, gather
-from streamsvm.data.value_kinds import VALUES_IN, look_at
+from streamsvm.data.value_kinds import VALUES_IN, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
@@ -92,7 +92,7 @@ def fit_transforms(
     InputError
         If a transform cannot take a row; names it.
     """
-    seen = look_at(rows.data for rows in data.sample)
+    seen = describe_values(rows.data for rows in data.sample)
     record: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
     if not transforms:
         return FittedTransforms([], {VALUES_IN: seen, **record})
