@@ -15,6 +15,7 @@ def check_combinations(settings: Any) -> None:
     _check_pairs(settings)
     _check_first_c(settings)
     _check_path(settings)
+    _check_split(settings)
     if settings.hold_out is not None:
         try:
             parse_part(settings.hold_out)
@@ -71,6 +72,22 @@ def _check_path(settings: Any) -> None:
         )
     if settings.first_C not in ("auto", settings.C) or settings.tol is not None:
         raise SettingsError("C_path goes with neither first_C nor tol", setting="C_path")
+
+
+def _check_split(settings: Any) -> None:
+    """Raise `SettingsError` if the training cannot be split as it is wanted."""
+    loss = get_loss(settings.loss)
+    if settings.splits > 1 and loss.sequences:
+        settings.refuse("splits", f"1 with the loss {settings.loss}, whose sequences are solved as a whole")
+    if settings.splits == 1 or settings.split != "classes":
+        return
+    if not loss.class_splits:
+        able = ", ".join(name for name, other in LOSSES.items() if other.class_splits)
+        settings.refuse(
+            "split", f"rows with the loss {settings.loss}; the losses {able} can be split by classes"
+        )
+    if not settings.can_split_classes:
+        settings.refuse("split", "rows with costs, a tree, or a solver other than the default")
 
 
 def _check_pairs(settings: Any) -> None:

@@ -24,6 +24,7 @@ from streamsvm.text import parse_ascending
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight
+CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
 MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
@@ -229,6 +230,22 @@ class Settings(_OfLoss):
         "its own order (0); by default chosen by chunks and memory.",
         least=0,
     )
+    split: str = setting(
+        str,
+        AUTO,
+        "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
+        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are 4 or more "
+        "for each split.",
+        choices=lambda: (AUTO, CLASSES, ROWS),
+    )
+    splits: int = setting(
+        int,
+        1,
+        "Parts of each block that are trained on at the same time. The model depends on them, but not on how "
+        "many workers there are.",
+        least=1,
+        most=512,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,6 +279,12 @@ class Settings(_OfLoss):
         if self.costs is not None and self.costs_as is None:
             self._set("costs_as", MARGINS)
         check_combinations(self)
+
+    @property
+    def can_split_classes(self) -> bool:
+        """Whether the settings, beside the loss, allow that the classes are split."""
+        plain = self.costs is None and self.tree is None
+        return plain and self.solver == get_loss(self.loss).solvers[0]
 
     def share_of_C(self, number: int) -> float:
         """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""

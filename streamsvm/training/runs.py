@@ -25,6 +25,7 @@ from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import read_error_weights
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
+from streamsvm.training.parallel.splits import find_workers, settle_split
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.same_run import check_same
@@ -51,10 +52,11 @@ def fit_store(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
+    workers: int | None = None,
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
-    `given` has the ``costs`` and ``tree`` that are not files, by name.
+    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads.
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
@@ -66,6 +68,7 @@ def fit_store(
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings)
+        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -92,10 +95,12 @@ def fit_store(
         if resume and run.settings.exists():
             check_same(run, record)
             store.close()
-            result = resume_run(out, store=paths, every=every, callbacks=callbacks, policy=policy)
+            result = resume_run(
+                out, store=paths, every=every, callbacks=callbacks, policy=policy, workers=workers
+            )
             assert isinstance(result, FitResult)
             return result
-        with claimed(run, force=force):
+        with claimed(run, force=force), find_workers(settings, workers) as threads:
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
@@ -104,7 +109,9 @@ def fit_store(
             durable.sync_tree(run.path)
             run.write_settings(record)
             return (
-                StoreRun(run, raw, transforms, store, record, weights, starts, every, callbacks, policy)
+                StoreRun(
+                    run, raw, transforms, store, record, weights, starts, every, callbacks, policy, threads
+                )
                 .trainer()
                 .run()
             )
@@ -124,6 +131,7 @@ def plan_store(
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
+        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}
