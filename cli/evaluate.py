@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Quiet, Raw
+from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw
 from streamsvm_cli.wording import count
 
 
@@ -26,10 +26,7 @@ def evaluate(
             "their precision (default: 3 and 5).",
         ),
     ] = None,
-    multilabel: Annotated[
-        bool,
-        typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
-    ] = False,
+    multilabel: Multilabel = False,
     threshold: Annotated[
         float | None,
         typer.Option(

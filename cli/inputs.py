@@ -32,8 +32,8 @@ def data_to_score(
 ) -> Path | Iterator[tuple[Rows, np.ndarray]]:
     """The path of a store, or the rows of a file and their numbers, in half of `memory`, for a model.
 
-    Commas in text separate labels if `multilabel`, or if the labels do not matter. `label` and `labels` are
-    as for `convert`.
+    Commas in text separate labels if `multilabel`, if the model was trained so, or if the labels do not
+    matter. `label` and `labels` are as for `convert`.
     """
     from streamsvm_converters import kind_of
 
@@ -45,7 +45,8 @@ def data_to_score(
     if kind == "anndata":
         return path
     if kind == "libsvm":
-        return _rows_of_text(console, model, path, memory, labelled, multilabel or not labelled)
+        several = multilabel or model.multilabel or not labelled
+        return _rows_of_text(console, model, path, memory, labelled, several)
     return _rows_of_file(console, model, path, memory, labelled=labelled, label=label, labels=labels)
 
 

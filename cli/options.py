@@ -35,6 +35,10 @@ Workers = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
+Multilabel = Annotated[
+    bool,
+    typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Memory = Annotated[
     int, typer.Option("--memory", parser=_size, metavar="SIZE", help="Memory budget, such as 500M or 2G.")

@@ -16,9 +16,10 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.model import Model
-from streamsvm.predictions import Opening, as_model, checked_threshold, checked_top_k, rows_to_score
+from streamsvm.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
+from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.text import parse_size
 
 _BINS = 15  # of the expected calibration error
@@ -177,7 +178,7 @@ def evaluate(
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     n = 0
-    opening = Opening()
+    counts = RowCounts()
     metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
         _check_only_one(top_k)
@@ -191,7 +192,7 @@ def evaluate(
         raw=raw,
         groups=groups,
         where=where,
-        opening=opening,
+        counts=counts,
     )
     with shown(progress) as report:
         for rows, _ in read:  # in half of the memory
@@ -217,7 +218,7 @@ def evaluate(
                 metrics.add(rows, begin, scores)
                 if observe is not None:
                     observe(rows, begin, scores)
-                report("evaluate", n + begin + len(scores), opening.n_rows)
+                report("evaluate", n + begin + len(scores), counts.n_rows)
             n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")
@@ -225,7 +226,7 @@ def evaluate(
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)
     if isinstance(result, Evaluation):
-        result = dataclasses.replace(result, unlabelled=opening.unlabelled)
+        result = dataclasses.replace(result, unlabelled=counts.unlabelled)
     logger.info("%r", result)
     return result
 

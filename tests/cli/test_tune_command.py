@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from command_line import fails, succeeds
 from helpers import make_store
 from sklearn.datasets import load_digits
-from test_commands import fails, succeeds
 
 
 @pytest.fixture(scope="module")
