@@ -15,6 +15,7 @@ from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store
+from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.text import absolute, as_url
 from streamsvm.training.error_weights import ErrorWeights
@@ -42,6 +43,7 @@ def resume_run(
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
+    reads: Reads = Reads(),  # noqa: B008
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it."""
     run = RunDir(path)
@@ -61,7 +63,7 @@ def resume_run(
                 )
             return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks, policy or memory_plan.POLICY,
+            run, record, every, callbacks, policy or memory_plan.POLICY, reads,
             passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
         )  # fmt: skip
 
@@ -72,6 +74,7 @@ def _resume_store(
     every: Interval,
     callbacks: Callbacks,
     policy: MemoryPolicy,
+    reads: Reads,
     *,
     passes: int | None,
     tol: float | None,
@@ -82,7 +85,7 @@ def _resume_store(
     for path in paths:
         _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with open_to_train(paths, settings) as raw:
+    with reads.of(open_to_train(paths, settings)) as raw:
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
@@ -119,7 +122,7 @@ def _resume_store(
         starts = cut_blocks(opened, plan)
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
         trainer = StoreRun(
-            run, raw, transforms, opened, record, weights, starts, every, callbacks, policy
+            run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, reads
         ).trainer()
         run.write_settings(record)  # only now: a refusal changes nothing
         return trainer.run()
