@@ -69,7 +69,7 @@ def fit_store(
             fitted = fit_to_store(raw, asked, settings, callbacks)
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
-        weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
+        weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
@@ -138,7 +138,7 @@ def plan_store(
         return {**described, "C_auto": chosen}
 
 
-def _class_counts(store: Store, settings: Settings) -> np.ndarray:
+def class_counts(store: Store, settings: Settings) -> np.ndarray:
     """The rows of each class, without those of weight 0."""
     if settings.class_weight != BALANCED or settings.sample_weight == NONE or not store.weighted:
         return store.class_counts

@@ -18,9 +18,10 @@ from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings import Interval, Settings
 from streamsvm.store.shared import Reads
 from streamsvm.text import absolute
+from streamsvm.training.error_weights import read_error_weights
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.results import FitResult
-from streamsvm.training.runs import fit_store, fit_to_store
+from streamsvm.training.runs import class_counts, fit_store, fit_to_store
 from streamsvm.training.side_by_side import Arrangement, arrange, train_side_by_side
 from streamsvm.training.store_runs import open_to_train
 from streamsvm.training.trainer import Callbacks
@@ -85,6 +86,7 @@ class StoreSearch:
         run, settings = self._run, trials[0].settings
         with open_to_train(self._paths, settings) as store:
             prints = [store.fingerprint]
+            weights = read_error_weights(settings, store.classes, class_counts(store, settings), self._given)
         if settings.valid is not None:
             with open_held_out(settings.valid, settings) as store:
                 prints.append(store.fingerprint)
@@ -92,6 +94,7 @@ class StoreSearch:
             "trainings": {trial.name: dataclasses.asdict(trial.settings) for trial in trials},
             "passes": passes,
             "fingerprints": prints,
+            "error_weights": weights.record(),
         }
         asked = json.loads(json.dumps(asked))
         has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
