@@ -98,7 +98,13 @@ def with_settings(
         ]
         first = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
         last = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
-        ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*first, *generated, *last)]
+        fields = settings.__dataclass_fields__
+        own_settings = [each for each in last if each.name in fields]
+        others = [each for each in last if each.name not in fields]
+        ordered = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in (*first, *own_settings, *generated, *others)
+        ]
         command.__signature__ = own.replace(parameters=ordered)  # type: ignore[attr-defined]
         return command
 

@@ -30,8 +30,9 @@ class SharedReads:
 
     A place is a pass, and the number of reads in it. No request is granted before all trainings that still
     run have made one. Then those at the earliest place are: one of the trainings that want the same rows
-    reads them, and the others take what it has read, or its error. So trainings that have come further, in a
-    run before this one, wait for the others to reach them, and trainings whose blocks differ read their own.
+    reads them, and the others take what it has read, which none may change, or its error. So trainings that
+    have come further, in a run before this one, wait for the others to reach them, and trainings whose blocks
+    differ read their own.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import json
@@ -186,7 +187,7 @@ class StoreSearch:
         self, folder: Path, settings: Settings, fitted: FittedTransforms, reads: Reads, callbacks: Callbacks
     ) -> FitResult:
         return fit_store(
-            self._paths, folder, settings, every=self._every, resume=True, callbacks=callbacks,
+            self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
             given=self._given, fitted=fitted, reads=reads,
         )  # fmt: skip
 
