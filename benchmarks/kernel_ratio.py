@@ -40,7 +40,7 @@ class KernelTimes(NamedTuple):
 @kernel
 def score_all(rows, weights, scores):
     for i in range(len(rows.labels)):
-        score_row(scores, rows, i, weights)
+        score_row(scores, rows, i, weights, 0, len(scores))
 
 
 def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passes: int = 7) -> KernelTimes:

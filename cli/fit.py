@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, Table, stop_on_signals
-from streamsvm_cli.options import Every, Force, Json, Quiet, with_settings
+from streamsvm_cli.options import Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
 from streamsvm.settings import Settings
@@ -28,6 +28,7 @@ def fit(
         typer.Option("--out", "-o", help="Run directory to create; required except with --dry-run."),
     ] = None,
     *,
+    workers: Workers = None,
     checkpoint_every: Every = "60s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
     force: Force = False,
@@ -61,7 +62,7 @@ def fit(
         return
     with stop_on_signals() as stop:
         result: Any = streamsvm.fit(
-            data, out=out, **settings, checkpoint_every=checkpoint_every, force=force,
+            data, out=out, **settings, workers=workers, checkpoint_every=checkpoint_every, force=force,
             resume_or_start=resume_or_start, report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     if result.checkpoints == 0:  # not even the last one of a run
@@ -90,6 +91,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
             "the rows are not shuffled: a block is made of slices of "
             f"{count(plan['slice_rows'], 'row')} from anywhere in the data"
         )
+    if plan["splits"] > 1:
+        console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
     if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"

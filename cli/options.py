@@ -29,6 +29,10 @@ def _size(text: str) -> int:
         raise wrong_usage(str(error)) from None
 
 
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Threads that train: by default one per processor, and never more than splits.", min=1),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]

@@ -70,6 +70,9 @@ def fit(
     keep_duals: bool | None = None,
     block_rows: int | None = None,
     slice_rows: int | None = None,
+    split: Literal["auto", "classes", "rows"] = "auto",
+    splits: int = 1,
+    workers: int | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     resume_or_start: bool = False,
@@ -198,6 +201,16 @@ def fit(
     slice_rows : int, optional
         Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in
         its own order (0); by default chosen by chunks and memory.
+    split : {"auto", "classes", "rows"}
+        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
+        rows, whose steps are added up; or auto: by classes if the loss allows it and there are 4 or more for
+        each split. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
+        et al. 2015).
+    splits : int
+        Parts of each block that are trained on at the same time. The model depends on them, but not on how
+        many workers there are.
+    workers : int, optional
+        Threads that train: by default as many as processors, and never more than splits.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
@@ -274,7 +287,7 @@ def fit(
     with shown(progress) as progress:
         return runs.fit_store(
             paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
-            callbacks=Callbacks.of(report, progress, stop), given=tables,
+            callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
         )  # fmt: skip
 
 
@@ -302,7 +315,9 @@ def _fit_matrix(
             after = Remedy("call streamsvm.calibrate on its model") if name == "calibrate" else None
             raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=after, setting=name)
     try:
-        return array_runs.fit_matrix(X, y, given["groups"], settings, callbacks=callbacks, given=tables)
+        return array_runs.fit_matrix(
+            X, y, given["groups"], settings, callbacks=callbacks, given=tables, workers=given["workers"]
+        )
     except Interrupted as error:
         raise Interrupted(f"{error.message.problem}; nothing is kept of a training on a matrix") from None
 

@@ -54,6 +54,8 @@ def plan(
     keep_duals: bool | None = None,
     block_rows: int | None = None,
     slice_rows: int | None = None,
+    split: Literal["auto", "classes", "rows"] = "auto",
+    splits: int = 1,
 ) -> dict[str, Any]:
     """What `fit` would hold in memory and on disk, without training.
 
@@ -69,7 +71,8 @@ def plan(
         most wrong classes of a row have one dual;
         ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
         about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
-        whether C was chosen from the data; and the settings.
+        whether C was chosen from the data; and the settings, in which ``split`` is settled, for the reason in
+        ``split_reason``.
 
     Raises
     ------
@@ -89,6 +92,7 @@ def resume(
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    workers: int | None = None,
     checkpoint_every: str | float = "60s",
     report: Report | None = None,
     progress: bool | Progress | None = None,
@@ -118,7 +122,7 @@ def resume(
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
         ``streamsvm_converters.TextSource.from_record``; needed for online runs.
-    checkpoint_every, report, progress, stop
+    workers, checkpoint_every, report, progress, stop
         As in `fit`.
 
     Returns
@@ -150,4 +154,5 @@ def resume(
             calibrate=calibrate,
             every=every,
             callbacks=Callbacks.of(report, progress, stop),
+            workers=workers,
         )

@@ -23,6 +23,7 @@ from streamsvm.text import parse_ascending, parse_part
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight
+CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
 # Settings that `streamsvm.tune` decides, or gives a meaning of its own.
@@ -233,6 +234,23 @@ class Settings(_OfLoss):
         least=0,
     )
 
+    split: str = setting(
+        str,
+        AUTO,
+        "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
+        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are 4 or more "
+        "for each split.",
+        choices=lambda: (AUTO, CLASSES, ROWS),
+    )
+    splits: int = setting(
+        int,
+        1,
+        "Parts of each block that are trained on at the same time. The model depends on them, but not on how "
+        "many workers there are.",
+        least=1,
+        most=512,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         loss = get_loss(self.loss)
@@ -265,6 +283,7 @@ class Settings(_OfLoss):
         self._check_pairs()
         self._check_first_c()
         self._check_path()
+        self._check_split()
         if self.hold_out is not None:
             try:
                 parse_part(self.hold_out)
@@ -317,6 +336,27 @@ class Settings(_OfLoss):
             )
         if self.first_C not in (AUTO, self.C) or self.tol is not None:
             raise SettingsError("C_path goes with neither first_C nor tol", setting="C_path")
+
+    @property
+    def can_split_classes(self) -> bool:
+        """Whether the settings, beside the loss, allow that the classes are split."""
+        plain = self.costs is None and self.tree is None
+        return plain and self.solver == get_loss(self.loss).solvers[0]
+
+    def _check_split(self) -> None:
+        """Raise `SettingsError` if the training cannot be split as it is wanted."""
+        loss = get_loss(self.loss)
+        if self.splits > 1 and loss.sequences:
+            self._refuse("splits", f"1 with the loss {self.loss}, whose sequences are solved as a whole")
+        if self.splits == 1 or self.split != CLASSES:
+            return
+        if not loss.class_splits:
+            able = ", ".join(name for name, other in LOSSES.items() if other.class_splits)
+            self._refuse(
+                "split", f"rows with the loss {self.loss}; the losses {able} can be split by classes"
+            )
+        if not self.can_split_classes:
+            self._refuse("split", "rows with costs, a tree, or a solver other than the default")
 
     def share_of_C(self, number: int) -> float:
         """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""

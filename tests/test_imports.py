@@ -116,7 +116,7 @@ def test_our_own_stores_are_written_and_read_without_their_libraries(tmp_path: P
 # cuts any `Store` into blocks, and `store` returns the `Rows` of `data`).
 LAYERS = (
     ("errors", "schema", "format"),
-    ("text", "durable", "page_cache", "progress"),
+    ("text", "durable", "page_cache", "progress", "workers"),
     ("reading",),
     ("class_costs",),
     ("kernels",),

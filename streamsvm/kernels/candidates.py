@@ -68,8 +68,8 @@ def add_candidate(c, dual, scratch, m, n_vectors):
 
 
 @inlined
-def add_candidates_above(threshold, n_classes, scratch, m, n_vectors):
-    """Append all classes without a bit whose score is at least `threshold` to the `m` candidates.
+def add_candidates_above(threshold, problem, scratch, m, n_vectors):
+    """Append the problem's classes without a bit, and a score of at least `threshold`, to the `m` candidates.
 
     A score that is NaN counts as above, so that damaged numbers are not overlooked. Returns the number of
     candidates and the number of vectors.
@@ -77,17 +77,18 @@ def add_candidates_above(threshold, n_classes, scratch, m, n_vectors):
     scores, candidates = scratch.scores, scratch.candidates
     L, log_lanes = lanes(scores), log2_lanes(scores)
     limit = splat(scores.dtype.type(threshold))
-    first = 0
-    while first < n_classes:
-        hits = not_below(load(scores, first), limit) & ~candidates[first >> log_lanes]
-        if first + L > n_classes:
-            hits &= (1 << (n_classes - first)) - 1  # not the padding
-        while hits != 0:
-            c = first + lowest_bit(hits)
-            hits &= hits - 1
-            n_vectors = add_candidate(c, 0.0, scratch, m, n_vectors)
-            m += 1
-        first += L
+    for r in range(len(problem.ranges)):
+        first, end = problem.ranges[r, 0], min(problem.ranges[r, 1], problem.n_classes)
+        while first < end:
+            hits = not_below(load(scores, first), limit) & ~candidates[first >> log_lanes]
+            if first + L > end:
+                hits &= (1 << (end - first)) - 1  # not the padding
+            while hits != 0:
+                c = first + lowest_bit(hits)
+                hits &= hits - 1
+                n_vectors = add_candidate(c, 0.0, scratch, m, n_vectors)
+                m += 1
+            first += L
     return m, n_vectors
 
 

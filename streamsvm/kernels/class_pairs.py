@@ -34,6 +34,10 @@ class ClassPairs(NamedTuple):
     curvatures: np.ndarray  # (K,) float64, working space: of the candidates, 1 + ρ
     uppers: np.ndarray  # (K,) float64, working space: of the candidates, U
 
+    def with_own_space(self) -> ClassPairs:
+        """The same with other working space, for another thread."""
+        return self._replace(curvatures=self.curvatures.copy(), uppers=self.uppers.copy())
+
 
 @inlined
 def _path_length(y, c, pairs):

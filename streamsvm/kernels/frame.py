@@ -38,6 +38,8 @@ from streamsvm.kernels.tally import (
 from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER, sum_of_squares
 
+_ALL = np.array([[0, 2**62, 2**62]])
+
 
 class Problem(NamedTuple):
     """What a block step needs to know of the training problem, beside the rows and their costs."""
@@ -50,6 +52,9 @@ class Problem(NamedTuple):
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
     solver_tol: float = 1e-3  # of the block solvers that are not exact
     near: float = 0.0  # scores of at most this size count as 0 (see `streamsvm.losses.common_dual`)
+    sigma: float = 1.0  # by which steps of the weights are multiplied: σ' of Ma et al. (2015)
+    # (n_ranges, 3) int64: the first column of each range of classes, its end, and that of its padding
+    ranges: np.ndarray = _ALL
 
 
 class Kernels(NamedTuple):
@@ -60,12 +65,20 @@ class Kernels(NamedTuple):
     loss_rows: Any
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
     visits: Mapping[str, Any] = MappingProxyType({})  # by block solver, if they have kernels of their own
+    sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
 
 
 @inlined
 def opposite_of_sum(y, problem, sum_of_steps, delta):
     """What the own class's weights move by, if w_y = M Σ_i x_i Σ_j b_ij: the other classes' opposite."""
-    return problem.margin * sum_of_steps
+    return problem.margin * problem.sigma * sum_of_steps
+
+
+@inlined
+def score_ranges(scores, rows, i, weights, problem):
+    """Write the scores of row `i` for the classes of `problem`, and for their padding."""
+    for r in range(len(problem.ranges)):
+        score_row(scores, rows, i, weights, problem.ranges[r, 0], min(problem.ranges[r, 2], len(scores)))
 
 
 @inlined
@@ -193,7 +206,7 @@ def make_kernels(
         for r in range(m):
             value = delta.dtype.type(scratch.v[r])
             step = value - scratch.before[r]
-            delta[scratch.ids[r]] = -problem.margin * step
+            delta[scratch.ids[r]] = -(problem.margin * problem.sigma) * step
             sum_of_steps += step
             c = scratch.ids[r]
             old_term = term_of(scratch.before[r], c, y, C, problem, pairs, own)
@@ -241,7 +254,7 @@ def make_kernels(
                 n_old, old_sum, n_vectors = load_bits(
                     old, i, at_bound, problem.n_classes, n_old, old_sum, scratch, n_vectors
                 )
-            score_row(scratch.scores, rows, i, weights.current)
+            score_ranges(scratch.scores, rows, i, weights.current, problem)
             if sparse_rows is not None:
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
             is_beaten = prepare(y, problem, pairs, own, scratch)
@@ -304,11 +317,11 @@ def make_kernels(
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
                 if kind == 0 or pairs is not None or sets is not None:  # `prepare` changes the scores
-                    score_row(scratch.scores, rows, i, weights.current)
+                    score_ranges(scratch.scores, rows, i, weights.current, problem)
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
                 if kind == 1:
-                    score_row(scratch.delta, rows, i, weights.average_delta)
+                    score_ranges(scratch.delta, rows, i, weights.average_delta, problem)
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
@@ -322,11 +335,24 @@ def make_kernels(
                 tally[CORRECT] += not is_wrong
                 clear_candidates(scratch, n_vectors)
 
+    def sum_duals(rows, duals, problem):
+        total = 0.0
+        for i in range(len(duals.counts)):
+            of_row, terms = 0.0, 0.0
+            for p in range(duals.values_at[i], duals.values_at[i] + duals.counts[i]):
+                b = np.float64(duals.values[p])
+                of_row += b
+                terms += dual_term(b, rows.cost[i], problem)
+            if duals.counts[i] > 0:
+                total += terms + sum_term(of_row, rows.cost[i], problem)
+        return total
+
     return Kernels(
         kernel(visit, name=f"{name}_visit"),
         None if solve_restricted is None else kernel(revisit, name=f"{name}_revisit"),
         kernel(loss_rows, name=f"{name}_loss_rows"),
         norm2,
+        sum_duals=kernel(sum_duals, name=f"{name}_sum_duals"),
     )
 
 

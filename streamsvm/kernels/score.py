@@ -17,17 +17,17 @@ from streamsvm.kernels.simd import (
 
 
 @inlined
-def score_row(scores, rows, i, weights):
-    """Write the scores wᵀx of row `i` into `scores`, shape (K,), in the weights' dtype.
+def score_row(scores, rows, i, weights, first, K):
+    """Write the scores wᵀx of row `i` into ``scores[first:K]``, in the weights' dtype.
 
     Four sums at a time stay in registers while the row's non-zeros go by; four hide the latency of
     an addition. A partial last vector occurs only in saved models, which are not padded.
     """
     indices, data = rows.indices, rows.data
     begin, end = rows.indptr[i], rows.indptr[i + 1]
-    K, L = len(scores), lanes(weights)
+    L = lanes(weights)
     zero = splat(weights.dtype.type(0))
-    c = 0
+    c = first
     while c + 4 * L <= K:
         s0 = s1 = s2 = s3 = zero
         for p in range(begin, end):
@@ -139,4 +139,4 @@ def subtract_scores(scores, other, factor):
 def score_rows(rows, begin, end, weights, scores):
     """Write the scores of the rows `begin` to `end` into the first rows of `scores`, shape (any, K)."""
     for i in range(begin, end):
-        score_row(scores[i - begin], rows, i, weights)
+        score_row(scores[i - begin], rows, i, weights, 0, scores.shape[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import load, load2, multiply, multiply_add, splat, store, store2
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 
@@ -46,6 +46,15 @@ def mark_dirty(rows, i, weights, vectors, n_vectors):
         groups |= np.uint64(1) << np.uint64(vectors[q] >> weights.group_bits)
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         dirty[rows.indices[p], 0] |= groups
+
+
+@kernel
+def mark_rows_dirty(features, weights):
+    """Record that the weights of ``features`` may change in all columns."""
+    dirty, n_groups = weights.dirty, ((weights.current.shape[1] - 1) >> weights.group_bits) + 1
+    groups = ~np.uint64(0) >> np.uint64(64 - n_groups)
+    for p in range(len(features)):
+        dirty[features[p], 0] |= groups
 
 
 @inlined

@@ -62,6 +62,9 @@ class Loss:
     sequences : bool
         Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
         them: these are one more row of the weights for each class.
+    class_splits : bool
+        Whether the block problem over some of the classes alone is one of the same kind, and touches the
+        weights of no others.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Loss:
     common_dual: bool = False
     linear_duals: bool = False
     sequences: bool = False
+    class_splits: bool = False
 
     @property
     def has_inner_passes(self) -> bool:

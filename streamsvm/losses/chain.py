@@ -113,9 +113,9 @@ def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
     first = len(weights.current) - k
     for t in range(n):
         chain.own[t] = rows.labels[i + t]
-        score_row(scratch.scores, rows, i + t, weights.current)
+        score_row(scratch.scores, rows, i + t, weights.current, 0, len(scratch.scores))
         if average_scale != 0.0:
-            score_row(scratch.delta, rows, i + t, weights.average_delta)
+            score_row(scratch.delta, rows, i + t, weights.average_delta, 0, len(scratch.delta))
             subtract_scores(scratch.scores, scratch.delta, average_scale)
         for c in range(k):
             chain.scores[t, c] = scratch.scores[c]

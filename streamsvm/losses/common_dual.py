@@ -233,7 +233,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
         # Where v is γ, for a class that is not listed.
         limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
         n = m
-        m, n_vectors = add_candidates_above(max(limit, problem.near, _TINY), k, scratch, n, n_vectors)
+        m, n_vectors = add_candidates_above(max(limit, problem.near, _TINY), problem, scratch, n, n_vectors)
         gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
         top = ((1.0 - margin * np.float64(scores[y])) * inverse + (common + old_sum)) * shrink
         new_common = 0.0

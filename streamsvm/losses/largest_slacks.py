@@ -182,7 +182,7 @@ def make_kernels_of_largest(
         best = best_wrong_class(y, k, scores)
         if problem.solver >= BISECTION:
             limit = scores[y] - 1.0 if problem.solver == FRANK_WOLFE else -np.inf  # the others may move all
-            m, n_vectors = add_candidates_above(limit, k, scratch, m, n_vectors)
+            m, n_vectors = add_candidates_above(limit, problem, scratch, m, n_vectors)
             loss, is_wrong = loss_of(y, best, problem, scratch, m)
             improve(y, norm2, C, problem, m, old_sum, scratch)
             return m, n_vectors, loss, is_wrong
@@ -195,7 +195,7 @@ def make_kernels_of_largest(
             if has_two_bounds:
                 limit = min(limit, scores[y] - 1.0)
             if attempt == 0:
-                m, n_vectors = add_candidates_above(limit, k, scratch, n_first, n_vectors)
+                m, n_vectors = add_candidates_above(limit, problem, scratch, n_first, n_vectors)
             if m == n_first:
                 break
         loss, is_wrong = loss_of(y, best, problem, scratch, m)
@@ -213,7 +213,7 @@ def make_kernels_of_largest(
         m, best = 0, best_wrong_class(y, problem.n_classes, scratch.scores)
         if has_two_bounds:
             limit = scratch.scores[y] - 1.0
-            m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
+            m, n_vectors = add_candidates_above(limit, problem, scratch, 0, n_vectors)
         loss, is_wrong = loss_of(y, best, problem, scratch, m)
         return n_vectors, loss, is_wrong
 

@@ -37,7 +37,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 @inlined
 def _own_step(y, problem, sum_of_steps, delta):
     """Only the column of the sum moves beside the wrong classes."""
-    delta[problem.n_classes] = sum_of_steps
+    delta[problem.n_classes] = problem.sigma * sum_of_steps
     return 0.0
 
 
@@ -80,7 +80,7 @@ def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
     def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
         scores, ids, before, v, k = scratch.scores, scratch.ids, scratch.before, scratch.v, problem.n_classes
         n_vectors = mark_class(k, scratch, n_vectors)
-        m, n_vectors = add_candidates_above(-np.inf, k, scratch, n_old, n_vectors)
+        m, n_vectors = add_candidates_above(-np.inf, problem, scratch, n_old, n_vectors)
         inverse = 1.0 / norm2
         growth = 1.0 + curvature(C, problem) * inverse  # 1 + ρ
         shared, upper = np.float64(scores[k]) / k, upper_of(C)

@@ -115,7 +115,7 @@ def _solve_block(y, norm2, C, m, old_sum, scratch):
 
 @inlined
 def _solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
-    m, n_vectors = add_candidates_above(-np.inf, problem.n_classes, scratch, n_old, n_vectors)
+    m, n_vectors = add_candidates_above(-np.inf, problem, scratch, n_old, n_vectors)
     loss, is_wrong = _loss(y, problem, scratch.scores)
     _solve_block(y, norm2, C, m, old_sum, scratch)
     return m, n_vectors, loss, is_wrong

@@ -34,7 +34,7 @@ def _add_candidates_of_set(own, problem, n_old, n_vectors, scratch):
         if not has_dual and not scratch.scores[c] >= 1.0:
             n_vectors = add_candidate(c, 0.0, scratch, m, n_vectors)
             m += 1
-    return add_candidates_above(-1.0, problem.n_classes, scratch, m, n_vectors)
+    return add_candidates_above(-1.0, problem, scratch, m, n_vectors)
 
 
 @inlined
@@ -48,7 +48,7 @@ def _add_candidates(y, problem, own, n_old, n_vectors, scratch):
     if not has_own and not score >= 1.0:  # NaN too, so that damage stays visible
         n_vectors = add_candidate(y, 0.0, scratch, m, n_vectors)
         m += 1
-    return add_candidates_above(min(score, -1.0), problem.n_classes, scratch, m, n_vectors)
+    return add_candidates_above(min(score, -1.0), problem, scratch, m, n_vectors)
 
 
 @inlined

@@ -76,7 +76,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         loss, is_wrong = add_terms(y, inverse, 1.0, problem, pairs, old_sum, scratch, 0, n_old)
         gamma = threshold_with_costs(y, inverse, C, problem, pairs, n_old, old_sum, scratch)
         limit = scratch.scores[y] + (min(gamma - old_sum, 0.0) / inverse - 1.0) / problem.margin
-        m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
+        m, n_vectors = add_candidates_above(limit, problem, scratch, n_old, n_vectors)
         more_loss, more_wrong = add_terms(y, inverse, 1.0, problem, pairs, old_sum, scratch, n_old, m)
         gamma = threshold_with_costs(y, inverse, C, problem, pairs, m, gamma, scratch)
         _clip_each(pairs, gamma, m, scratch)
@@ -105,7 +105,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             gamma = threshold(v, n_old, upper, slope / coupling, coupled * shrink)
             fall = min(slope * gamma - coupled, 0.0)
             limit = scratch.scores[y] + (fall / inverse - 1.0) / margin
-        m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, n_old, n_vectors)
+        m, n_vectors = add_candidates_above(limit, problem, scratch, n_old, n_vectors)
         more_loss, more_wrong = add_terms(y, inverse, shrink, problem, pairs, coupled, scratch, n_old, m)
         if problem.solver == _SORTED:
             gamma = threshold_sorted(v, m, upper, slope)
@@ -138,7 +138,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
 
     def add_losses(y, problem, pairs, own, n_vectors, scratch):
         limit = scratch.scores[y] - 1.0 / problem.margin
-        m, n_vectors = add_candidates_above(limit, problem.n_classes, scratch, 0, n_vectors)
+        m, n_vectors = add_candidates_above(limit, problem, scratch, 0, n_vectors)
         loss, is_wrong = add_terms(y, 1.0, 1.0, problem, pairs, 0.0, scratch, 0, m)
         return n_vectors, loss, is_wrong
 

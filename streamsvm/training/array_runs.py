@@ -28,7 +28,7 @@ from streamsvm.training.auto_c import c_for, with_c
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import apply, features_after, parse_transforms
@@ -38,7 +38,14 @@ _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
 
 
 def fit_matrix(
-    X: Any, y: Any, groups: Any, settings: Settings, *, callbacks: Callbacks, given: Mapping[str, Any]
+    X: Any,
+    y: Any,
+    groups: Any,
+    settings: Settings,
+    *,
+    callbacks: Callbacks,
+    given: Mapping[str, Any],
+    workers: int | None = None,
 ) -> Model:
     """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too."""
     rows, classes, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
@@ -50,7 +57,14 @@ def fit_matrix(
             raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
         rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
     return fit_rows(
-        rows, classes, matrix.n_features, settings, names=matrix.names, callbacks=callbacks, given=given
+        rows,
+        classes,
+        matrix.n_features,
+        settings,
+        names=matrix.names,
+        callbacks=callbacks,
+        given=given,
+        workers=workers,
     )
 
 
@@ -63,6 +77,7 @@ def fit_rows(
     names: Any = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     given: Mapping[str, Any] = MappingProxyType({}),
+    workers: int | None = None,
 ) -> Model:
     """Train on rows in memory, and write no file.
 
@@ -79,6 +94,8 @@ def fit_rows(
     callbacks : Callbacks
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.
+    workers : int, optional
+        Threads, if the training is split.
 
     Returns
     -------
@@ -109,7 +126,11 @@ def fit_rows(
         held_out = HeldOutBlocks(blocks, part)
         valid_blocks = functools.partial(contextlib.nullcontext, held_out)
         blocks = ArrayBlocks(rows._replace(cost=np.where(part.has(0, rows), 0.0, cost)))
-    shape = (n_features + loss.extra_rows(k), padded_classes(k + loss.extra_columns, dtype))
+    settings = settle_split(settings, k, multilabel=len(rows.label_indptr) > 0)
+    class_counts = rows.class_counts(k)
+    groups = groups_of(settings, class_counts)
+    columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
+    shape = (n_features + loss.extra_rows(k), columns)
     common_dual = k >= POLICY.common_dual_classes and has_common_dual(
         settings, multilabel=len(rows.label_indptr) > 0
     )
@@ -124,30 +145,36 @@ def fit_rows(
     if loss.sequences and entries:
         longest = int(np.diff(group_starts(rows.qid)).max())
         entries = max(entries, longest * loss.max_duals(k, settings.solver))
-    ids_dtype = dual_id_dtype(loss.dual_ids(k, settings.solver) + common_dual)
+    n_ids = columns if groups is not None else loss.dual_ids(k, settings.solver)
+    ids_dtype = dual_id_dtype(n_ids + common_dual)
     bytes_of_bits = loss.bytes_of_bits(k)
-    buffer = new_buffer(entries, rows.n_rows, dtype, ids_dtype, bytes_of_bits)
     files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
-    trainer = Fit(
-        BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
-        settings,
-        files,
-        Learner(settings, storage, buffer, k, weights.pairs(settings, shape[1]), common_dual=common_dual),
-        None,
-        callbacks,
-        record={
-            "classes": classes,
-            "n_features": n_features,
-            "index_base": None,
-            "C_auto": chosen,
-            **fitted.record,
-        },
-        names=names,
-        weights=weights,
-        transforms=fitted.transforms,
-        valid_blocks=valid_blocks,
-    )
-    result = trainer.run()
+    with find_workers(settings, workers) as threads:
+        learner = new_learner(
+            settings, storage, class_counts, workers=threads, dual_entries=entries, block_rows=rows.n_rows,
+            ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=weights.pairs(settings, columns),
+            common_dual=common_dual,
+        )  # fmt: skip
+        trainer = Fit(
+            BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
+            settings,
+            files,
+            learner,
+            None,
+            callbacks,
+            record={
+                "classes": classes,
+                "n_features": n_features,
+                "index_base": None,
+                "C_auto": chosen,
+                **fitted.record,
+            },
+            names=names,
+            weights=weights,
+            transforms=fitted.transforms,
+            valid_blocks=valid_blocks,
+        )
+        result = trainer.run()
     assert files.model is not None
     files.model.result = result
     return files.model

@@ -262,8 +262,8 @@ class Fit(Trainer):
             "C": settings.C * share,
             **({"best_scale": float(tally[DUAL_SUM]) / norm2} if grows and norm2 > 0 else {}),
             "dual": estimate["dual"],
-            "primal_estimate": estimate["primal"],
-            "relative_gap_estimate": estimate["relative_gap"],
+            "primal_estimate": estimate["primal"] if self.learner.progressive else None,
+            "relative_gap_estimate": estimate["relative_gap"] if self.learner.progressive else None,
         }
         if settings.gap == "pass" or (settings.gap == "end" and is_last):
             scoring, *average = self._score(self.source.cut, f"gap {this_pass}")
@@ -356,16 +356,19 @@ class Fit(Trainer):
 
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
+        is_meaningful = self.learner.progressive and not self._order_warning
         return {
             "rows": visited,
-            "progressive_accuracy": None if self._order_warning else accuracy_of(tally),
+            "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,
             "empty_rows": int(tally[EMPTY]),
             "unweighted_rows": int(tally[UNWEIGHTED]),
         }
 
     def _model_record(self) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal trainings."""
-        names = ("loss", "C", "inner_passes", "seed", "dtype")
+        names = ["loss", "C", "inner_passes", "seed", "dtype"]
+        if self.settings.splits > 1:
+            names += ["split", "splits"]
         return {
             **{name: getattr(self.settings, name) for name in names},
             "C": self._last_C,

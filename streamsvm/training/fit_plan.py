@@ -33,10 +33,12 @@ from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
-from streamsvm.settings import AUTO, COSTS, MARGINS, Settings
+from streamsvm.settings import AUTO, COSTS, MARGINS, ROWS, Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import SlicedStore, choose_slice_rows
 from streamsvm.text import format_size
+from streamsvm.training.parallel.class_groups import ClassGroups
+from streamsvm.training.parallel.splits import groups_of, why_split
 
 _DIRTY = 16  # bytes of a feature's dirty bits
 
@@ -113,12 +115,15 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
         _plan, store, settings, budget, policy=policy, longest=longest_group(store) if sequences else 1
     )
     plans = []
+    if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
+        copies = (1 + settings.average) * (1 + settings.splits)
+        return [plan(copies * size + dirty, weights=True, average=settings.average)]
     common = has_common_dual(settings, multilabel=store.multilabel)
     if not (common and store.n_classes >= policy.common_dual_classes):
         if settings.average:
             plans.append(plan(2 * size + dirty, weights=True, average=True))
         plans.append(plan(size + dirty, weights=True))
-    if store.n_classes >= policy.many_classes and not sequences:
+    if store.n_classes >= policy.many_classes and not sequences and settings.splits == 1:
         held = SparseWeights.size(store.n_features, columns_of(store, settings))
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
@@ -134,7 +139,7 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
 
 def has_common_dual(settings: Settings, *, multilabel: bool) -> bool:
     """Whether sparse rows of weights are trained with a common dual, by their loss and what errors weigh."""
-    plain = settings.costs is None and settings.tree is None and not multilabel
+    plain = settings.costs is None and settings.tree is None and not multilabel and settings.splits == 1
     exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
     return plain and exact and get_loss(settings.loss).common_dual
 
@@ -158,8 +163,22 @@ def weight_rows(store: Store, settings: Settings) -> int:
 
 def columns_of(store: Store, settings: Settings) -> int:
     """Columns of the weights."""
+    groups = _groups(store, settings)
+    if groups is not None:
+        return groups.n_columns
     extra = get_loss(settings.loss).extra_columns
     return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
+
+
+def _groups(store: Store, settings: Settings) -> ClassGroups | None:
+    return groups_of(settings, store.class_counts) if settings.splits > 1 else None
+
+
+def dual_ids(store: Store, settings: Settings) -> int:
+    """How many ids duals have: one for each class mostly, or for each column if the classes are split."""
+    if _groups(store, settings) is not None:
+        return columns_of(store, settings)
+    return get_loss(settings.loss).dual_ids(store.n_classes, settings.solver)
 
 
 def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
@@ -258,7 +277,7 @@ def _plan(
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
         bytes_of_bits=loss.bytes_of_bits(k),
-        dual_ids=loss.dual_ids(k, settings.solver) + common_dual,
+        dual_ids=dual_ids(store, settings) + common_dual,
         row_duals=row_duals,
         rows_at_once=longest,
         shared=held,
@@ -300,6 +319,7 @@ def describe_fit(
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
+        "split_reason": why_split(settings, store.n_classes, multilabel=store.multilabel),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }

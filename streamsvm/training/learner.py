@@ -59,6 +59,8 @@ class Learner:
         Whether visits move the average too.
     """
 
+    progressive = True  # whether each row is scored for all classes before it is learned from
+
     def __init__(
         self,
         settings: Settings,
@@ -216,7 +218,9 @@ class Learner:
     def norm2(self, average_scale: float = 0.0) -> float:
         """‖w‖² of the last iterate, or of the average of this scale."""
         return float(
-            self._kernels.norm2(self.storage.weights, average_scale, self.storage.sparse_rows, self.n_classes)
+            self._kernels.norm2(
+                self.storage.weights, average_scale, self.storage.sparse_rows, self.problem.n_classes
+            )
         )
 
     def moved_weights(self) -> Weights:

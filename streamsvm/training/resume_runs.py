@@ -21,6 +21,7 @@ from streamsvm.text import absolute, as_url
 from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.held_out import check_held_out, other_held_out
+from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
 from streamsvm.training.store_runs import StoreRun, open_to_train
@@ -44,6 +45,7 @@ def resume_run(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
     reads: Reads = Reads(),  # noqa: B008
+    workers: int | None = None,
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it."""
     run = RunDir(path)
@@ -51,7 +53,10 @@ def resume_run(
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
-            given = {"passes": passes, "tol": tol, "store": store, "valid": valid, "calibrate": calibrate}
+            given = {
+                "passes": passes, "tol": tol, "store": store, "valid": valid, "calibrate": calibrate,
+                "workers": workers,
+            }  # fmt: skip
             for name, value in given.items():
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
@@ -65,6 +70,7 @@ def resume_run(
         return _resume_store(
             run, record, every, callbacks, policy or memory_plan.POLICY, reads,
             passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
+            workers=workers,
         )  # fmt: skip
 
 
@@ -80,6 +86,7 @@ def _resume_store(
     tol: float | None,
     store: Sequence[str | os.PathLike[str]] | None,
     held_out: dict[str, str | Path | None],
+    workers: int | None,
 ) -> FitResult:
     paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
     for path in paths:
@@ -121,11 +128,23 @@ def _resume_store(
         record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
-        trainer = StoreRun(
-            run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, reads
-        ).trainer()
-        run.write_settings(record)  # only now: a refusal changes nothing
-        return trainer.run()
+        with find_workers(settings, workers) as threads:
+            trainer = StoreRun(
+                run,
+                raw,
+                transforms,
+                opened,
+                record,
+                weights,
+                starts,
+                every,
+                callbacks,
+                policy,
+                reads,
+                threads,
+            ).trainer()
+            run.write_settings(record)  # only now: a refusal changes nothing
+            return trainer.run()
 
 
 def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:

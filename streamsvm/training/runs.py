@@ -26,6 +26,7 @@ from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import read_error_weights
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
+from streamsvm.training.parallel.splits import find_workers, settle_split
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.same_run import check_same
@@ -54,11 +55,13 @@ def fit_store(
     given: Mapping[str, Any] = MappingProxyType({}),
     fitted: FittedTransforms | None = None,
     reads: Reads = Reads(),  # noqa: B008
+    workers: int | None = None,
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
-    `given` has the ``costs`` and ``tree`` that are not files, by name. `fitted` are the transforms,
-    if they are fitted to the store already, and `reads` says whether other trainings read it, too.
+    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads.
+    `fitted` are the transforms, if they are fitted to the store already, and `reads` says whether other
+    trainings read it, too.
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
@@ -71,6 +74,7 @@ def fit_store(
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings)
+        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -98,11 +102,17 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks, policy=policy, reads=reads
+                out,
+                store=paths,
+                every=every,
+                callbacks=callbacks,
+                policy=policy,
+                reads=reads,
+                workers=workers,
             )
             assert isinstance(result, FitResult)
             return result
-        with claimed(run, force=force):
+        with claimed(run, force=force), find_workers(settings, workers) as threads:
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
@@ -112,7 +122,18 @@ def fit_store(
             run.write_settings(record)
             return (
                 StoreRun(
-                    run, raw, transforms, store, record, weights, starts, every, callbacks, policy, reads
+                    run,
+                    raw,
+                    transforms,
+                    store,
+                    record,
+                    weights,
+                    starts,
+                    every,
+                    callbacks,
+                    policy,
+                    reads,
+                    threads,
                 )
                 .trainer()
                 .run()
@@ -133,6 +154,7 @@ def plan_store(
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
+        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}

@@ -17,6 +17,7 @@ from streamsvm.settings import Settings
 from streamsvm.store.shared import Reads, SharedReads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.fit_plan import find_budget, in_slices, plan_fit
+from streamsvm.training.parallel.splits import settle_split
 from streamsvm.training.store_runs import open_to_train
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
@@ -141,7 +142,9 @@ def _layout(
     policy: MemoryPolicy,
 ) -> _Layout:
     with open_to_train(paths, settings) as raw:
-        store = in_slices(TransformedStore(raw, transforms), settings, policy)
+        transformed = TransformedStore(raw, transforms)
+        settings = settle_split(settings, raw.n_classes, multilabel=raw.multilabel)
+        store = in_slices(transformed, settings, policy)
         slice_rows = store.slice_rows if isinstance(store, SlicedStore) else 0
         return _Layout(*plan_fit(store, settings, policy), slice_rows)
 

@@ -22,13 +22,14 @@ from streamsvm.store import Store, open_stores
 from streamsvm.store.shared import Reads
 from streamsvm.training.error_weights import ErrorWeights, check_error_weights
 from streamsvm.training.fit import Fit
-from streamsvm.training.fit_plan import columns_of, describe_fit, weight_rows
+from streamsvm.training.fit_plan import columns_of, describe_fit, dual_ids, weight_rows
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.sources import BlocksSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import OF_DATA
+from streamsvm.workers import Threads
 
 
 def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
@@ -70,6 +71,7 @@ class StoreRun:
         callbacks: Callbacks,
         policy: MemoryPolicy,
         reads: Reads,
+        workers: Threads,
     ) -> None:
         self.run = run
         self.raw = raw
@@ -81,6 +83,7 @@ class StoreRun:
         self.callbacks = callbacks
         self.policy = policy
         self.reads = reads
+        self.workers = workers
         self.dtype = np.dtype(self.settings.dtype)
         self.weights = weights
         self.blocks = Blocks(
@@ -102,7 +105,7 @@ class StoreRun:
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         # Of the matrix: with sparse rows it has none.
         shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
-        n_ids = loss.dual_ids(store.n_classes, settings.solver) + self.plan.common_dual
+        n_ids = dual_ids(store, settings) + self.plan.common_dual
         ids_dtype = dual_id_dtype(n_ids)
         bytes_of_bits = loss.bytes_of_bits(store.n_classes)
         files = RunFiles(
@@ -111,23 +114,20 @@ class StoreRun:
         )  # fmt: skip
         position = files.recover(shape)
         storage = self._storage(shape)
-        buffer = new_buffer(
-            self.plan.dual_entries,
-            int(np.diff(self.blocks.starts).max()),
-            self.dtype,
-            ids_dtype,
-            bytes_of_bits,
-        )
         trainer = Fit(
             BlocksSource(self.blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
             settings,
             files,
-            Learner(
+            new_learner(
                 settings,
                 storage,
-                buffer,
-                store.n_classes,
-                self.weights.pairs(settings, shape[1]),
+                store.class_counts,
+                workers=self.workers,
+                dual_entries=self.plan.dual_entries,
+                block_rows=int(np.diff(self.blocks.starts).max()),
+                ids_dtype=ids_dtype,
+                bytes_of_bits=bytes_of_bits,
+                pairs=self.weights.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
             ),
             position,

@@ -1,0 +1,71 @@
+"""Classes in groups, each with columns of the weights of its own, and the schedule of their pairs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels.weights import padded_classes
+
+
+class ClassGroups(NamedTuple):
+    """Groups of successive classes. Each begins at a whole vector of columns, which is a cache line too.
+
+    So two threads that move the weights of different groups never write to one cache line.
+    """
+
+    # (n_groups, 3) int64: the first column of each group, the end of its classes, and of its padding
+    ranges: np.ndarray
+    columns: np.ndarray  # (n_classes,) int64: the column of each class
+    groups: np.ndarray  # (n_columns,) int64: the group of each column
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.groups)
+
+
+def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGroups:
+    """Divide the classes so that the groups cost about the same.
+
+    A pair of groups solves the rows of its classes over the columns of its classes, so both count: a class
+    weighs its part of the rows plus its part of the classes.
+
+    Parameters
+    ----------
+    counts : ndarray, shape (n_classes,)
+        Rows of each class.
+    n_groups : int
+        At most as many as there are classes.
+    dtype : dtype
+        Of the weights.
+    """
+    k = len(counts)
+    cost = counts / max(counts.sum(), 1) + 1.0 / k
+    middle = np.cumsum(cost) - cost / 2
+    bounds = np.searchsorted(middle, cost.sum() * np.arange(n_groups + 1) / n_groups)
+    for g in range(1, n_groups):  # at least one class in each
+        bounds[g] = min(max(bounds[g], bounds[g - 1] + 1), k - (n_groups - g))
+    sizes = np.diff(bounds)
+    widths = np.array([padded_classes(int(size), dtype) for size in sizes])
+    first = np.cumsum(widths) - widths
+    return ClassGroups(
+        np.stack([first, first + sizes, first + widths], axis=1).astype(np.int64),
+        np.concatenate([begin + np.arange(size) for begin, size in zip(first, sizes, strict=True)]),
+        np.repeat(np.arange(n_groups), widths),
+    )
+
+
+def matchdays(n_groups: int) -> list[list[tuple[int, int]]]:
+    """A tournament of an even number of groups: on each day every group meets one other, and each one once.
+
+    The circle method: one group stays, the others go round. (Alber et al. 2017, Algorithm 5, as printed,
+    leaves out some pairs and repeats others.)
+    """
+    circle = list(range(n_groups))
+    days = []
+    for _ in range(n_groups - 1):
+        meets = zip(circle[: n_groups // 2], reversed(circle[n_groups // 2 :]), strict=True)
+        days.append([(min(pair), max(pair)) for pair in meets])
+        circle = [circle[0], circle[-1], *circle[1:-1]]
+    return days

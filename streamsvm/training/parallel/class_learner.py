@@ -1,0 +1,211 @@
+"""Training whose classes are split: pairs of groups of classes are solved at the same time.
+
+A row's block problem over the classes of two groups alone is a block step like any other, and pairs without a
+common group share no weights: so what they do at the same time is what they would do one after the other
+(Alber et al. 2017, with exact blocks). In a block of rows each group meets every other group once, and a pair
+visits the rows of its own classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from streamsvm.coefficients import Coefficients
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
+from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.random import local_permutation
+from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
+from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.settings import Settings
+from streamsvm.training.learner import Learner, new_buffer, problem_of
+from streamsvm.training.parallel.class_groups import ClassGroups, matchdays
+from streamsvm.training.parallel.visitor import RowDuals, Visitor
+from streamsvm.training.sources import Block
+from streamsvm.workers import Spares, Threads
+
+_NO_BITS = np.zeros((0, 0), np.uint8)
+
+
+class ClassSplitLearner(Learner):
+    """A learner of classes in 2S groups, S pairs of which are solved at a time.
+
+    Labels, ids of duals and columns of the weights are the same numbers here: between groups there are
+    columns of no class.
+
+    Parameters
+    ----------
+    settings, storage, n_classes
+        As for `Learner`.
+    groups : ClassGroups
+    workers : Threads
+    dual_entries : int
+        New duals that each worker may hold before they are copied.
+    block_rows : int
+        Rows of the largest block.
+    """
+
+    progressive = False  # a visit does not score all classes
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Any,
+        n_classes: int,
+        groups: ClassGroups,
+        workers: Threads,
+        dual_entries: int,
+        block_rows: int,
+    ) -> None:
+        self._groups = groups
+        dtype, ids = np.dtype(settings.dtype), np.min_scalar_type(groups.n_columns - 1)
+        entries = max(dual_entries, groups.n_columns)
+        super().__init__(settings, storage, new_buffer(0, 0, dtype, ids), n_classes)
+        self._days = matchdays(len(groups.ranges))
+        self._workers = workers
+        self._visitors = Spares(
+            lambda: Visitor(
+                self.loss, settings, groups.n_columns, new_buffer(entries, block_rows, dtype, ids)
+            )
+        )
+
+    def _fit_classes(self) -> None:
+        columns = self._groups.n_columns
+        self.problem = problem_of(self._settings, columns)._replace(ranges=self._groups.ranges)
+        self.scratch = Scratch.create(columns, self.dtype)
+
+    def _in_columns(self, rows: Rows) -> Rows:
+        """Rows whose labels are columns."""
+        labels = np.append(self._groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
+        return rows._replace(labels=labels)
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        super().score(self._in_columns(rows), average_scale, tallies)
+
+    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
+        return super().coefficients(self._groups.columns[columns], average=average)
+
+    def compile(self, rows: Rows, old: OldDuals) -> None:
+        super().compile(rows, old)
+        self._sum_duals(self.storage.bind(self.storage.prepare(rows)), old)
+
+    def learn(
+        self,
+        block: Block,
+        rows: Rows,
+        old: OldDuals,
+        keep: NewDuals | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:
+        rows = self._in_columns(rows)
+        duals = _BlockDuals(rows, old, self._groups)
+        if len(self.storage.weights.dirty):
+            mark_rows_dirty(rows.indices, self.storage.weights)
+        begin, at = self.visited, 0
+        for day, pairs in enumerate(self._days):
+            pause = next_pause(self.visited)
+            work = functools.partial(self._visit_pair, block, rows, duals, day)
+            tallies = np.array(self._workers.map(work, pairs))
+            self.tally[CLOCK] = tallies[:, CLOCK].max()
+            self.tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
+            if day == 0:  # a row is visited once each day
+                self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
+            at = rows.n_rows * (day + 1) // len(self._days)
+            self.tally[VISITED] = begin + at
+            if day + 1 == len(self._days):
+                for part in duals.parts():
+                    self.tally[DUAL_SUM] += self._sum_duals(rows, duals.as_old([part]))
+                    if keep is not None:
+                        keep.append_duals(block.number, part.as_buffer())
+            if self.visited >= pause:
+                yield at
+
+    def _visit_pair(
+        self, block: Block, rows: Rows, duals: _BlockDuals, day: int, pair: tuple[int, int]
+    ) -> np.ndarray:
+        """Visit the rows of two groups over their classes; returns the tally of these visits."""
+        tally = np.zeros(N_TALLIES)
+        tally[CLOCK] = self.tally[CLOCK]
+        members = np.sort(np.concatenate([duals.members[g] for g in pair]))
+        number = block.number * len(self._days) + day
+        order = members[local_permutation(len(members), self._settings.seed, block.pass_number, number, 1)]
+        problem = self.problem._replace(ranges=self._groups.ranges[list(pair)])
+        weights = self.moved_weights()
+        with self._visitors.lent() as visitor:
+            new = visitor.visit(
+                rows, order, duals.of_pair(pair), problem, weights._replace(dirty=weights.dirty[:0]), tally,
+                (block.pass_number, number), was_read=block.was_read and day == 0,
+            )  # fmt: skip
+        duals.replace(pair, new)
+        return tally
+
+    def _sum_duals(self, rows: Rows, duals: OldDuals) -> float:
+        return float(self._kernels.sum_duals(rows, duals, self.problem))
+
+
+class _BlockDuals:
+    """The duals of a block, by the groups of the rows' own classes and the groups of the duals' classes.
+
+    Pairs without a common group touch different ones.
+    """
+
+    def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
+        self._groups = groups
+        self._n_rows = rows.n_rows
+        n_groups = len(groups.ranges)
+        of_rows = groups.groups[rows.labels]
+        order = np.argsort(of_rows, kind="stable")
+        ends = np.searchsorted(of_rows[order], np.arange(n_groups + 1))
+        self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
+        # By both groups: counts of the members, ids and values.
+        self._lists: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [
+            _lists(old, members, groups.groups, n_groups) for members in self.members
+        ]
+
+    def of_pair(self, pair: tuple[int, int]) -> OldDuals:
+        """The duals of the rows of two groups for their classes."""
+        return self.as_old([self._rows_of(g, pair) for g in pair])
+
+    def parts(self) -> Iterator[RowDuals]:
+        """All duals of the rows of each group."""
+        for g in range(len(self.members)):
+            if len(self.members[g]):
+                yield self._rows_of(g, range(len(self.members)))
+
+    def _rows_of(self, g: int, others: Any) -> RowDuals:
+        """The duals of the rows of a group for the classes of some groups."""
+        lists = zip(*(self._lists[g][h] for h in others), strict=True)
+        counts, ids, values = map(np.concatenate, lists)
+        counts, ids, values = by_row(counts.reshape(len(others), -1), ids, values)
+        return RowDuals(self.members[g].astype(np.int32), counts, ids, values, _NO_BITS)
+
+    def as_old(self, parts: list[RowDuals]) -> OldDuals:
+        rows, counts, ids, values = (
+            np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields) - 1)
+        )
+        return of_rows(self._n_rows, rows, counts, ids, values)
+
+    def replace(self, pair: tuple[int, int], new: list[RowDuals]) -> None:
+        """Set the duals of the rows of two groups for their classes."""
+        if not new:  # the pair has no rows
+            return
+        found = self.as_old(new)
+        places = np.full(len(self._groups.ranges), -1)
+        places[list(pair)] = range(2)
+        for g in pair:
+            lists = _lists(found, self.members[g], places[self._groups.groups], 2)
+            for h, part in zip(pair, lists, strict=True):
+                self._lists[g][h] = part
+
+
+def _lists(
+    duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    counts, ids, values = by_group(duals, members, groups, n_groups)
+    ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1]
+    return list(zip(counts, np.split(ids, ends), np.split(values, ends), strict=True))

@@ -1,0 +1,188 @@
+"""Training whose rows are split: each part of a block is learned from by itself, and all steps are added.
+
+CoCoA+ (Ma et al. 2015): S parts of the rows begin with the same weights w, and each solves its own problem in
+which a step Δw counts as S Δw. Then the sum of all steps raises the dual objective at least by what the parts
+found. In one round each part makes a block step, and inner passes, for its rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.random import local_permutation
+from streamsvm.kernels.sum_rows import add_rows, copy_rows, subtract_rows, zero_rows
+from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.weights import map_array
+from streamsvm.settings import Settings
+from streamsvm.training.learner import Learner, label_sets, new_buffer
+from streamsvm.training.parallel.visitor import RowDuals, Visitor
+from streamsvm.training.sources import Block
+from streamsvm.workers import Spares, Threads
+
+_ROUNDS = 2  # of a block: its average can begin between them
+_SUMS = 8  # parts of the features that are added up side by side
+
+
+class _Part(NamedTuple):
+    """What one split works on in a block."""
+
+    order: np.ndarray  # (n,) int64: its rows, in the order of their visits
+    features: np.ndarray  # (m,) int64: those of its rows, ascending
+    weights: Weights  # its own: of its features alone
+
+
+def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
+    """Add up the rows ``features[i]`` of each ``moved[i]`` into the first; returns the features that it has.
+
+    The others are overwritten. The order of the sums is that of a binary tree, whoever adds them up.
+    """
+    features, step = list(features), 1
+    while step < len(moved):
+        for i in range(0, len(moved) - step, 2 * step):
+            other = features[i + step]
+            zero_rows(np.setdiff1d(other, features[i], assume_unique=True), moved[i])
+            add_rows(other, moved[i + step], 1.0, moved[i])
+            features[i] = np.union1d(features[i], other)
+        step *= 2
+    return features[0]
+
+
+class RowSplitLearner(Learner):
+    """A learner of which S parts of each block learn at the same time.
+
+    Parameters
+    ----------
+    settings, storage, n_classes, pairs
+        As for `Learner`.
+    workers : Threads
+    dual_entries : int
+        New duals that each worker may hold before they are copied.
+    block_rows : int
+        Rows of the largest block.
+    ids_dtype, bytes_of_bits
+        Of the duals.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Any,
+        n_classes: int,
+        pairs: ClassPairs | None,
+        workers: Threads,
+        dual_entries: int,
+        block_rows: int,
+        ids_dtype: np.dtype,
+        bytes_of_bits: int = 0,
+    ) -> None:
+        dtype = np.dtype(settings.dtype)
+        super().__init__(
+            settings, storage, new_buffer(0, 0, dtype, ids_dtype, bytes_of_bits), n_classes, pairs
+        )
+        self._workers = workers
+        rows_of_part = -(-block_rows // settings.splits)
+        entries = max(dual_entries, n_classes) if dual_entries else 0
+        self._visitors = Spares(
+            lambda: Visitor(
+                self.loss, settings, storage.weights.current.shape[1],
+                new_buffer(entries, rows_of_part, dtype, ids_dtype, bytes_of_bits), pairs,
+            )
+        )  # fmt: skip
+        shape = storage.weights.current.shape
+        self._own = [
+            [map_array(None, shape, dtype) for _ in range(1 + settings.average)]
+            for _ in range(settings.splits)
+        ]
+
+    def learn(
+        self,
+        block: Block,
+        rows: Rows,
+        old: OldDuals,
+        keep: NewDuals | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:
+        splits = self._settings.splits
+        parts = self._workers.map(functools.partial(self._part, block, rows), range(splits))
+        damped = rows._replace(norm2=rows.norm2 * splits)
+        for number in range(_ROUNDS):
+            pause = next_pause(self.visited)
+            work = functools.partial(self._visit_part, block, damped, old, parts, number)
+            found = self._workers.map(work, range(splits))
+            clock = self.tally[CLOCK]
+            for tally, duals in found:
+                tally[CLOCK] = max(clock, tally[CLOCK])
+                ends = max(self.tally[CLOCK], tally[CLOCK])
+                self.tally += tally
+                self.tally[CLOCK] = ends
+                if keep is not None:
+                    for part in duals:
+                        keep.append_duals(block.number, part.as_buffer())
+            self._add_up(parts)
+            if self.visited >= pause:
+                yield sum(len(part.order) * (number + 1) // _ROUNDS for part in parts)
+
+    def _part(self, block: Block, rows: Rows, split: int) -> _Part:
+        splits = self._settings.splits
+        begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
+        number = block.number * splits + split
+        order = begin + local_permutation(end - begin, self._settings.seed, block.pass_number, number, 1)
+        seen = np.zeros(self.storage.n_features, np.bool_)
+        seen[rows.indices[rows.indptr[begin] : rows.indptr[end]]] = True
+        current, *delta = self._own[split]
+        average_delta = delta[0] if delta else current[:0]
+        weights = self.storage.weights._replace(current=current, average_delta=average_delta)
+        return _Part(order, np.flatnonzero(seen), weights._replace(dirty=weights.dirty[:0]))
+
+    def _visit_part(
+        self, block: Block, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int
+    ) -> tuple[np.ndarray, list[RowDuals]]:
+        """Visit the rows of a part with weights of its own, which become what they have moved by."""
+        part, shared = parts[split], self.storage.weights
+        own = part.weights
+        copy_rows(part.features, shared.current, own.current)
+        zero_rows(part.features, own.average_delta[: len(own.average_delta) * self.averaging])
+        if not self.averaging:
+            own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
+        tally = np.zeros(N_TALLIES)
+        tally[CLOCK] = self.tally[CLOCK]
+        begin, end = (len(part.order) * n // _ROUNDS for n in (number, number + 1))
+        place = block.pass_number, (block.number * len(parts) + split) * _ROUNDS + number
+        with self._visitors.lent() as visitor:
+            new = visitor.visit(
+                rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
+                place, label_sets(rows), was_read=block.was_read,
+            )  # fmt: skip
+        subtract_rows(part.features, shared.current, own.current)
+        return tally, new
+
+    def _add_up(self, parts: list[_Part]) -> None:
+        """Add the mean of what the parts have moved their weights by: summed as a binary tree."""
+        weights = self.moved_weights()
+        bounds = self.storage.n_features * np.arange(_SUMS + 1) // _SUMS
+        sums = [(weights.current, [part.weights.current for part in parts])]
+        if len(weights.average_delta):
+            sums.append((weights.average_delta, [part.weights.average_delta for part in parts]))
+
+        def add(number: int) -> None:
+            features = []
+            for part in parts:
+                begin, end = np.searchsorted(part.features, bounds[number : number + 2])
+                features.append(part.features[begin:end])
+            for target, moved in sums:
+                together = sum_as_tree(features, moved)
+                add_rows(together, moved[0], 1.0 / len(parts), target)
+
+        self._workers.map(add, range(_SUMS))
+        if len(weights.dirty):
+            for part in parts:
+                mark_rows_dirty(part.features, weights)

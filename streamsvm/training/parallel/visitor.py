@@ -1,0 +1,131 @@
+"""One worker's visits of some of the rows of a block."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.weights import Weights
+from streamsvm.losses.base import Loss
+from streamsvm.settings import Settings
+from streamsvm.training.inner_passes import InnerPasses
+
+
+class RowDuals(NamedTuple):
+    """The duals of some rows of a block, one row after the other."""
+
+    rows: np.ndarray  # (n,) int32
+    counts: np.ndarray  # (n,) int32
+    ids: np.ndarray  # (n_duals,)
+    values: np.ndarray  # (n_duals,)
+    bits: np.ndarray  # (n, n_bytes) uint8: which duals are at C, for a loss that keeps these as bits
+
+    def as_buffer(self) -> DualBuffer:
+        """As a log takes them."""
+        used = np.array([len(self.ids), len(self.rows)])
+        return DualBuffer(self.ids, self.values, self.rows, self.counts, used, self.bits)
+
+
+class Visitor:
+    """Scratch, a buffer of new duals, and what is done with them: all that a visit needs for itself.
+
+    Parameters
+    ----------
+    loss : Loss
+    settings : Settings
+    columns : int
+        Of the weights.
+    buffer : DualBuffer
+    pairs : ClassPairs, optional
+        What errors between classes weigh.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        settings: Settings,
+        columns: int,
+        buffer: DualBuffer,
+        pairs: ClassPairs | None = None,
+    ) -> None:
+        kernels = loss.kernels
+        self._visit = kernels.visits.get(settings.solver, kernels.visit)
+        self._revisit = kernels.revisit
+        self._scratch = Scratch.create(columns, np.dtype(settings.dtype))
+        self._buffer = buffer
+        self._pairs = None if pairs is None else pairs.with_own_space()
+        self._inner_passes = None
+        if settings.inner_passes != 0 and kernels.revisit is not None:
+            self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
+
+    def visit(
+        self,
+        rows: Rows,
+        order: np.ndarray,
+        old: OldDuals,
+        problem: Problem,
+        weights: Weights,
+        tally: np.ndarray,
+        place: tuple[int, int],
+        sets: LabelSets | None = None,
+        *,
+        was_read: bool,
+    ) -> list[RowDuals]:
+        """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
+        buffer, at, found = self._buffer, 0, []
+        buffer.used[:] = 0
+        while at < len(order):
+            at = self._visit(
+                rows, order, at, len(order), problem, weights, Duals(old, buffer), self._scratch, tally, None,
+                self._pairs, sets,
+            )  # fmt: skip
+            if self._inner_passes is not None:
+                width = int(
+                    (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self._scratch.scores)).sum()
+                )
+                revisit = functools.partial(self._visit_again, rows, problem, weights, tally, sets)
+                self._inner_passes(
+                    revisit, rows, weights.current[:, :width], buffer, place, was_read=was_read
+                )
+            if len(buffer.ids):
+                n_duals, n_rows = (int(n) for n in buffer.used)
+                arrays = (
+                    buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals],
+                    buffer.values[:n_duals], buffer.bits[:n_rows],
+                )  # fmt: skip
+                found.append(RowDuals(*(array.copy() for array in arrays)))
+            buffer.used[:] = 0
+        return found
+
+    def _visit_again(
+        self,
+        rows: Rows,
+        problem: Problem,
+        weights: Weights,
+        tally: np.ndarray,
+        sets: LabelSets | None,
+        order: np.ndarray,
+        starts: np.ndarray,
+    ) -> None:
+        assert self._revisit is not None
+        self._revisit(
+            rows,
+            order,
+            starts,
+            problem,
+            weights,
+            self._buffer,
+            self._scratch,
+            tally,
+            None,
+            self._pairs,
+            sets,
+        )
