@@ -27,6 +27,10 @@ NONE = "none"  # of sample_weight
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
+# Settings that `streamsvm.tune` decides, or gives a meaning of its own.
+SEARCHED = (
+    "C", "C_path", "first_C", "tol", "passes", "hold_out", "gap", "keep_duals", "average", "calibrate",
+)  # fmt: skip
 MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 

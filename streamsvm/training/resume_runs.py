@@ -15,6 +15,7 @@ from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store
+from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.text import absolute, as_url
 from streamsvm.training.error_weights import ErrorWeights
@@ -43,6 +44,7 @@ def resume_run(
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
+    reads: Reads = Reads(),  # noqa: B008
     workers: int | None = None,
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it."""
@@ -66,7 +68,7 @@ def resume_run(
                 )
             return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks, policy or memory_plan.POLICY,
+            run, record, every, callbacks, policy or memory_plan.POLICY, reads,
             passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
             workers=workers,
         )  # fmt: skip
@@ -78,6 +80,7 @@ def _resume_store(
     every: Interval,
     callbacks: Callbacks,
     policy: MemoryPolicy,
+    reads: Reads,
     *,
     passes: int | None,
     tol: float | None,
@@ -89,7 +92,7 @@ def _resume_store(
     for path in paths:
         _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with open_to_train(paths, settings) as raw:
+    with reads.of(open_to_train(paths, settings)) as raw:
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
@@ -127,7 +130,18 @@ def _resume_store(
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
         with find_workers(settings, workers) as threads:
             trainer = StoreRun(
-                run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, threads
+                run,
+                raw,
+                transforms,
+                opened,
+                record,
+                weights,
+                starts,
+                every,
+                callbacks,
+                policy,
+                reads,
+                threads,
             ).trainer()
             run.write_settings(record)  # only now: a refusal changes nothing
             return trainer.run()

@@ -303,7 +303,7 @@ def test_names_from_data_are_escaped_and_shown_as_they_are(tmp_path: Path) -> No
 def write_tuned(run: Path, n: int = 9) -> list[dict[str, Any]]:
     lines = [
         {"C": 2.0**i, "settings": settings, "accuracy": 0.9 - (i - 1 - at) ** 2 / 100, "passes": 3,
-         "seconds": 1.5, "gap": None if i else 0.01}
+         "seconds": 1.5}
         for at, settings in enumerate(({}, {"loss": "cs"}))
         for i in range(-4, n - 4)
     ]  # fmt: skip
