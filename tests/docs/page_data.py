@@ -99,6 +99,7 @@ DATA: dict[str, Callable[[], None]] = {
     "how-to/choosing-C-and-loss.md": stores,
     "how-to/killed-jobs.md": stores,
     "how-to/larger-than-memory.md": stores,
+    "parallel.md": stores,
     "report.md": validated_run,
     "results.md": digits,
     "start/python.md": digits,
