@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.losses import get_loss
 from streamsvm.settings import AUTO, CLASSES, ROWS, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
-from streamsvm.workers import Threads
+from streamsvm.workers import Threads, count_workers
 
 _ENOUGH_CLASSES = 4  # for each split: with fewer, pairs of groups solve too little of a row at once
 
@@ -77,11 +76,7 @@ def groups_of(settings: Settings, class_counts: np.ndarray) -> ClassGroups | Non
 
 def find_workers(settings: Settings, wanted: int | None) -> Threads:
     """As many threads as there are splits or, unless `wanted` says how many, processors."""
-    if wanted is not None and wanted < 1:
-        raise SettingsError(f"workers must be 1 or more, not {wanted}", setting="workers")
-    if wanted is None:
-        wanted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Threads(min(wanted, settings.splits))
+    return Threads(min(count_workers(wanted), settings.splits))
 
 
 def new_learner(
