@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from streamsvm_cli.wording import count
 
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.text import as_url
+from streamsvm.workers import count_workers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ def _rows_of_file(
 
     from streamsvm.data.schema import schema_of_model
 
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = count_workers(None)
     reader = open_reader(
         [path], like=schema_of_model(model, "the model"), dtype=model.record["dtype"],
         memory=memory // 2, threads=threads, unseen_label="keep", **options,

@@ -31,7 +31,9 @@ def _size(text: str) -> int:
 
 Workers = Annotated[
     int | None,
-    typer.Option(help="Threads that train: by default one per processor, and never more than splits.", min=1),
+    typer.Option(
+        help="Number of threads; by default one per processor, in training at most one per split.", min=1
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]

@@ -21,6 +21,7 @@ from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
 from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.text import parse_size
+from streamsvm.workers import Threads, count_workers
 
 _BINS = 15  # of the expected calibration error
 
@@ -95,6 +96,7 @@ def evaluate(
     groups: Any = None,
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
+    workers: int | None = None,
     progress: bool | Progress | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
@@ -141,6 +143,8 @@ def evaluate(
     observe : callable, optional
         Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
         n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
+    workers : int, optional
+        Threads that score: by default as many as processors.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
 
@@ -163,7 +167,7 @@ def evaluate(
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
     model, memory = as_model(model), parse_size(memory)
-    threshold = checked_threshold(threshold)
+    threshold, n_workers = checked_threshold(threshold), count_workers(workers)
     if n_labels is not None:
         n_labels = checked_top_k(n_labels, "n_labels")
     if threshold is not None and n_labels is not None:
@@ -194,7 +198,7 @@ def evaluate(
         where=where,
         counts=counts,
     )
-    with shown(progress) as report:
+    with shown(progress) as report, Threads(n_workers) as threads:
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))
             if several and model.transitions_ is not None:
@@ -213,7 +217,8 @@ def evaluate(
             if several and isinstance(metrics, _LabelMetrics):
                 raise ModelError(f"row {n} may have several labels, and the rows before have one each")
             # Ranking scores, and their probabilities, take several times as much.
-            for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
+            pieces = model.finite_scores(rows, memory // 32, first=n, where=where, workers=threads)
+            for begin, scores in pieces:
                 assert metrics is not None
                 metrics.add(rows, begin, scores)
                 if observe is not None:

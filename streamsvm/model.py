@@ -23,6 +23,7 @@ from streamsvm.reading import Readable
 from streamsvm.scoring import Scorer, log_softmax
 from streamsvm.sequences import best_sequences, check_in_groups
 from streamsvm.transforms import Transform, apply, names_after
+from streamsvm.workers import Threads
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -274,8 +275,14 @@ class Model(Readable):
         """
         return apply(self.transforms, rows, where=where, first=first)
 
-    def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
-        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row.
+    def scores(
+        self,
+        rows: Rows,
+        memory: int = 2**26,
+        *,
+        workers: Threads = Threads(),  # noqa: B008
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row; `workers` share a piece.
 
         For a model of sequences the pieces have whole groups of rows, if these have groups.
 
@@ -286,7 +293,7 @@ class Model(Readable):
         scores : ndarray, shape (n, n_classes)
             In the model's dtype; the array is reused for the next piece.
         """
-        return self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None)
+        return self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all rows of `X`.
@@ -413,13 +420,19 @@ class Model(Readable):
         return best
 
     def finite_scores(
-        self, rows: Rows, memory: int = 2**26, *, first: int = 0, where: str = "the data"
+        self,
+        rows: Rows,
+        memory: int = 2**26,
+        *,
+        first: int = 0,
+        where: str = "the data",
+        workers: Threads = Threads(),  # noqa: B008
     ) -> Iterator[tuple[int, np.ndarray]]:
         """As `scores`, but a score that is not finite is a `ModelError`.
 
         It calls the first row `first`, and the data `where`.
         """
-        for begin, scores in self.scores(rows, memory):
+        for begin, scores in self.scores(rows, memory, workers=workers):
             finite = np.isfinite(scores).all(axis=1)
             if not finite.all():
                 row = first + begin + int(np.argmin(finite))

@@ -23,6 +23,7 @@ from streamsvm.reading import Readable
 from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.store.added_columns import adding_columns
 from streamsvm.text import parse_size, printable
+from streamsvm.workers import Threads, count_workers
 
 _UNNAMED = ""  # data that has no name of its own
 
@@ -81,6 +82,7 @@ def predict(
     into: str | os.PathLike[str] | None = None,
     key: str = "streamsvm",
     force: bool = False,
+    workers: int | None = None,
     progress: bool | Progress | None = None,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
@@ -135,6 +137,8 @@ def predict(
         ``KEY``, with which the names of these columns begin.
     force : bool
         Replace such columns.
+    workers : int, optional
+        Threads that score: by default as many as processors.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
 
@@ -175,8 +179,10 @@ def predict(
         name = "top_k" if threshold is None else "threshold"
         raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
     sources = _named(data)
+    n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
+        threads = stack.enter_context(Threads(n_workers))
         kept = _Kept(model, top_k, proba=proba)
         sink: Sink = kept
         if into is not None:
@@ -200,7 +206,8 @@ def predict(
                 named=detailed, where=where, counts=counts,
             )  # fmt: skip
             for rows, names in read:  # half of the memory is for them
-                for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
+                pieces = model.finite_scores(rows, memory // 32, first=first, where=where, workers=threads)
+                for begin, piece in pieces:
                     end = begin + len(piece)
                     best = _best_of(
                         model, rows, begin, piece, top_k, threshold, proba=proba, detailed=detailed

@@ -10,9 +10,11 @@ import numpy as np
 from streamsvm.coefficients import RowsInUse, SparseCoef, StoredCoef
 from streamsvm.data.rows import Rows
 from streamsvm.sequences import piece_bounds
+from streamsvm.workers import Threads
 
 # Features of which the places of their coefficients are in memory; of more, they are sought.
 _MOST_LISTED = 2**26
+_FEWEST = 64  # rows that a thread scores
 
 
 class Scorer:
@@ -29,27 +31,37 @@ class Scorer:
         self._coef = coef
         self._dtype = dtype
 
-    def pieces(self, rows: Rows, memory: int, *, by_group: bool) -> Iterator[tuple[int, np.ndarray]]:
+    def pieces(
+        self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
+    ) -> Iterator[tuple[int, np.ndarray]]:
         """Scores of pieces of the rows, each with its first row: see `streamsvm.Model.scores`.
 
         The pieces have whole groups of rows if `by_group`.
         """
-        from streamsvm.kernels.score import score_rows
-        from streamsvm.kernels.sparse_coef import score_sparse_rows
-
         rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
         n_classes = self._coef.shape[1]
         step = max(1, memory // max(1, n_classes * self._dtype.itemsize))
         scores = np.empty((min(step, rows.n_rows), n_classes), self._dtype)
         for begin, end in piece_bounds(rows, step, by_group=by_group):
-            if end - begin > len(scores):  # one long group
-                scores = np.empty((end - begin, n_classes), self._dtype)
-            if isinstance(self._coef, SparseCoef):
-                score_sparse_rows(rows, begin, end, *self._coef[:3], scores)
-            else:
-                weights = self._coef.weights if isinstance(self._coef, RowsInUse) else self._coef
-                score_rows(rows, begin, end, weights, scores)
-            yield begin, scores[: end - begin]
+            n = end - begin
+            if n > len(scores):  # one long group
+                scores = np.empty((n, n_classes), self._dtype)
+            n_parts = min(workers.number, max(n // _FEWEST, 1))
+            parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
+            workers.map(functools.partial(self._score, rows, begin, scores), parts)
+            yield begin, scores[:n]
+
+    def _score(self, rows: Rows, first: int, scores: np.ndarray, part: tuple[int, int]) -> None:
+        """Write a part of the `scores` of the rows from `first` on."""
+        from streamsvm.kernels.score import score_rows
+        from streamsvm.kernels.sparse_coef import score_sparse_rows
+
+        begin, end = part
+        if isinstance(self._coef, SparseCoef):
+            score_sparse_rows(rows, first + begin, first + end, *self._coef[:3], scores[begin:end])
+        else:
+            weights = self._coef.weights if isinstance(self._coef, RowsInUse) else self._coef
+            score_rows(rows, first + begin, first + end, weights, scores[begin:end])
 
     @functools.cached_property
     def _places(self) -> np.ndarray | None:

@@ -238,8 +238,7 @@ class Settings(_OfLoss):
         str,
         AUTO,
         "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
-        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are 4 or more "
-        "for each split.",
+        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are enough.",
         choices=lambda: (AUTO, CLASSES, ROWS),
     )
     splits: int = setting(

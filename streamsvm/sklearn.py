@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 try:
+    from joblib import effective_n_jobs
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import Tags, check_random_state
     from sklearn.utils.metaestimators import available_if
@@ -38,7 +39,7 @@ __all__ = ["StreamSVMClassifier"]
 
 _SETTINGS = (
     "passes", "C", "first_C", "loss", "margin", "solver", "smooth", "top", "temperature", "solver_tol",
-    "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree",
+    "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree", "split", "splits",
 )  # fmt: skip
 _ONE_PASS = {
     "passes": 1,
@@ -47,6 +48,7 @@ _ONE_PASS = {
     "inner_passes": 0,
     "gap": "none",
     "first_C": "auto",
+    "splits": 1,
 }
 _LARGEST_SEED = 2**31 - 1
 _NO_Y: Any = object()  # where there are no labels to check
@@ -96,8 +98,10 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         probabilities to, for `predict_proba`.
     random_state : int, RandomState or None
         Seed of the order of the rows, and of what `calibrate` holds out.
+    n_jobs : int, optional
+        Threads that train, as joblib counts them; never more than `splits`.
     margin, solver, smooth, top, temperature, solver_tol, dtype, first_C, inner_passes, average, gap, costs, \
-costs_as, tree
+costs_as, tree, split, splits
         As in `streamsvm.fit`.
 
     Attributes
@@ -145,6 +149,9 @@ costs_as, tree
         costs: Any = None,
         costs_as: str | None = None,
         tree: Any = None,
+        split: str = "auto",
+        splits: int = 1,
+        n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
         self.loss = loss
@@ -170,6 +177,9 @@ costs_as, tree
         self.costs = costs
         self.costs_as = costs_as
         self.tree = tree
+        self.split = split
+        self.splits = splits
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(
@@ -209,7 +219,7 @@ costs_as, tree
                 part_of_rows(X, kept), y[kept],
                 groups=None if groups is None else groups[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
-                progress=False, **self._options(np.unique(y)),
+                progress=False, workers=effective_n_jobs(self.n_jobs), **self._options(np.unique(y)),
             )  # fmt: skip
             assert isinstance(found, Model)
             if not kept.all():
@@ -382,7 +392,7 @@ costs_as, tree
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
-                **{**self._options(), **of_store},
+                workers=effective_n_jobs(self.n_jobs), **{**self._options(), **of_store},
             )  # fmt: skip
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         assert isinstance(result, api.FitResult)

@@ -74,7 +74,7 @@ def fit_store(
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings)
-        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
+        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -154,7 +154,7 @@ def plan_store(
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
-        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
+        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}

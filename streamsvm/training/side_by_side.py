@@ -143,7 +143,7 @@ def _layout(
 ) -> _Layout:
     with open_to_train(paths, settings) as raw:
         transformed = TransformedStore(raw, transforms)
-        settings = settle_split(settings, raw.n_classes, multilabel=raw.multilabel)
+        settings = settle_split(settings, raw.class_counts, multilabel=raw.multilabel)
         store = in_slices(transformed, settings, policy)
         slice_rows = store.slice_rows if isinstance(store, SlicedStore) else 0
         return _Layout(*plan_fit(store, settings, policy), slice_rows)
