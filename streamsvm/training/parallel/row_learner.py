@@ -41,6 +41,11 @@ class _Part(NamedTuple):
     weights: Weights  # its own: of its features alone
 
 
+def _rows_after(rounds: int, part: _Part) -> int:
+    """The rows of a part visited in the first rounds: in the first of two at least half, for the average."""
+    return -(-len(part.order) * rounds // _ROUNDS)
+
+
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
     """Add up the rows ``features[i]`` of each ``moved[i]`` into the first; returns the features that it has.
 
@@ -137,7 +142,7 @@ class RowSplitLearner(SplitLearner):
                         keep.append_duals(block.number, part.as_buffer())
             self._add_up(parts)
             if self.visited >= pause:
-                yield sum(len(part.order) * (number + 1) // _ROUNDS for part in parts)
+                yield sum(_rows_after(number + 1, part) for part in parts)
 
     def _part(self, block: Block, rows: Rows, split: int) -> _Part:
         splits = self._settings.splits
@@ -164,7 +169,7 @@ class RowSplitLearner(SplitLearner):
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = np.zeros(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
-        begin, end = (len(part.order) * n // _ROUNDS for n in (number, number + 1))
+        begin, end = (_rows_after(n, part) for n in (number, number + 1))
         place = block.pass_number, (block.number * len(parts) + split) * _ROUNDS + number
         with self._visitors.lent() as visitor:
             new = visitor.visit(

@@ -18,7 +18,7 @@ from streamsvm.losses import ROW_LOSSES
 from streamsvm.run.dual_log import DualLog
 from streamsvm.training.parallel.class_groups import group_classes
 
-N, D, K, C, BLOCK = 130, 14, 9, 0.4, 50
+N, D, K, C, BLOCK = 131, 14, 9, 0.4, 50
 BY_CLASS = [loss.name for loss in ROW_LOSSES.values() if loss.class_splits]
 SPLITS = [("classes", loss) for loss in BY_CLASS] + [("rows", loss) for loss in ROW_LOSSES]
 
@@ -111,6 +111,25 @@ def test_the_model_has_the_same_bytes_whoever_works(
         assert models[0] == models[1] == models[2]
         assert lines[0] == lines[1] == lines[2]
     assert models[0] != model_bytes(tmp_path / "2-1")  # for the number of splits is a setting
+
+
+@pytest.mark.parametrize(("split", "splits"), [("classes", 2), ("classes", 4), ("rows", 2), ("rows", 3)])
+@pytest.mark.parametrize("n", [128, 129, 131])
+def test_the_average_of_the_last_half_is_the_model(problem, split: str, splits: int, n: int) -> None:
+    """Also of one block, whose parts have odd numbers of rows."""
+    X, labels = problem[0][:n], problem[1][:n]
+    settings: dict[str, Any] = {"passes": 2, "C": C, "dtype": "float64"}
+    averaged, last = (
+        fit(X, labels, split=split, splits=splits, gap="pass", average=average, **settings)
+        for average in (True, False)
+    )
+    assert averaged.result.averaged
+    assert not np.allclose(averaged.coef_, last.coef_, rtol=1e-3)
+    found = averaged.result.average
+    primal = reference.primal(averaged.coef_, X.toarray().astype(float), labels, C, "ww")
+    assert found["primal"] == pytest.approx(primal, rel=1e-10)
+    optimum = fit(X, labels, C=C, dtype="float64", passes=300).result
+    assert last.result.dual * 0.5 < found["dual"] <= optimum.primal
 
 
 def test_one_split_is_a_training_that_is_not_split(tmp_path: Path, store: Path) -> None:
