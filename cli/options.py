@@ -31,7 +31,18 @@ def _size(text: str) -> int:
 
 Workers = Annotated[
     int | None,
-    typer.Option(help="Threads that train: by default one per processor, and never more than splits.", min=1),
+    typer.Option(
+        help="Threads that train, or workers of a cluster: by default one per processor, and never more than "
+        "splits.",
+        min=1,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Train on a Dask cluster: address of the scheduler, its file, or local for processes here.",
+        metavar="ADDRESS",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]

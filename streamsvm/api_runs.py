@@ -93,6 +93,7 @@ def resume(
     calibrate: str | Path | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
     report: Report | None = None,
     progress: bool | Progress | None = None,
@@ -122,7 +123,7 @@ def resume(
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
         ``streamsvm_converters.TextSource.from_record``; needed for online runs.
-    workers, checkpoint_every, report, progress, stop
+    workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
     Returns
@@ -155,4 +156,5 @@ def resume(
             every=every,
             callbacks=Callbacks.of(report, progress, stop),
             workers=workers,
+            cluster=cluster,
         )

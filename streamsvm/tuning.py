@@ -31,8 +31,8 @@ from streamsvm.text import as_paths
 from streamsvm.training import array_runs, runs
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.results import FitResult, TuneResult
-from streamsvm.training.store_runs import open_to_train
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
 
 _AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"

@@ -1,4 +1,4 @@
-"""Who does the work of a run that is split: threads of this process."""
+"""Who does the work of a run that is split: threads of this process, or workers that may be lost."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Self, TypeVar
 
+from streamsvm.errors import ClusterError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class WorkersLost(ClusterError):
+    """Work that was lost with the workers of a cluster: a run goes on from its last commit."""
 
 
 class Threads:

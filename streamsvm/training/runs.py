@@ -29,8 +29,9 @@ from streamsvm.training.parallel.splits import find_workers, settle_split
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.same_run import check_same
-from streamsvm.training.store_runs import StoreRun, encoding_of, open_to_train
+from streamsvm.training.store_runs import StoreRun, encoding_of
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
 from streamsvm.transform_files import save_transforms, saved_records
 from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
@@ -53,10 +54,12 @@ def fit_store(
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
-    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads.
+    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
+    of workers of the `cluster`.
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
@@ -96,11 +99,12 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks, policy=policy, workers=workers
-            )
+                out, store=paths, every=every, callbacks=callbacks, policy=policy, workers=workers,
+                cluster=cluster,
+            )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
-        with claimed(run, force=force), find_workers(settings, workers) as threads:
+        with claimed(run, force=force), find_workers(settings, workers, cluster) as found:
             free = durable.free_bytes(run.path)
             check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
             check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
@@ -108,13 +112,9 @@ def fit_store(
             save_transforms(run.path, transforms)
             durable.sync_tree(run.path)
             run.write_settings(record)
-            return (
-                StoreRun(
-                    run, raw, transforms, store, record, weights, starts, every, callbacks, policy, threads
-                )
-                .trainer()
-                .run()
-            )
+            return StoreRun(
+                run, raw, transforms, store, record, weights, starts, every, callbacks, policy, found
+            ).train()
 
 
 def plan_store(

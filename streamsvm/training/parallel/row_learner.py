@@ -26,9 +26,9 @@ from streamsvm.settings import Settings
 from streamsvm.training.learner import Learner, label_sets, new_buffer
 from streamsvm.training.parallel.visitor import RowDuals, Visitor
 from streamsvm.training.sources import Block
-from streamsvm.workers import Spares, Threads
+from streamsvm.workers import Spares
 
-_ROUNDS = 2  # of a block: its average can begin between them
+ROUNDS = 2  # of a block: its average can begin between them
 _SUMS = 8  # parts of the features that are added up side by side
 
 
@@ -78,7 +78,7 @@ class RowSplitLearner(Learner):
         storage: Any,
         n_classes: int,
         pairs: ClassPairs | None,
-        workers: Threads,
+        workers: Any,
         dual_entries: int,
         block_rows: int,
         ids_dtype: np.dtype,
@@ -114,22 +114,28 @@ class RowSplitLearner(Learner):
         splits = self._settings.splits
         parts = self._workers.map(functools.partial(self._part, block, rows), range(splits))
         damped = rows._replace(norm2=rows.norm2 * splits)
-        for number in range(_ROUNDS):
+        for number in range(ROUNDS):
             pause = next_pause(self.visited)
             work = functools.partial(self._visit_part, block, damped, old, parts, number)
             found = self._workers.map(work, range(splits))
-            clock = self.tally[CLOCK]
-            for tally, duals in found:
-                tally[CLOCK] = max(clock, tally[CLOCK])
-                ends = max(self.tally[CLOCK], tally[CLOCK])
-                self.tally += tally
-                self.tally[CLOCK] = ends
-                if keep is not None:
-                    for part in duals:
-                        keep.append_duals(block.number, part.as_buffer())
+            self._count_parts(block, found, keep)
             self._add_up(parts)
             if self.visited >= pause:
-                yield sum(len(part.order) * (number + 1) // _ROUNDS for part in parts)
+                yield sum(len(part.order) * (number + 1) // ROUNDS for part in parts)
+
+    def _count_parts(
+        self, block: Block, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
+    ) -> None:
+        """Add up the tallies of the parts, in their order, and keep their new duals."""
+        clock = self.tally[CLOCK]
+        for tally, duals in found:
+            tally[CLOCK] = max(clock, tally[CLOCK])
+            ends = max(self.tally[CLOCK], tally[CLOCK])
+            self.tally += tally
+            self.tally[CLOCK] = ends
+            if keep is not None:
+                for part in duals:
+                    keep.append_duals(block.number, part.as_buffer())
 
     def _part(self, block: Block, rows: Rows, split: int) -> _Part:
         splits = self._settings.splits
@@ -155,8 +161,8 @@ class RowSplitLearner(Learner):
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = np.zeros(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
-        begin, end = (len(part.order) * n // _ROUNDS for n in (number, number + 1))
-        place = block.pass_number, (block.number * len(parts) + split) * _ROUNDS + number
+        begin, end = (len(part.order) * n // ROUNDS for n in (number, number + 1))
+        place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
         with self._visitors.lent() as visitor:
             new = visitor.visit(
                 rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from streamsvm.losses import get_loss
 from streamsvm.settings import AUTO, CLASSES, ROWS, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
 from streamsvm.workers import Threads
+
+if TYPE_CHECKING:
+    from streamsvm.training.parallel.cluster import Cluster
+    from streamsvm.training.training_data import TrainingData
 
 _ENOUGH_CLASSES = 4  # for each split: with fewer, pairs of groups solve too little of a row at once
 
@@ -75,10 +79,16 @@ def groups_of(settings: Settings, class_counts: np.ndarray) -> ClassGroups | Non
     return group_classes(class_counts, 2 * settings.splits, np.dtype(settings.dtype))
 
 
-def find_workers(settings: Settings, wanted: int | None) -> Threads:
-    """As many threads as there are splits or, unless `wanted` says how many, processors."""
+def find_workers(
+    settings: Settings, wanted: int | None, cluster: str | os.PathLike[str] | None = None
+) -> Threads | Cluster:
+    """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
     if wanted is not None and wanted < 1:
         raise SettingsError(f"workers must be 1 or more, not {wanted}", setting="workers")
+    if cluster is not None:
+        from streamsvm.training.parallel.cluster import find_cluster
+
+        return find_cluster(cluster, wanted, settings.splits)
     if wanted is None:
         wanted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Threads(min(wanted, settings.splits))
@@ -89,13 +99,14 @@ def new_learner(
     storage: Any,
     class_counts: np.ndarray,
     *,
-    workers: Threads,
+    workers: Threads | Cluster,
     dual_entries: int,
     block_rows: int,
     ids_dtype: np.dtype,
     bytes_of_bits: int,
     pairs: ClassPairs | None,
     common_dual: bool,
+    data: TrainingData | None = None,
 ) -> Any:
     """The learner of a run.
 
@@ -107,7 +118,7 @@ def new_learner(
         With the columns of `groups_of`, if there are groups.
     class_counts : ndarray, shape (n_classes,)
         Rows of each class.
-    workers : Threads
+    workers : Threads or Cluster
     dual_entries : int
         New duals that may be held before they are stored.
     block_rows : int
@@ -116,17 +127,27 @@ def new_learner(
         Of the duals.
     pairs, common_dual
         As for `Learner`.
+    data : TrainingData, optional
+        What the workers of a cluster read.
     """
     from streamsvm.training.learner import Learner, new_buffer
     from streamsvm.training.parallel.class_learner import ClassSplitLearner
     from streamsvm.training.parallel.row_learner import RowSplitLearner
 
     k, groups = len(class_counts), groups_of(settings, class_counts)
+    each = dual_entries // settings.splits
+    if not isinstance(workers, Threads):
+        from streamsvm.training.parallel.cluster_learners import ClusterClassLearner, ClusterRowLearner
+
+        assert data is not None
+        if groups is not None:
+            return ClusterClassLearner(settings, storage, k, groups, workers, data, each, block_rows)
+        return ClusterRowLearner(
+            settings, storage, k, pairs, workers, data, each, block_rows, ids_dtype, bytes_of_bits
+        )
     if groups is not None:
-        each = dual_entries // settings.splits
         return ClassSplitLearner(settings, storage, k, groups, workers, each, block_rows)
     if settings.splits > 1:
-        each = dual_entries // settings.splits
         return RowSplitLearner(
             settings, storage, k, pairs, workers, each, block_rows, ids_dtype, bytes_of_bits
         )
