@@ -90,22 +90,23 @@ class StoreRun:
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
         times, before = 0, None
+        resume = Remedy("{} continues from the last commit", Call("resume", self.run.path))
         while True:
-            trainer = trainer or self.trainer()
-            begins = trainer.position.passes_done, trainer.position.blocks_done
-            times = times + 1 if begins == before else 1
-            before = begins
             try:
+                trainer = trainer or self.trainer()
+                begins = trainer.position.passes_done, trainer.position.blocks_done
+                times, before = times + 1 if begins == before else 1, begins
                 return trainer.run()
             except WorkersLost as error:
-                remedy = Remedy("{} continues from the last commit", Call("resume", self.run.path))
-                if times == _MOST_LOSSES:
-                    raise ClusterError(f"{error.message.problem}", remedy=remedy) from None
+                if times >= _MOST_LOSSES:
+                    raise ClusterError(error.message.problem, remedy=resume) from None
                 warning = f"{error.message.problem}; the training goes on from the last commit"
                 self.callbacks.report({"event": "warning", "warning": warning})
-                trainer = None  # frees its weights
-                assert not isinstance(self.workers, Threads)
-                self.workers.await_workers(remedy)
+            except ClusterError as error:
+                if times == 0:  # nothing has begun
+                    raise
+                raise ClusterError(error.message.problem, remedy=resume) from None
+            trainer = None  # frees its weights
 
     def trainer(self) -> Fit:
         """The trainer, at the position of the last commit."""
@@ -123,7 +124,7 @@ class StoreRun:
         )  # fmt: skip
         position = files.recover(shape)
         if not isinstance(self.workers, Threads):
-            files.warnings += self.workers.check(self.data)
+            files.warnings += self.workers.check(self.data)  # also of those that came since
         storage = self._storage(shape)
         trainer = Fit(
             self.data.source(self.blocks),

@@ -66,8 +66,7 @@ class Cluster:
         self._count = 0
         try:
             self._client = self._connect(number, splits)
-            self.await_workers(Remedy("start them with `dask worker`, or ask for fewer with {}",
-                                      Option("workers")), number or 1)  # fmt: skip
+            self._await_workers(number or 1)
         except BaseException:
             self._stack.close()
             raise
@@ -107,15 +106,14 @@ class Cluster:
             ) from None
         return self._stack.enter_context(client)
 
-    def await_workers(self, remedy: Remedy, number: int = 1) -> None:
-        """Wait until so many workers are there; raise `ClusterError` with a remedy if they do not come."""
+    def _await_workers(self, number: int = 1) -> None:
         try:
             self._client.wait_for_workers(number, timeout=self.limits.connect)
         except (TimeoutError, OSError):
             raise ClusterError(
                 f"the cluster {self.address} has {len(self.workers)} workers, and {number} did not come in "
                 f"{self.limits.connect:g} seconds",
-                remedy=remedy,
+                remedy=Remedy("start them with `dask worker`, or ask for fewer with {}", Option("workers")),
             ) from None
 
     @property
@@ -181,6 +179,7 @@ class Cluster:
 
     def check(self, data: TrainingData) -> list[str]:
         """Raise `ClusterError` unless all workers have our versions and the same data; returns warnings."""
+        self._await_workers()
         addresses = self.workers
         found = self._on_each(addresses, versions_here)
         here = versions_here()

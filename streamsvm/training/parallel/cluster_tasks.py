@@ -172,7 +172,7 @@ class Work(NamedTuple):
     """What a task has to tell."""
 
     tally: np.ndarray
-    seconds: float
+    seconds: float  # of the processor
     moved: int  # bytes of weights that came from another worker
     peak: int  # memory of the worker
 
@@ -286,7 +286,7 @@ def visit_pair(
     tuple
         The groups; their new duals as `lists`, and the `Work`; the `Work` alone.
     """
-    begin = time.perf_counter()
+    begin = time.thread_time()
     groups, settings = job.groups, job.settings
     assert groups is not None
     held = [left, right]
@@ -329,7 +329,7 @@ def visit_pair(
         left, right = (each._replace(average_delta=each.average_delta[:0]) for each in held)
     left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
     told = lists if is_last else {key: part for key, part in lists.items() if key[0] != key[1]}
-    work = Work(tally, time.perf_counter() - begin, moved, private_memory())
+    work = Work(tally, time.thread_time() - begin, moved, private_memory())
     return left, right, (told, work), work
 
 
@@ -402,7 +402,7 @@ def visit_part(
     tuple
         What the weights moved by; the new duals, and the `Work`.
     """
-    begin = time.perf_counter()
+    begin = time.thread_time()
     settings = job.settings
     splits = settings.splits
     block = _rows_of(job, place)
@@ -424,7 +424,7 @@ def visit_part(
     subtract_rows(np.arange(len(features)), held.current[features], weights.current)
     new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
     moved = held.nbytes * (held.worker != _here())
-    work = Work(tally, time.perf_counter() - begin, moved, private_memory())
+    work = Work(tally, time.thread_time() - begin, moved, private_memory())
     return Moved(features, weights.current, weights.average_delta), (new, work)
 
 
