@@ -75,15 +75,12 @@ class Cluster:
         distributed = self._distributed
         given: dict[str, Any] = {"set_as_default": False, "direct_to_workers": True}
         if self.address == LOCAL:
-            from dask import config
             from dask.system import CPU_COUNT
 
-            # A worker that starts late, or a second run on the machine, needs no port that others have.
-            with config.set({"distributed.scheduler.dashboard.status.task-stream-length": 0}):
-                local = distributed.LocalCluster(
-                    n_workers=min(number or CPU_COUNT, splits), threads_per_worker=1, processes=True,
-                    dashboard_address=None, memory_limit=0, silence_logs=50,
-                )  # fmt: skip
+            local = distributed.LocalCluster(
+                n_workers=min(number or CPU_COUNT, splits), threads_per_worker=1, processes=True,
+                dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
+            )  # fmt: skip
             self._stack.enter_context(local)
             return self._stack.enter_context(distributed.Client(local, **given))
         given["timeout"] = self.limits.connect

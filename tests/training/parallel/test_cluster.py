@@ -40,8 +40,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(n_workers: int) -> Any:
     return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0,
-        silence_logs=50,
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+        memory_limit=0, silence_logs=50,
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
     [
         BY_CLASSES,
         BY_CLASSES | {"loss": "ovr2", "average": False, "dtype": "float64", "transform": "scale=std"},
-        BY_CLASSES | {"loss": "wws", "splits": 6, "class_weight": "balanced", "first_C": 0.01, "C": 0.1},
+        BY_CLASSES | {"loss": "ww", "splits": 6, "class_weight": "balanced", "first_C": 0.01, "C": 0.1},
         BY_ROWS,
         BY_ROWS | {"loss": "llw", "splits": 5, "inner_passes": 0},
         BY_ROWS | {"loss": "cs", "splits": 2, "hold_out": "1/5", "block_rows": None},
