@@ -156,8 +156,9 @@ class RowSplitLearner(Learner):
         part, shared = parts[split], self.storage.weights
         own = part.weights
         copy_rows(part.features, shared.current, own.current)
-        zero_rows(part.features, own.average_delta[: len(own.average_delta) * self.averaging])
-        if not self.averaging:
+        if self.averaging:
+            zero_rows(part.features, own.average_delta)
+        else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = np.zeros(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
