@@ -104,17 +104,19 @@ def fit_store(
             )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
-        with claimed(run, force=force), find_workers(settings, workers, cluster) as found:
-            free = durable.free_bytes(run.path)
-            check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
-            check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
-            weights.save(run.costs)
-            save_transforms(run.path, transforms)
-            durable.sync_tree(run.path)
-            run.write_settings(record)
-            return StoreRun(
+        with find_workers(settings, workers, cluster) as found:
+            trained = StoreRun(
                 run, raw, transforms, store, record, weights, starts, every, callbacks, policy, found
-            ).train()
+            )
+            with claimed(run, force=force):
+                free = durable.free_bytes(run.path)
+                check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
+                check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
+                weights.save(run.costs)
+                save_transforms(run.path, transforms)
+                durable.sync_tree(run.path)
+                run.write_settings(record)
+                return trained.train()
 
 
 def plan_store(

@@ -86,6 +86,12 @@ class StoreRun:
         self.blocks = self.data.blocks(store)
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
+        self._warnings: list[str] = []
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        if not isinstance(self.workers, Threads):
+            self._warnings = self.workers.check(self.data)
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
@@ -93,6 +99,8 @@ class StoreRun:
         resume = Remedy("{} continues from the last commit", Call("resume", self.run.path))
         while True:
             try:
+                if times:
+                    self._check_workers()  # others may have come
                 trainer = trainer or self.trainer()
                 begins = trainer.position.passes_done, trainer.position.blocks_done
                 times, before = times + 1 if begins == before else 1, begins
@@ -123,8 +131,7 @@ class StoreRun:
             bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
         )  # fmt: skip
         position = files.recover(shape)
-        if not isinstance(self.workers, Threads):
-            files.warnings += self.workers.check(self.data)  # also of those that came since
+        files.warnings += self._warnings
         storage = self._storage(shape)
         trainer = Fit(
             self.data.source(self.blocks),

@@ -116,7 +116,7 @@ class Cluster:
     @property
     def workers(self) -> list[str]:
         """The addresses of the workers that are there."""
-        return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+        return sorted(self._client.scheduler_info(n_workers=-1).get("workers", ()))
 
     # -- tasks -------------------------------------------------------------------------------------
 

@@ -291,7 +291,7 @@ def refusal(store: Path, tmp_path: Path, **given: Any) -> str:
     with pytest.raises(StreamsvmError) as raised:
         fit(store, run, BY_CLASSES | given)
     assert isinstance(raised.value, ClusterError | SettingsError)
-    assert not (run / "checkpoint").exists()
+    assert not run.exists()
     message = str(raised.value)
     assert "\n" not in message
     return message
