@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from streamsvm_cli.wording import count
 
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.text import as_url
+from streamsvm.workers import count_workers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +32,8 @@ def data_to_score(
 ) -> Path | Iterator[tuple[Rows, np.ndarray]]:
     """The path of a store, or the rows of a file and their numbers, in half of `memory`, for a model.
 
-    Commas in text separate labels if `multilabel`, or if the labels do not matter. `label` and `labels` are
-    as for `convert`.
+    Commas in text separate labels if `multilabel`, if the model was trained so, or if the labels do not
+    matter. `label` and `labels` are as for `convert`.
     """
     from streamsvm_converters import kind_of
 
@@ -45,7 +45,8 @@ def data_to_score(
     if kind == "anndata":
         return path
     if kind == "libsvm":
-        return _rows_of_text(console, model, path, memory, labelled, multilabel or not labelled)
+        several = multilabel or model.multilabel or not labelled
+        return _rows_of_text(console, model, path, memory, labelled, several)
     return _rows_of_file(console, model, path, memory, labelled=labelled, label=label, labels=labels)
 
 
@@ -81,7 +82,7 @@ def _rows_of_file(
 
     from streamsvm.data.schema import schema_of_model
 
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = count_workers(None)
     reader = open_reader(
         [path], like=schema_of_model(model, "the model"), dtype=model.record["dtype"],
         memory=memory // 2, threads=threads, unseen_label="keep", **options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -32,8 +32,8 @@ def _size(text: str) -> int:
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="Threads that train, or workers of a cluster: by default one per processor, and never more than "
-        "splits.",
+        help="Number of threads, or of workers of a cluster; by default one per processor, in training at "
+        "most one per split.",
         min=1,
     ),
 ]
@@ -46,6 +46,10 @@ Cluster = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
+Multilabel = Annotated[
+    bool,
+    typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Memory = Annotated[
     int, typer.Option("--memory", parser=_size, metavar="SIZE", help="Memory budget, such as 500M or 2G.")
@@ -94,17 +98,18 @@ Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
 
 
 def with_settings(
-    settings: type[Settings] | type[OnlineSettings], **changed: Any
+    settings: type[Settings] | type[OnlineSettings], *, without: Collection[str] = (), **changed: Any
 ) -> Callable[[Command], Command]:
     """Give a command an option for each setting; they arrive in its ``**settings``.
 
-    `changed` gives other defaults, such as None for a setting that the command must know was left out.
+    There is none for the settings named in `without`. `changed` gives other defaults, such as None for a
+    setting that the command must know was left out.
     """
 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True)
         parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        taken = {each.name for each in parameters}
+        taken = {each.name for each in parameters} | set(without)
         generated = [
             _parameter(field, changed.get(field.name, field.default))
             for field in dataclasses.fields(settings)
@@ -112,7 +117,13 @@ def with_settings(
         ]
         first = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
         last = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
-        ordered = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*first, *generated, *last)]
+        fields = settings.__dataclass_fields__
+        own_settings = [each for each in last if each.name in fields]
+        others = [each for each in last if each.name not in fields]
+        ordered = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in (*first, *own_settings, *generated, *others)
+        ]
         command.__signature__ = own.replace(parameters=ordered)  # type: ignore[attr-defined]
         return command
 

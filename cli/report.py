@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Quiet, Raw
+from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw
 
 
 def report(
@@ -24,10 +24,7 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="HTML", help="File to write (default: report.html in RUN)."),
     ] = None,
-    multilabel: Annotated[
-        bool,
-        typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
-    ] = False,
+    multilabel: Multilabel = False,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     labels: Labels = None,

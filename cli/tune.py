@@ -9,12 +9,16 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, Table, stop_on_signals
 from streamsvm_cli.fit import finish
-from streamsvm_cli.options import Every, Force, Json, Memory, Quiet
+from streamsvm_cli.options import Every, Force, Json, Quiet, with_settings
 from streamsvm_cli.wording import count
+
+from streamsvm.settings import SEARCHED, Settings
+from streamsvm.text import format_size
 
 _BAR = 24  # characters of the longest bar
 
 
+@with_settings(Settings, without=SEARCHED)
 def tune(
     data: Annotated[
         list[Path],
@@ -53,20 +57,17 @@ def tune(
     passes: Annotated[
         int, typer.Option(help="Passes of the training with the best, on all rows.", min=1)
     ] = 3,
-    label: Annotated[str | None, typer.Option(help="Column of obs with the labels of AnnData.")] = None,
-    layer: Annotated[str | None, typer.Option(help="Layer of AnnData to train on instead of X.")] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    seed: Annotated[int, typer.Option(help="Seed of the order of blocks and rows.", min=0)] = 0,
-    memory: Memory = "2G",  # type: ignore[assignment]  # as it is written
     checkpoint_every: Every = "60s",
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
+    **settings: Any,
 ) -> None:
     """Choose C, and other settings of several, and train with them.
 
     All values of C are one training: each begins where the one before ended. The accuracy is that of the
-    averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.
+    averaged weights on rows that are held out. Trainings run side by side, as many as --memory allows, and
+    read each block once for all of them. The same command, given again, goes on where it was stopped.
     """
     import streamsvm
 
@@ -75,9 +76,9 @@ def tune(
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
             data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transforms, hold_out=hold_out,
-            folds=folds, valid=valid, passes_each=passes_each, passes=passes, label=label, layer=layer,
-            dtype=dtype, seed=seed, memory=memory, checkpoint_every=checkpoint_every, force=force,
-            report=Reporter(console), progress=console.progress, stop=stop,
+            folds=folds, valid=valid, passes_each=passes_each, passes=passes, **settings,
+            checkpoint_every=checkpoint_every, force=force, report=Reporter(console),
+            progress=console.progress, stop=stop,
         )  # fmt: skip
     picture(console, result)
     finish(Console(quiet=quiet or json, json=False), result.result)
@@ -96,7 +97,12 @@ class Reporter(Table):
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
-        if event["event"] == "tried":
+        if event["event"] == "search":
+            self.console.say(
+                f"{count(event['trainings'], 'training')}, {event['side_by_side']} side by side with "
+                f"{format_size(event['memory'])} of memory each"
+            )
+        elif event["event"] == "tried":
             self.line(event, shown(event))
 
 

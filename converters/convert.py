@@ -21,7 +21,7 @@ from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
 from streamsvm.schema import encode
-from streamsvm.text import as_plain, check_local, parse_size
+from streamsvm.text import as_python_value, check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.external_shuffle import ExternalShuffle
@@ -267,11 +267,11 @@ def convert(
     from streamsvm.store import StoreWriter, store_kind
 
     index_base, n_features, seed, threads, chunk_nnz, bits = map(
-        as_plain, (index_base, n_features, seed, threads, chunk_nnz, bits)
+        as_python_value, (index_base, n_features, seed, threads, chunk_nnz, bits)
     )
-    shuffle, multilabel, groups, raw, dtype = map(as_plain, (shuffle, multilabel, groups, raw, dtype))
+    shuffle, multilabel, groups, raw, dtype = map(as_python_value, (shuffle, multilabel, groups, raw, dtype))
     if isinstance(ngrams, list | tuple):
-        ngrams = tuple(map(as_plain, ngrams))
+        ngrams = tuple(map(as_python_value, ngrams))
     check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)

@@ -37,8 +37,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning
 from streamsvm.model import Model, load_model
 from streamsvm.model_files import LEAST_TEMPERATURE, MOST_TEMPERATURE, model_folder, write_record
-from streamsvm.predictions import Opening, rows_to_score
 from streamsvm.progress import Progress, logger, shown
+from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.store import Store, open_store
 from streamsvm.text import check_local, parse_size
 from streamsvm.training.results import Calibration
@@ -140,12 +140,12 @@ def _calibrate(
         def read() -> Iterator[Rows]:
             nonlocal readings
             readings += 1
-            opening, done = Opening(), 0
-            pairs = rows_to_score(model, data, y, memory=memory, label=label, opening=opening)
+            counts, done = RowCounts(), 0
+            pairs = rows_to_score(model, data, y, memory=memory, label=label, counts=counts)
             for rows, _ in pairs:  # in half of the memory
                 yield rows
                 done += rows.n_rows
-                report(f"calibrate {readings}", done, opening.n_rows)
+                report(f"calibrate {readings}", done, counts.n_rows)
 
         if isinstance(data, Store):
             return set_temperature(model, read, memory // 32)

@@ -122,6 +122,23 @@ def dense_pieces(coef: StoredCoef) -> Iterator[tuple[int, np.ndarray]]:
         yield begin, dense[begin : min(begin + step, n_features), :]
 
 
+def as_matrix(coef: StoredCoef) -> Any:
+    """Stored coefficients as an array, or, if they are not stored densely, as a scipy.sparse.csr_array."""
+    if isinstance(coef, np.ndarray):
+        return coef
+    import scipy.sparse
+
+    if isinstance(coef, SparseCoef):
+        return scipy.sparse.csr_array(coef[:3], shape=coef.shape)
+    features, weights, n_features = coef
+    n_rows, k = weights.shape
+    lengths = np.zeros(n_features, np.int64)
+    lengths[features] = k
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    columns = np.tile(np.arange(k, dtype=np.int32), n_rows)
+    return scipy.sparse.csr_array((weights.reshape(-1), columns, indptr), shape=coef.shape)
+
+
 class Coefficients(NamedTuple):
     """The coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
 

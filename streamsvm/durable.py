@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -181,7 +182,10 @@ def make_dir(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: a reader or a crash sees the old file or the new, never a part."""
+    """Replace `path` by `content`: a reader or a crash sees the old file or the new, never a part.
+
+    It writes to ``NAME.tmp``, so the folder must be ours; `replacing` is for folders of a user.
+    """
     aside = path.with_name(path.name + ".tmp")
     with open_file(aside, "wb") as file:
         file.write(content)
@@ -189,6 +193,35 @@ def write_atomic(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(aside, path)
     sync_dir(path.parent)
+
+
+def unused_name(path: Path, suffix: str) -> Path:
+    """A hidden name beside `path` that nothing has: for files that a user may have beside others."""
+    while True:
+        found = path.with_name(f".{path.name}.{secrets.token_hex(4)}{suffix}")
+        if not os.path.lexists(found):
+            return found
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `path` at the end; a device is written to as it is."""
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    path = path.resolve()  # a link goes on pointing to what is replaced
+    aside = unused_name(path, ".tmp")
+    try:
+        yield aside
+        sync_tree(aside)
+        os.replace(aside, path)
+        sync_dir(path.parent)
+    except OSError as error:
+        if error.filename in (None, str(aside)):
+            error.filename = str(path)
+        raise
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:

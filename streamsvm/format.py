@@ -105,6 +105,7 @@ MOST_TRANSFORMS = 17
 TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MOST_TRANSFORMS))  # of models and runs
 COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
+MULTILABEL = "multilabel"  # optional entry of model.json and run.json
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}
 
 

@@ -16,10 +16,12 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.model import Model
-from streamsvm.predictions import Opening, as_model, checked_threshold, checked_top_k, rows_to_score
+from streamsvm.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
+from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.text import parse_size
+from streamsvm.workers import Threads, count_workers
 
 _BINS = 15  # of the expected calibration error
 
@@ -94,6 +96,7 @@ def evaluate(
     groups: Any = None,
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
+    workers: int | None = None,
     progress: bool | Progress | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
@@ -140,6 +143,8 @@ def evaluate(
     observe : callable, optional
         Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
         n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
+    workers : int, optional
+        Threads that score: by default as many as processors.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
 
@@ -162,7 +167,7 @@ def evaluate(
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
     model, memory = as_model(model), parse_size(memory)
-    threshold = checked_threshold(threshold)
+    threshold, n_workers = checked_threshold(threshold), count_workers(workers)
     if n_labels is not None:
         n_labels = checked_top_k(n_labels, "n_labels")
     if threshold is not None and n_labels is not None:
@@ -177,7 +182,7 @@ def evaluate(
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     n = 0
-    opening = Opening()
+    counts = RowCounts()
     metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
         _check_only_one(top_k)
@@ -191,9 +196,9 @@ def evaluate(
         raw=raw,
         groups=groups,
         where=where,
-        opening=opening,
+        counts=counts,
     )
-    with shown(progress) as report:
+    with shown(progress) as report, Threads(n_workers) as threads:
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))
             if several and model.transitions_ is not None:
@@ -212,12 +217,13 @@ def evaluate(
             if several and isinstance(metrics, _LabelMetrics):
                 raise ModelError(f"row {n} may have several labels, and the rows before have one each")
             # Ranking scores, and their probabilities, take several times as much.
-            for begin, scores in model.finite_scores(rows, memory // 32, first=n, where=where):
+            pieces = model.finite_scores(rows, memory // 32, first=n, where=where, workers=threads)
+            for begin, scores in pieces:
                 assert metrics is not None
                 metrics.add(rows, begin, scores)
                 if observe is not None:
                     observe(rows, begin, scores)
-                report("evaluate", n + begin + len(scores), opening.n_rows)
+                report("evaluate", n + begin + len(scores), counts.n_rows)
             n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")
@@ -225,7 +231,7 @@ def evaluate(
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)
     if isinstance(result, Evaluation):
-        result = dataclasses.replace(result, unlabelled=opening.unlabelled)
+        result = dataclasses.replace(result, unlabelled=counts.unlabelled)
     logger.info("%r", result)
     return result
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import numbers
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,24 +12,22 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.class_costs import ClassTree
-from streamsvm.coefficients import Coefficients, DenseRows, RowsInUse, SparseCoef, StoredCoef
+from streamsvm.coefficients import DenseRows, StoredCoef, as_matrix
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import trained_values
-from streamsvm.errors import Call, ModelError, Option, Remedy, SettingsError
+from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
-from streamsvm.model_files import features_of_data, read_model, save_into_folder
+from streamsvm.model_files import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.model_rows import rows_of_matrix, rows_of_store, takes_any_feature
 from streamsvm.reading import Readable
-from streamsvm.sequences import best_sequences, check_in_groups, piece_bounds
+from streamsvm.scoring import Scorer, log_softmax
+from streamsvm.sequences import best_sequences, check_in_groups
 from streamsvm.transforms import Transform, apply, names_after
+from streamsvm.workers import Threads
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.training.results import FitResult
-
-_MOST_LISTED = (
-    2**26
-)  # features of which the places of their coefficients are in memory; of more, they are sought
 
 
 def load_model(path: str | Path) -> Model:
@@ -75,6 +72,9 @@ class Model(Readable):
     transitions_ : ndarray of shape (n_classes, n_classes), or None
         Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
         the label sequence of the largest score.
+    multilabel : bool
+        Whether rows of the training data could have several labels, or none. Models of earlier programs do
+        not say so.
     dtype : dtype
         Type of coefficients and scores.
     record : dict
@@ -110,6 +110,7 @@ class Model(Readable):
         self.n_features = coef.shape[0]
         self.n_features_in_: int = features_of_data({"n_features": self.n_features, **record})
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
+        self.multilabel: bool = record.get(format.MULTILABEL, False)
         self.record = record
 
     def _facts(self) -> dict[str, Any]:
@@ -117,6 +118,7 @@ class Model(Readable):
             "loss": self.record.get("loss"),
             "n_classes": len(self.classes_),
             "n_features_in_": self.n_features_in_,
+            "multilabel": self.multilabel or None,
             "dtype": str(self.dtype),
             "transforms": ",".join(each.name for each in self.transforms) or None,
             "classes_": self.classes_.tolist(),
@@ -134,25 +136,11 @@ class Model(Readable):
     @functools.cached_property
     def _all_coef(self) -> Any:
         """The coefficients, with those of a constant feature."""
-        if isinstance(self._coef, np.ndarray):
-            return self._coef
-        import scipy.sparse
-
-        if isinstance(self._coef, SparseCoef):
-            return scipy.sparse.csr_array(self._coef[:3], shape=self._coef.shape)
-        features, weights, n_features = self._coef
-        n_rows, k = weights.shape
-        lengths = np.zeros(n_features, np.int64)
-        lengths[features] = k
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        columns = np.tile(np.arange(k, dtype=np.int32), n_rows)
-        return scipy.sparse.csr_array((weights.reshape(-1), columns, indptr), shape=self._coef.shape)
+        return as_matrix(self._coef)
 
     @functools.cached_property
-    def _places(self) -> np.ndarray | None:
-        """The row of the stored coefficients of each feature; None if there are too many features to list."""
-        listed = isinstance(self._coef, RowsInUse) and self.n_features <= _MOST_LISTED
-        return self._coef.places() if listed else None  # type: ignore[union-attr]
+    def _scorer(self) -> Scorer:
+        return Scorer(self._coef, self.dtype)
 
     def weights(self) -> np.ndarray:
         """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
@@ -234,29 +222,11 @@ class Model(Readable):
         SettingsError
             If `prune` or `dtype` is not valid.
         """
-        if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
-            raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
-        if dtype not in (None, "float16", "float32"):
-            raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
-        new_dtype = self.dtype if dtype is None else np.dtype(np.float32)
-        coef = DenseRows(self._coef, new_dtype)
-        columns = np.arange(len(self.classes_))
-        record = {
-            **self.record,
-            "n_features": self.n_features,
-            "dtype": str(new_dtype),
-            "index_base": self.record.get("index_base"),
-        }
         names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
-        transitions = None if self.transitions_ is None else self.transitions_.astype(new_dtype, copy=False)
-        coefficients = Coefficients(
-            coef, None, 0.0, columns, None, transitions=transitions, prune=float(prune),
-            half=dtype == "float16",
-        )  # fmt: skip
-        save_into_folder(
-            path, coefficients, record, names=names, costs=self.costs, tree=self.tree,
-            transforms=self.transforms, smallest=prune > 0 or dtype is not None,
-        )  # fmt: skip
+        parts = ModelParts(
+            self._coef, self.record, names, self.transforms, self.costs, self.tree, self.transitions_
+        )
+        save_copy(path, parts, prune=prune, dtype=dtype)
 
     def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
         """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
@@ -287,16 +257,10 @@ class Model(Readable):
         See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
         """
         return rows_of_store(
-            store,
-            self.record,
-            self.transforms,
-            n_features=self.n_features_in_,
-            feature_names=self.feature_names_in_,
-            dtype=self.dtype,
-            memory=memory,
-            labelled=labelled,
+            store, self.record, self.transforms, n_features=self.n_features_in_,
+            feature_names=self.feature_names_in_, dtype=self.dtype, memory=memory, labelled=labelled,
             named=named,
-        )
+        )  # fmt: skip
 
     @property
     def takes_any_feature(self) -> bool:
@@ -311,8 +275,14 @@ class Model(Readable):
         """
         return apply(self.transforms, rows, where=where, first=first)
 
-    def scores(self, rows: Rows, memory: int = 2**26) -> Iterator[tuple[int, np.ndarray]]:
-        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row.
+    def scores(
+        self,
+        rows: Rows,
+        memory: int = 2**26,
+        *,
+        workers: Threads = Threads(),  # noqa: B008
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row; `workers` share a piece.
 
         For a model of sequences the pieces have whole groups of rows, if these have groups.
 
@@ -323,36 +293,7 @@ class Model(Readable):
         scores : ndarray, shape (n, n_classes)
             In the model's dtype; the array is reused for the next piece.
         """
-        from streamsvm.kernels.score import score_rows
-        from streamsvm.kernels.sparse_coef import score_sparse_rows
-
-        rows = self._stored_features(rows._replace(data=rows.data.astype(self.dtype, copy=False)))
-        n_classes = len(self.classes_)
-        step = max(1, memory // max(1, n_classes * self.dtype.itemsize))
-        scores = np.empty((min(step, rows.n_rows), n_classes), self.dtype)
-        for begin, end in piece_bounds(rows, step, by_group=self.transitions_ is not None):
-            if end - begin > len(scores):  # one long group
-                scores = np.empty((end - begin, n_classes), self.dtype)
-            if isinstance(self._coef, SparseCoef):
-                score_sparse_rows(rows, begin, end, *self._coef[:3], scores)
-            else:
-                weights = self._coef.weights if isinstance(self._coef, RowsInUse) else self._coef
-                score_rows(rows, begin, end, weights, scores)
-            yield begin, scores[: end - begin]
-
-    def _stored_features(self, rows: Rows) -> Rows:
-        """The rows with the features, and their numbers, that the stored coefficients have."""
-        if not isinstance(self._coef, RowsInUse):
-            return rows
-        from streamsvm.kernels.csr import keep_columns
-
-        columns, places = rows.indices, self._places
-        if places is None:
-            columns, places = np.arange(len(rows.indices)), self._coef.places_of(rows.indices)
-        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
-        indptr = np.empty_like(rows.indptr)
-        keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
-        return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
+        return self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all rows of `X`.
@@ -421,13 +362,7 @@ class Model(Readable):
 
     def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Logarithms of the probabilities that belong to finite scores, shape (n, n_classes), in float64."""
-        temperature = self.check_probabilities()
-        result = scores.astype(np.float64)
-        with np.errstate(over="ignore"):  # to -inf, a probability of 0
-            result -= result.max(axis=1, keepdims=True)
-            result /= temperature
-        result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
-        return result
+        return log_softmax(scores, self.check_probabilities())
 
     def check_probabilities(self) -> float:
         """The temperature; raises `ModelError` if the model has no probabilities."""
@@ -485,13 +420,19 @@ class Model(Readable):
         return best
 
     def finite_scores(
-        self, rows: Rows, memory: int = 2**26, *, first: int = 0, where: str = "the data"
+        self,
+        rows: Rows,
+        memory: int = 2**26,
+        *,
+        first: int = 0,
+        where: str = "the data",
+        workers: Threads = Threads(),  # noqa: B008
     ) -> Iterator[tuple[int, np.ndarray]]:
         """As `scores`, but a score that is not finite is a `ModelError`.
 
         It calls the first row `first`, and the data `where`.
         """
-        for begin, scores in self.scores(rows, memory):
+        for begin, scores in self.scores(rows, memory, workers=workers):
             finite = np.isfinite(scores).all(axis=1)
             if not finite.all():
                 row = first + begin + int(np.argmin(finite))
@@ -515,13 +456,9 @@ class Model(Readable):
         if groups is not None and self.transitions_ is None:
             raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
         rows = rows_of_matrix(
-            X,
-            y,
-            groups,
-            classes=self.record["classes"],
+            X, y, groups, classes=self.record["classes"],
             n_features=None if self.takes_any_feature else self.n_features_in_,
-            feature_names=self.feature_names_in_,
-            dtype=self.dtype,
+            feature_names=self.feature_names_in_, dtype=self.dtype,
             trained=trained_values(self.record, self.transforms),
-        )
+        )  # fmt: skip
         return self.transformed(rows, where="X")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import json
+import numbers
 import os
 import shutil
 import time
@@ -16,9 +18,17 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree, check_costs
-from streamsvm.coefficients import Coefficients, StoredCoef, map_array, open_coef, write_array, write_coef
+from streamsvm.coefficients import (
+    Coefficients,
+    DenseRows,
+    StoredCoef,
+    map_array,
+    open_coef,
+    write_array,
+    write_coef,
+)
 from streamsvm.data.value_kinds import ValuesIn
-from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy
+from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
 from streamsvm.schema import Check, Count, SchemaError, between, decode
 from streamsvm.text import check_classes, check_local, format_size, printable
 from streamsvm.transform_files import load_transforms, save_transforms
@@ -50,6 +60,8 @@ _OF_STORAGE = (
     "costs_crc32",
     "tree_sha256",
     "transitions_crc32",
+    "transforms",  # which name their arrays
+    "hash",  # which version 2 and 3 have in the place of transforms
 )
 
 
@@ -59,7 +71,7 @@ class ModelParts(NamedTuple):
     coef: StoredCoef
     record: dict[str, Any]
     feature_names: list[str] | None
-    transforms: list[Transform]
+    transforms: Sequence[Transform]
     costs: np.ndarray | None
     tree: ClassTree | None
     transitions: np.ndarray | None
@@ -76,6 +88,7 @@ def save_model(
     transforms: Sequence[Transform] | None = None,
     complete: Callable[[Path], None] | None = None,
     smallest: bool = False,
+    among_others: bool = False,
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
@@ -99,8 +112,12 @@ def save_model(
         record by `write_record`.
     smallest : bool
         Store the coefficients in the layout of the fewest bytes, even if it saves little.
+    among_others : bool
+        Whether there may be files of a user beside `folder`, which no run has.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
+    if among_others:
+        aside, old = durable.unused_name(folder, ".aside"), durable.unused_name(folder, ".old")
     durable.remove(aside)
     aside.mkdir()
     stored = write_coef(aside, coefficients, smallest=smallest)
@@ -207,17 +224,32 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
         )
 
 
-def save_into_folder(
-    path: str | os.PathLike[str], coefficients: Coefficients, record: dict[str, Any], **parts: Any
+def save_copy(
+    path: str | os.PathLike[str],
+    model: ModelParts,
+    *,
+    prune: float,
+    dtype: Literal["float16", "float32"] | None,
 ) -> None:
-    """Save a model with the record of an earlier one into `path`, a new folder or one that holds a model.
-
-    `parts` are as for `save_model`. Raises `ModelError`, as `Model.save` says.
-    """
+    """Save a model into `path`, a new folder or one that holds a model: see `Model.save`."""
+    if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
+        raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
+    if dtype not in (None, "float16", "float32"):
+        raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
     check_local(path, ModelError)
     folder = Path(os.path.realpath(path))
+    new_dtype = model.coef.dtype if dtype is None else np.dtype(np.float32)
+    transitions = model.transitions
+    coefficients = Coefficients(
+        DenseRows(model.coef, new_dtype), None, 0.0, np.arange(model.coef.shape[1]), None,
+        transitions=None if transitions is None else transitions.astype(new_dtype, copy=False),
+        prune=float(prune), half=dtype == "float16",
+    )  # fmt: skip
     record = {
-        name: value for name, value in record.items() if name not in (*_OF_STORAGE, "transforms", "hash")
+        **{name: value for name, value in model.record.items() if name not in _OF_STORAGE},
+        "n_features": model.coef.shape[0],
+        "dtype": str(new_dtype),
+        "index_base": model.record.get("index_base"),
     }
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +257,10 @@ def save_into_folder(
         others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
         if others:
             raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
-        save_model(folder, coefficients, record, **parts)
+        save_model(
+            folder, coefficients, record, names=model.feature_names, costs=model.costs, tree=model.tree,
+            transforms=model.transforms, smallest=prune > 0 or dtype is not None, among_others=True,
+        )  # fmt: skip
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 
@@ -252,7 +287,8 @@ def _marks(path: Path) -> list[Any]:
 def _is_being_replaced(path: Path) -> bool:
     """Return True if `save_model` is between its two renames."""
     folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
-    return not folder.exists() and folder.with_name(folder.name + ".old").exists()
+    old = (folder.with_name(folder.name + ".old"), *folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
+    return not folder.exists() and any(each.exists() for each in old)
 
 
 def features_of_data(record: dict[str, Any]) -> int:
@@ -344,6 +380,7 @@ class _Record:
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     hash: _Hash | None = None
     values_in: ValuesIn | None = None
+    multilabel: bool = False
     probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
 
     def __post_init__(self) -> None:

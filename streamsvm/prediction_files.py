@@ -213,7 +213,7 @@ def opened(
     options = {"several": several, "proba": proba}
     if suffix == ".parquet":
         _pyarrow()  # before anything is read
-        with replacing(Path(out)) as path, path.open("wb") as binary:
+        with durable.replacing(Path(out)) as path, path.open("wb") as binary:
             table = ParquetTable(binary, model, top_k, **options)
             try:
                 yield table
@@ -222,7 +222,7 @@ def opened(
                 table.abandon()
                 raise
         return
-    with replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
+    with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
         if suffix in TABLES:
             yield CsvTable(file, classes, TABLES[suffix], top_k, **options)
         else:
@@ -238,27 +238,6 @@ def check_table(out: Any, top_k: int | None, threshold: float | None) -> None:
             remedy=Remedy("say with {} how many labels a row has at most", Option("top_k")),
             setting="threshold",
         )
-
-
-@contextmanager
-def replacing(out: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `out` at the end; a device is written to as it is."""
-    if out.exists() and not out.is_file():
-        yield out
-        return
-    out = out.resolve()  # a link goes on pointing to what is replaced
-    aside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        yield aside
-        durable.sync_tree(aside)
-        os.replace(aside, out)
-        durable.sync_dir(out.parent)
-    except OSError as error:
-        if error.filename in (None, str(aside)):
-            error.filename = str(out)
-        raise
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _beyond(batch: Batch) -> np.ndarray | None:

@@ -7,23 +7,23 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import numpy as np
 
-from streamsvm.data.arrays import check_is_matrix, labels_of
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError, SettingsError, part_of_memory
+from streamsvm.errors import SettingsError
 from streamsvm.model import Model, load_model
 from streamsvm.prediction_files import Batch, Lines, Sink, check_table, opened
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
-from streamsvm.store import Store, open_store
+from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.store.added_columns import adding_columns
 from streamsvm.text import parse_size, printable
+from streamsvm.workers import Threads, count_workers
 
 _UNNAMED = ""  # data that has no name of its own
 
@@ -82,6 +82,7 @@ def predict(
     into: str | os.PathLike[str] | None = None,
     key: str = "streamsvm",
     force: bool = False,
+    workers: int | None = None,
     progress: bool | Progress | None = None,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
@@ -136,6 +137,8 @@ def predict(
         ``KEY``, with which the names of these columns begin.
     force : bool
         Replace such columns.
+    workers : int, optional
+        Threads that score: by default as many as processors.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
 
@@ -176,8 +179,10 @@ def predict(
         name = "top_k" if threshold is None else "threshold"
         raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
     sources = _named(data)
+    n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
+        threads = stack.enter_context(Threads(n_workers))
         kept = _Kept(model, top_k, proba=proba)
         sink: Sink = kept
         if into is not None:
@@ -194,20 +199,21 @@ def predict(
         for file, each in sources.items():
             first = 0
             where = "the data" if file == _UNNAMED else file
-            opening = Opening()
+            counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             read = rows_to_score(
                 model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
-                named=detailed, where=where, opening=opening,
+                named=detailed, where=where, counts=counts,
             )  # fmt: skip
             for rows, names in read:  # half of the memory is for them
-                for begin, piece in model.finite_scores(rows, memory // 32, first=first, where=where):
+                pieces = model.finite_scores(rows, memory // 32, first=first, where=where, workers=threads)
+                for begin, piece in pieces:
                     end = begin + len(piece)
                     best = _best_of(
                         model, rows, begin, piece, top_k, threshold, proba=proba, detailed=detailed
                     )
                     sink.write(Batch(file, names[begin:end], *best))
-                    report(stage, first + end, opening.n_rows)
+                    report(stage, first + end, counts.n_rows)
                 first += rows.n_rows
             count += first
     logger.info("predicted %s rows", f"{count:,}")
@@ -305,99 +311,6 @@ def _named(data: Any) -> dict[str, Any]:
     return {_UNNAMED: data}
 
 
-@dataclasses.dataclass
-class Opening:
-    """What is known of data when it has been opened.
-
-    Attributes
-    ----------
-    n_rows : int or None
-        None of rows that a caller gives.
-    unlabelled : int
-        Rows of a store that are left out, for they have no label.
-    """
-
-    n_rows: int | None = None
-    unlabelled: int = 0
-
-
-def rows_to_score(
-    model: Model,
-    data: Any,
-    y: Any = None,
-    *,
-    memory: int,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    labelled: bool = True,
-    groups: Any = None,
-    named: bool = False,
-    where: str = "the data",
-    opening: Opening | None = None,
-) -> Iterator[tuple[Rows, np.ndarray]]:
-    """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
-
-    `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
-    store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData. With the
-    rows come their names, int64 or str objects, of a store if `named`, of pairs of rows and names as given,
-    and otherwise the numbers from 0. `opening` is told the number of rows, and of
-    those of a store that are left out, for they have no label.
-    """
-    has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
-        isinstance(data, list) and all(_is_rows(x) for x in data)
-    )
-    if has_labels and y is not None:
-        raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
-    if (layer is not None or raw) and not isinstance(data, str | os.PathLike):
-        name = "raw" if layer is None else "layer"
-        raise SettingsError(f"{name} is for files of AnnData", setting=name)
-    if has_labels and groups is not None:
-        raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
-    if isinstance(data, str | os.PathLike):
-        with open_store(data, label=label, labelled=labelled, layer=layer, raw=raw) as store:
-            yield from rows_to_score(
-                model, store, memory=memory, labelled=labelled, named=named, opening=opening
-            )
-    elif isinstance(data, Store):
-        if opening is not None:
-            opening.n_rows, opening.unlabelled = data.n_rows, data.unlabelled
-        with part_of_memory(2):
-            yield from model.named_batches(data, memory // 2, labelled=labelled, named=named)
-    elif has_labels:
-        first = 0
-        for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
-            rows, names = (each, None) if isinstance(each, Rows) else each
-            if names is None:
-                names = np.arange(first, first + rows.n_rows)
-            yield model.transformed(_fitting(model, rows, first, where), where=where, first=first), names
-            first += rows.n_rows
-    else:
-        check_is_matrix(data, ModelError)
-        rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
-        if opening is not None:
-            opening.n_rows = rows.n_rows
-        yield rows, _names_of(data, rows.n_rows)
-
-
-def _is_rows(item: Any) -> bool:
-    """Return True for rows, and for a pair of rows and their names."""
-    return isinstance(item, Rows) or (
-        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Rows)
-    )
-
-
-def _names_of(X: Any, n_rows: int) -> np.ndarray:
-    """The names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
-    index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
-    if index is None or callable(index):
-        return np.arange(n_rows)
-    names = np.asarray(index)
-    if names.dtype.kind in "iu" and names.shape == (n_rows,):
-        return names.astype(np.int64)
-    return np.array([str(name) for name in index], dtype=object)
-
-
 def checked_top_k(top_k: Any, name: str = "top_k") -> int:
     """A number of best classes as int; raises `SettingsError` if it is none, or below 1."""
     try:
@@ -427,37 +340,6 @@ def as_model(model: Model | str | Path) -> Model:
             f"model must be a Model or the path of one, not {type(model).__name__}", setting="model"
         )
     return load_model(model)
-
-
-def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
-    """Rows from number `first` on that a caller made, in the model's dtype.
-
-    An index beyond the model would read memory that is not its own, and a value that is not finite might meet
-    no coefficient.
-    """
-
-    def row_of(element: int) -> int:
-        return first + int(np.searchsorted(rows.indptr, element, "right")) - 1
-
-    with np.errstate(over="ignore"):
-        data = rows.data.astype(model.dtype, copy=False)
-    finite = np.isfinite(data)
-    if not finite.all():
-        at = int(np.argmin(finite))
-        raise ModelError(
-            f"row {row_of(at)} of {where}: the value {rows.data[at]} is not finite in {model.dtype}; drop or "
-            "replace it"
-        )
-    outside = rows.indices < 0
-    if not model.takes_any_feature:
-        outside |= rows.indices >= model.n_features_in_
-    if outside.any():
-        at = int(np.argmax(outside))
-        known = "from 0 on" if model.takes_any_feature else f"0 to {model.n_features_in_ - 1:,}"
-        raise ModelError(
-            f"row {row_of(at)} of {where} has the feature {rows.indices[at]}, and the model has those {known}"
-        )
-    return rows._replace(data=data)
 
 
 def _best(scores: np.ndarray, top_k: int) -> np.ndarray:

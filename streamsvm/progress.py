@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamsvm.errors import SettingsError
+from streamsvm.text import format_size
 
 Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
 Report = Callable[[dict[str, Any]], None]
@@ -113,8 +114,14 @@ def _log(event: dict[str, Any]) -> None:
         logger.info("compiling kernels; this happens once on a machine")
     elif kind == "pass":
         logger.info(
-            "pass %d: %s; %s rows in %.2f s",
-            event["pass"], _figures(event), f"{event['rows']:,}", event["seconds"],
+            "%spass %d: %s; %s rows in %.2f s",
+            f"{event['trial']}, " if "trial" in event else "", event["pass"], _figures(event),
+            f"{event['rows']:,}", event["seconds"],
+        )  # fmt: skip
+    elif kind == "search":
+        logger.info(
+            "%d trainings, %d side by side with %s of memory each",
+            event["trainings"], event["side_by_side"], format_size(event["memory"]),
         )  # fmt: skip
     elif kind == "tried":
         logger.info("C %.4g %s: accuracy %.4f", event["C"], event["settings"] or "", event["accuracy"])

@@ -148,7 +148,7 @@ class CheckedSettings:
             try:
                 self._set(field.name, setting_of(field).checked(value))
             except ValueError as error:
-                self._refuse(field.name, str(error))
+                self.refuse(field.name, str(error))
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
@@ -177,5 +177,6 @@ class CheckedSettings:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _refuse(self, name: str, wanted: str) -> None:
+    def refuse(self, name: str, wanted: str) -> None:
+        """Raise `SettingsError`: the setting `name` must be `wanted`."""
         raise SettingsError(f"{name} must be {wanted}, not {reprlib.repr(getattr(self, name))}", setting=name)

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.setting import CheckedSettings, setting
-from streamsvm.text import parse_ascending, parse_part
+from streamsvm.setting_rules import check_combinations
+from streamsvm.text import parse_ascending
 
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
@@ -26,6 +27,10 @@ NONE = "none"  # of sample_weight
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
+# Settings that `streamsvm.tune` decides, or gives a meaning of its own.
+SEARCHED = (
+    "C", "C_path", "first_C", "tol", "passes", "hold_out", "gap", "keep_duals", "average", "calibrate",
+)  # fmt: skip
 MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 
@@ -229,13 +234,11 @@ class Settings(_OfLoss):
         "its own order (0); by default chosen by chunks and memory.",
         least=0,
     )
-
     split: str = setting(
         str,
         AUTO,
         "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
-        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are 4 or more "
-        "for each split.",
+        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are enough.",
         choices=lambda: (AUTO, CLASSES, ROWS),
     )
     splits: int = setting(
@@ -261,7 +264,7 @@ class Settings(_OfLoss):
                 self._set(name, value)
         if not loss.has_inner_passes:
             if self.inner_passes not in (0, AUTO):
-                self._refuse(
+                self.refuse(
                     "inner_passes",
                     f"0 or auto with the loss {self.loss}, "
                     + ("which has none" if loss.sequences else "whose rows have duals of all classes"),
@@ -269,90 +272,22 @@ class Settings(_OfLoss):
             self._set("inner_passes", 0)
         for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
             if getattr(self, name) not in values:
-                self._refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
+                self.refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
         for name, default in _DEFAULTS_OF_LOSS.items():
             if name not in takes and getattr(self, name) is not None:
-                self._refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
+                self.refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
                 self._set(name, default)
-        self._check_pairs()
-        self._check_first_c()
-        self._check_path()
-        self._check_split()
-        if self.hold_out is not None:
-            try:
-                parse_part(self.hold_out)
-            except ValueError as error:
-                self._refuse("hold_out", str(error))
-            if self.valid is not None:
-                raise SettingsError(
-                    "valid and hold_out both give rows to measure; leave one of them out", setting="hold_out"
-                )
-        if loss.sequences and self.calibrate is not None:
-            raise SettingsError(
-                f"calibrate must be left out with the loss {self.loss}, whose models have no probabilities",
-                setting="calibrate",
-            )
-        if self.passes > 1 and not self.keep_duals:
-            raise SettingsError(
-                "keep_duals must be on with more than one pass: each starts from the duals of the last",
-                setting="keep_duals",
-            )
-        if self.tol is not None and self.gap != "pass":
-            raise SettingsError(
-                f"gap must be pass with a tolerance, which needs the exact gap after each pass, not "
-                f"{self.gap}",
-                setting="gap",
-            )
-
-    def _check_first_c(self) -> None:
-        if isinstance(self.first_C, str) or self.first_C == self.C:
-            return
-        if not (get_loss(self.loss).linear_duals and self.keep_duals):
-            wants = (
-                f"the loss {self.loss} and the solver {self.solver}" if self.keep_duals else "keep_duals off"
-            )
-            self._refuse("first_C", f"left out with {wants}")
-        if not isinstance(self.C, str) and self.first_C > self.C:
-            self._refuse("first_C", f"at most C, which is {self.C:g}")
-
-    def _check_path(self) -> None:
-        if self.C_path is None:
-            return
-        try:
-            n = len(parse_ascending(self.C_path))
-        except ValueError as error:
-            self._refuse("C_path", str(error))
-        if self.passes < n:
-            self._refuse("passes", f"{n} or more with {n} values of C")
-        if n > 1 and not (get_loss(self.loss).linear_duals and self.keep_duals):
-            raise SettingsError(
-                f"C_path has one value with the loss {self.loss}, or without keep_duals", setting="C_path"
-            )
-        if self.first_C not in (AUTO, self.C) or self.tol is not None:
-            raise SettingsError("C_path goes with neither first_C nor tol", setting="C_path")
+        if self.costs is not None and self.costs_as is None:
+            self._set("costs_as", MARGINS)
+        check_combinations(self)
 
     @property
     def can_split_classes(self) -> bool:
         """Whether the settings, beside the loss, allow that the classes are split."""
         plain = self.costs is None and self.tree is None
         return plain and self.solver == get_loss(self.loss).solvers[0]
-
-    def _check_split(self) -> None:
-        """Raise `SettingsError` if the training cannot be split as it is wanted."""
-        loss = get_loss(self.loss)
-        if self.splits > 1 and loss.sequences:
-            self._refuse("splits", f"1 with the loss {self.loss}, whose sequences are solved as a whole")
-        if self.splits == 1 or self.split != CLASSES:
-            return
-        if not loss.class_splits:
-            able = ", ".join(name for name, other in LOSSES.items() if other.class_splits)
-            self._refuse(
-                "split", f"rows with the loss {self.loss}; the losses {able} can be split by classes"
-            )
-        if not self.can_split_classes:
-            self._refuse("split", "rows with costs, a tree, or a solver other than the default")
 
     def share_of_C(self, number: int) -> float:
         """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""
@@ -367,33 +302,6 @@ class Settings(_OfLoss):
         """Whether held-out rows are scored after a pass: of a path, after the last one of each C."""
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return self.C_path is None or number == self.passes or ends
-
-    def _check_pairs(self) -> None:
-        """Raise `SettingsError` unless the loss has the margins and costs that are wanted."""
-        loss = get_loss(self.loss)
-        if self.costs is None and self.costs_as is not None:
-            raise SettingsError("costs_as says what costs are, and there are none", setting="costs_as")
-        if self.costs is not None and self.tree is not None:
-            raise SettingsError("costs and tree both give the margins; leave one of them out", setting="tree")
-        if self.costs is not None and self.costs_as is None:
-            self._set("costs_as", MARGINS)
-        wants_margins = self.tree is not None or self.costs_as in (MARGINS, BOTH)
-        wants_costs = self.costs_as in (COSTS, BOTH)
-        for kind, wanted, fact in (
-            ("margins", wants_margins, "pair_margins"),
-            ("costs", wants_costs, "pair_costs"),
-        ):
-            if wanted and not getattr(loss, fact):
-                able = ", ".join(name for name, other in LOSSES.items() if getattr(other, fact))
-                raise SettingsError(
-                    f"the loss {self.loss} cannot have {kind} for each pair of classes; choose one of {able}",
-                    setting="loss",
-                )
-        if wants_costs and self.solver != loss.solvers[0]:
-            raise SettingsError(
-                f"solver must be {loss.solvers[0]} with costs for each pair of classes, not {self.solver}",
-                setting="solver",
-            )
 
 
 def _as_in_fit(name: str) -> Any:

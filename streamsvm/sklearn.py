@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import numbers
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 try:
+    from joblib import effective_n_jobs
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import Tags, check_random_state
     from sklearn.utils.metaestimators import available_if
@@ -28,18 +28,18 @@ from streamsvm import api, calibration, predictions
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, SettingsError
 from streamsvm.format import LABEL_DTYPE, index_dtype
 from streamsvm.losses import get_loss
 from streamsvm.model import Model, load_model
 from streamsvm.settings import Settings
+from streamsvm.sklearn_data import NamedMatrix, part_of_rows, rows_to_train_on, value_errors, without_names
 from streamsvm.training.incremental import IncrementalLearner
 
 __all__ = ["StreamSVMClassifier"]
 
 _SETTINGS = (
     "passes", "C", "first_C", "loss", "margin", "solver", "smooth", "top", "temperature", "solver_tol",
-    "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree",
+    "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree", "split", "splits",
 )  # fmt: skip
 _ONE_PASS = {
     "passes": 1,
@@ -48,6 +48,7 @@ _ONE_PASS = {
     "inner_passes": 0,
     "gap": "none",
     "first_C": "auto",
+    "splits": 1,
 }
 _LARGEST_SEED = 2**31 - 1
 _NO_Y: Any = object()  # where there are no labels to check
@@ -97,8 +98,10 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         probabilities to, for `predict_proba`.
     random_state : int, RandomState or None
         Seed of the order of the rows, and of what `calibrate` holds out.
+    n_jobs : int, optional
+        Threads that train, as joblib counts them; never more than `splits`.
     margin, solver, smooth, top, temperature, solver_tol, dtype, first_C, inner_passes, average, gap, costs, \
-costs_as, tree
+costs_as, tree, split, splits
         As in `streamsvm.fit`.
 
     Attributes
@@ -146,6 +149,9 @@ costs_as, tree
         costs: Any = None,
         costs_as: str | None = None,
         tree: Any = None,
+        split: str = "auto",
+        splits: int = 1,
+        n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
         self.loss = loss
@@ -171,6 +177,9 @@ costs_as, tree
         self.costs = costs
         self.costs_as = costs_as
         self.tree = tree
+        self.split = split
+        self.splits = splits
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(
@@ -201,21 +210,21 @@ costs_as, tree
             raise TypeError(f"{', '.join(of_store)}: options for a store, and X is a matrix")
         X, y = self._checked(X, y)
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, _matrix(X), ensure_non_negative=True)
+            sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
         if groups is not None:
             groups = np.asarray(groups)
-        kept = self._kept(y)
-        with _value_errors():
+        kept = rows_to_train_on(y, self.calibrate, self.random_state)
+        with value_errors():
             found = api.fit(
-                _part(X, kept), y[kept],
+                part_of_rows(X, kept), y[kept],
                 groups=None if groups is None else groups[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
-                progress=False, **self._options(np.unique(y)),
+                progress=False, workers=effective_n_jobs(self.n_jobs), **self._options(np.unique(y)),
             )  # fmt: skip
             assert isinstance(found, Model)
             if not kept.all():
-                calibration.calibrate(found, _part(X, ~kept), y[~kept], progress=False)
-        return self._take(found, np.unique(y))
+                calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)
+        return self._set_model(found, np.unique(y))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from a batch, each row once, in the order of `X`: a part of one online pass.
@@ -252,7 +261,7 @@ costs_as, tree
             unknown = y[self.classes_[codes] != y].tolist()[0]
             raise ValueError(f"y has the label {unknown!r}, which is not in classes")
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, _matrix(X), ensure_non_negative=True)
+            sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
         if self.class_weight is not None:
             raise ValueError(
                 "class_weight is for fit, which knows all rows; give partial_fit a sample_weight"
@@ -261,13 +270,13 @@ costs_as, tree
         if not hasattr(self, "_learner"):
             begin = None if begins else self.model_.weights()
             texts = [str(label) for label in self.classes_.tolist()]
-            with _value_errors():
+            with value_errors():
                 settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
                 self._learner = IncrementalLearner(settings, texts, matrix.n_features, matrix.names, begin)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
         rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)
-        with _value_errors():
+        with value_errors():
             self._learner.learn(rows if sample_weight is None else rows._replace(cost=sample_weight))
         self._model: Model | None = None
         self.n_iter_ = 1
@@ -282,7 +291,7 @@ costs_as, tree
         ndarray of shape (n, n_classes), or (n,) if there are two classes
             Of two classes the second one's score less the first one's.
         """
-        with _value_errors():
+        with value_errors():
             scores: np.ndarray = self.model_.decision_function(self._checked(X, reset=False))
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -308,7 +317,7 @@ costs_as, tree
             assert found is not None
             texts = np.asarray(found)[:, 0]
         else:
-            with _value_errors():
+            with value_errors():
                 texts = ready.predict(self._checked(X, reset=False), groups)
         order = np.argsort(ready.classes_)
         return self.classes_[order[np.searchsorted(ready.classes_, texts, sorter=order)]]
@@ -316,7 +325,7 @@ costs_as, tree
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, of the loss ``logistic`` or by `calibrate`, shape (n, n_classes)."""
-        with _value_errors():
+        with value_errors():
             return self.model_.predict_proba(self._checked(X, reset=False))
 
     @property
@@ -383,14 +392,14 @@ costs_as, tree
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
-                **{**self._options(), **of_store},
+                workers=effective_n_jobs(self.n_jobs), **{**self._options(), **of_store},
             )  # fmt: skip
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         assert isinstance(result, api.FitResult)
         found.result = result
-        return self._take(found, found.classes_)
+        return self._set_model(found, found.classes_)
 
-    def _take(self, found: Model, classes: np.ndarray) -> Self:
+    def _set_model(self, found: Model, classes: np.ndarray) -> Self:
         assert found.result is not None
         self.__dict__.pop("_learner", None)
         self._model = found
@@ -416,48 +425,5 @@ costs_as, tree
             check_classification_targets(y)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
-            checked = _Named(checked, names)
+            checked = NamedMatrix(checked, names)
         return checked if y is _NO_Y else (checked, y)
-
-    def _kept(self, y: np.ndarray) -> np.ndarray:
-        """Which rows to train on, and not to calibrate with; of each class one at least."""
-        kept = np.ones(len(y), bool)
-        if self.calibrate is None:
-            return kept
-        if not 0 < self.calibrate < 1:
-            raise ValueError(f"calibrate must be between 0 and 1, not {self.calibrate!r}")
-        draw = check_random_state(self.random_state).random_sample(len(y))
-        kept[draw < self.calibrate] = False
-        _, first = np.unique(y, return_index=True)
-        kept[first] = True
-        if kept.all():
-            raise ValueError(
-                f"calibrate={self.calibrate} holds out none of {len(y)} rows; give a larger share"
-            )
-        return kept
-
-
-@contextlib.contextmanager
-def _value_errors() -> Iterator[None]:
-    """Raise what scikit-learn expects for wrong data and settings."""
-    try:
-        yield
-    except (InputError, SettingsError) as error:
-        raise ValueError(str(error)) from error
-
-
-class _Named(NamedTuple):
-    """A matrix whose columns have names, as AnnData has them."""
-
-    X: Any
-    var_names: Any
-
-
-def _matrix(X: Any) -> Any:
-    return X.X if isinstance(X, _Named) else X
-
-
-def _part(X: Any, rows: np.ndarray) -> Any:
-    if rows.all():
-        return X
-    return _Named(X.X[rows], X.var_names) if isinstance(X, _Named) else X[rows]

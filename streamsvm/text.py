@@ -65,7 +65,7 @@ def parse_size(size: Any) -> int:
     return number
 
 
-def as_plain(value: Any) -> Any:
+def as_python_value(value: Any) -> Any:
     """A scalar of NumPy as Python's own int, float, bool or str, which JSON takes; anything else as it is."""
     is_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
     return value.item() if is_scalar else value

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import numbers
 import os
@@ -19,36 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import durable, format
 from streamsvm.api import TABLES, without_tables
-from streamsvm.errors import Option, Remedy, RunError, SettingsError
+from streamsvm.errors import Option, Remedy, SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
 from streamsvm.progress import Progress, Report, shown
-from streamsvm.run.directory import RunDir
-from streamsvm.settings import AUTO, Interval, Settings
+from streamsvm.settings import AUTO, SEARCHED, Interval, Settings
 from streamsvm.text import as_paths
-from streamsvm.training import array_runs, runs
-from streamsvm.training.held_out import open_held_out
+from streamsvm.training import array_runs
 from streamsvm.training.results import FitResult, TuneResult
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import open_to_train
+from streamsvm.training.tuning_runs import StoreSearch, Trial
 
 _AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
-_SEVERAL = ("loss", "margin", "transform")  # settings that may be lists
-_OF_PATH = (
-    "C",
-    "C_path",
-    "first_C",
-    "tol",
-    "passes",
-    "hold_out",
-    "gap",
-    "keep_duals",
-    "average",
-    "calibrate",
-)
 
 
 def tune(
@@ -76,7 +59,8 @@ def tune(
     """Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
     A store is tried in the folder ``tune`` of `out`, which goes when the best model is trained in `out`.
-    Called again after an interruption, it goes on.
+    Called again after an interruption, it goes on. Trainings on a store run side by side, as many as `memory`
+    allows, and read each block once for all of them; each has an equal share of `memory`.
 
     Parameters
     ----------
@@ -101,7 +85,9 @@ def tune(
     passes : int
         Passes of the training with the best, on all rows.
     checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``.
+        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
+        before them how many trainings run side by side, as ``{"event": "search", ...}``. Events of these have
+        the name of their training as ``trial``. Trainings on a store call from threads, one at a time.
     force : bool
         Replace an existing run.
     **settings
@@ -126,24 +112,26 @@ def tune(
         raise SettingsError(
             "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
         )
-    known = {field.name for field in dataclasses.fields(Settings)} - set(_OF_PATH)
+    known = {field.name for field in dataclasses.fields(Settings)} - set(SEARCHED)
     if unknown := sorted(settings.keys() - known):
         raise SettingsError(f"{unknown[0]} does not apply to tune", setting=unknown[0])
     settings, tables = without_tables({**dict.fromkeys(TABLES), **settings})
     settings = {name: value for name, value in settings.items() if value is not None}
     grid = parse_grid(C)
+    if not isinstance(passes_each, numbers.Integral) or passes_each < 1:
+        raise SettingsError(
+            f"passes_each must be a whole number of 1 or more, not {passes_each!r}", setting="passes_each"
+        )
     parts = _parts(folds, hold_out, valid)
-    facts = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
-    several = {"loss": loss, "margin": margin, "transform": transform}
-    candidates = [
-        dict(zip(_SEVERAL, values, strict=True))
-        for values in itertools.product(*(_listed(several[name]) for name in _SEVERAL))
-    ]
-    trainings = [
-        _path_settings(grid, passes_each, part, {**facts, **candidate})
-        for candidate in candidates
-        for part in parts
+    common = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
+    lists = {"loss": _listed(loss), "margin": _listed(margin), "transform": _listed(transform)}
+    candidates = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+    trials = [
+        _trials(number, grid, passes_each, parts, {**common, **candidate})
+        for number, candidate in enumerate(candidates)
     ]  # which checks all of them before the first
+    all_trials = list(itertools.chain.from_iterable(trials))
+    chosen = Settings(**{**common, **candidates[0], "valid": None}, passes=passes)  # checks passes
     with shown(progress) as progress:
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
@@ -152,26 +140,29 @@ def tune(
             search: _Search = _ArraySearch(data, y, groups, callbacks, tables)
         else:
             assert out is not None
-            search = _StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks, tables)
-            search.begin(trainings, force=force)
+            search = StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks, tables)
+            search.begin(all_trials, passes=chosen.passes, force=force)
         rows = search.known()
-        for number, candidate in enumerate(candidates):
-            if rows[number * len(grid.factors) :]:
-                continue
-            found = [
-                search.tried(f"{number + 1}-{fold + 1}", trainings[number * len(parts) + fold])
-                for fold in range(len(parts))
-            ]
-            differing = {name: candidate[name] for name in _SEVERAL if len(_listed(several[name])) > 1}
+        n_known = len(rows) // len(grid.factors)
+        results = search.results(list(itertools.chain.from_iterable(trials[n_known:])))
+        for candidate, own in zip(candidates[n_known:], trials[n_known:], strict=True):
+            found: list[list[dict[str, Any]]] = [[] for _ in parts]
+            for trial in own:
+                found[trial.part] += _measured(next(results))
+            differing = {name: candidate[name] for name in lists if len(lists[name]) > 1}
             new = [_mean(each, differing) for each in zip(*found, strict=True)]
             rows += new
-            search.keep(rows)
+            search.keep(rows, own)
             for row in new:
                 callbacks.report({"event": "tried", **row})
         # Of equal ones the first: the smallest C.
         best = max(range(len(rows)), key=lambda at: rows[at]["accuracy"])
-        chosen = {**facts, **candidates[best // len(grid.factors)], "valid": None}
-        result, model = search.train(Settings(**chosen, C=rows[best]["C"], passes=passes))
+        chosen = Settings(
+            **{**common, **candidates[best // len(grid.factors)], "valid": None},
+            C=rows[best]["C"],
+            passes=passes,
+        )
+        result, model = search.train(chosen)
         return TuneResult(
             C=rows[best]["C"], settings=rows[best]["settings"], tried=rows, result=result, model=model
         )
@@ -234,13 +225,24 @@ def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | No
     return [f"{part}/{folds}" for part in range(1, folds + 1)]
 
 
-def _path_settings(grid: Grid, each: int, part: str | None, facts: Mapping[str, Any]) -> list[Settings]:
-    """The trainings of a candidate: one path, or one for each C if the loss has no path."""
-    common = {**facts, "C": grid.C, "hold_out": part, "gap": "none"}
-    if get_loss(str(facts["loss"])).linear_duals:
-        path = ",".join(map(repr, grid.factors))
-        return [Settings(**common, C_path=path, passes=each * len(grid.factors), keep_duals=True)]
-    return [Settings(**common, C_path=repr(factor), passes=each) for factor in grid.factors]
+def _trials(
+    candidate: int, grid: Grid, passes_each: int, parts: Sequence[str | None], common: Mapping[str, Any]
+) -> list[Trial]:
+    """The trainings of a candidate: for each part one path, or one for each C if the loss has no path."""
+    if get_loss(str(common["loss"])).linear_duals:
+        paths = [",".join(map(repr, grid.factors))]
+    else:
+        paths = [repr(factor) for factor in grid.factors]
+    trials = []
+    for at, part in enumerate(parts):
+        for number, path in enumerate(paths, 1):
+            passes = passes_each * len(grid.factors) // len(paths)
+            settings = Settings(
+                **common, C=grid.C, C_path=path, passes=passes, hold_out=part, gap="none",
+            )  # fmt: skip
+            name = f"{candidate + 1}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
+            trials.append(Trial(name, candidate, at, settings))
+    return trials
 
 
 def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
@@ -250,7 +252,7 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
         passes, seconds = passes + 1, seconds + record["seconds"]
         accuracy = record.get("average_valid_accuracy", record.get("valid_accuracy"))
         if accuracy is not None:
-            yield {"C": record["C"], "accuracy": accuracy, "passes": passes, "seconds": seconds, "gap": None}
+            yield {"C": record["C"], "accuracy": accuracy, "passes": passes, "seconds": seconds}
             passes, seconds = 0, 0.0
 
 
@@ -262,7 +264,6 @@ def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any]) -> dict[
         "accuracy": float(np.mean([each["accuracy"] for each in folds])),
         "passes": sum(each["passes"] for each in folds),
         "seconds": sum(each["seconds"] for each in folds),
-        "gap": None,
     }
 
 
@@ -277,12 +278,14 @@ class _ArraySearch:
     def known(self) -> list[dict[str, Any]]:
         return []
 
-    def keep(self, rows: list[dict[str, Any]]) -> None:
+    def keep(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
         pass
 
-    def tried(self, name: str, trainings: Sequence[Settings]) -> list[dict[str, Any]]:
-        results = (self._fit(settings).result for settings in trainings)
-        return [row for result in results if result is not None for row in _measured(result)]
+    def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
+        for trial in trials:
+            result = self._fit(trial.settings).result
+            assert result is not None
+            yield result
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
         model = self._fit(settings)
@@ -293,89 +296,4 @@ class _ArraySearch:
         return array_runs.fit_matrix(*self._data, settings, callbacks=self._callbacks, given=self._tables)
 
 
-class _StoreSearch:
-    """Trainings on a store, each in a run directory of its own below that of the best one."""
-
-    def __init__(
-        self,
-        paths: Sequence[str | os.PathLike[str]],
-        out: Path,
-        every: Interval,
-        callbacks: Callbacks,
-        tables: Mapping[str, Any],
-    ) -> None:
-        self._paths = [os.path.abspath(path) if "://" not in str(path) else path for path in paths]
-        self._run = RunDir(out)
-        self._every = every
-        self._callbacks = callbacks
-        self._tables = tables
-
-    def begin(self, trainings: Sequence[Sequence[Settings]], *, force: bool) -> None:
-        """Make the folder of the search, or find that an earlier one has the same settings and data."""
-        run, path, settings = self._run, self._run.tuning, trainings[0][0]
-        with open_to_train(self._paths, settings) as store:
-            prints = [store.fingerprint]
-        if settings.valid is not None:
-            with open_held_out(settings.valid, settings) as store:
-                prints.append(store.fingerprint)
-        asked = [[dataclasses.asdict(settings) for settings in each] for each in trainings]
-        record = json.loads(json.dumps({"trainings": asked, "fingerprints": prints}))
-        has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
-        if path.exists() and has_begun and not force:
-            try:
-                found = durable.read_record(path)
-            except (ValueError, RecursionError):
-                found = None
-            if not format.is_sealed(found):
-                remedy = Remedy("{} begins anew", Option("force", True))
-                raise RunError(f"{path} is damaged", remedy=remedy)
-            if found != format.sealed(record):
-                remedy = Remedy("give another {}, or {}", Option("out"), Option("force", True))
-                raise RunError(f"{run.path} was begun by tune with other settings or data", remedy=remedy)
-            return
-        from streamsvm.run.directory import claimed
-
-        with claimed(run, force=force):
-            for old in (run.tuned, run.trials):
-                durable.remove(old)
-            durable.make_dir(run.trials)
-            durable.write_atomic(path, json.dumps(format.sealed(record), indent=1).encode())
-
-    def known(self) -> list[dict[str, Any]]:
-        """What an earlier search has found, before it was interrupted."""
-        if not self._run.tuned.exists():
-            return []
-        try:
-            rows = [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
-            for row in rows:
-                if not all(math.isfinite(row[name]) for name in ("C", "accuracy", "seconds", "passes")):
-                    raise ValueError(row)
-                dict(row["settings"])
-            return rows
-        except (ValueError, TypeError, KeyError):
-            remedy = Remedy("{} begins anew", Option("force", True))
-            raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
-
-    def keep(self, rows: list[dict[str, Any]]) -> None:
-        durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        durable.remove(self._run.trials)  # they are as many as parts and settings, and take their disk
-
-    def tried(self, name: str, trainings: Sequence[Settings]) -> list[dict[str, Any]]:
-        durable.make_dir(self._run.trials)
-        found = []
-        for number, settings in enumerate(trainings, 1):
-            folder = self._run.trials / (name if len(trainings) == 1 else f"{name}-{number}")
-            found += list(_measured(self._fit(folder, settings)))
-        return found
-
-    def train(self, settings: Settings) -> tuple[FitResult, None]:
-        return self._fit(self._run.path, settings), None
-
-    def _fit(self, folder: Path, settings: Settings) -> FitResult:
-        return runs.fit_store(
-            self._paths, folder, settings, every=self._every, resume=True, callbacks=self._callbacks,
-            given=self._tables,
-        )  # fmt: skip
-
-
-_Search = _ArraySearch | _StoreSearch
+_Search = _ArraySearch | StoreSearch

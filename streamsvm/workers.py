@@ -1,17 +1,30 @@
-"""Who does the work of a run that is split: threads of this process, or workers that may be lost."""
+"""Threads that share work."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Self, TypeVar
 
-from streamsvm.errors import ClusterError
+from streamsvm.errors import ClusterError, SettingsError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def count_workers(wanted: int | None) -> int:
+    """`wanted` or, if that is None, the processors that this process may use.
+
+    Raises `SettingsError` unless it is 1 or more.
+    """
+    if wanted is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if wanted < 1:
+        raise SettingsError(f"workers must be 1 or more, not {wanted}", setting="workers")
+    return int(wanted)
 
 
 class WorkersLost(ClusterError):

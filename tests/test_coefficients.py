@@ -163,7 +163,7 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     scores = X @ weights
     assert np.count_nonzero(scores) > 50
     np.testing.assert_array_equal(model.decision_function(X), scores)
-    monkeypatch.setattr("streamsvm.model._MOST_LISTED", 1000)
+    monkeypatch.setattr("streamsvm.scoring._MOST_LISTED", 1000)
     np.testing.assert_array_equal(load_model(folder).decision_function(X), scores)
     assert model.coef_.dtype == dtype
     np.testing.assert_array_equal(model.coef_.toarray(), weights)
@@ -186,7 +186,7 @@ def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listed", [0, 2**26])
 def test_models_without_any_row_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
-    monkeypatch.setattr("streamsvm.model._MOST_LISTED", listed)
+    monkeypatch.setattr("streamsvm.scoring._MOST_LISTED", listed)
     model = load_model(save_few_rows(tmp_path / "model", np.zeros((20_000, 3), np.float32)))
     assert model.record["n_rows"] == 0
     assert not model.decision_function(np.ones((2, 20_000))).any()

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 
-from streamsvm import calibrate, evaluate, fit, load_model, open_store, predict
+from streamsvm import Model, calibrate, evaluate, fit, load_model, open_store, predict
 from streamsvm.errors import InputError, ModelError, PlanError, SettingsError
 
 N, D, K = 120, 9, 4
@@ -180,3 +180,23 @@ def test_a_value_that_the_dtype_of_the_model_cannot_hold_names_its_row() -> None
     rows = pieces(sp.csr_array(wrong), np.zeros(N, np.int32), "list")
     with pytest.raises(ModelError, match=r"row 53 of the data: the value 1e\+300 is not finite in float32"):
         predict(model, rows)
+
+
+@pytest.mark.parametrize("layout", ["dense", "rows", "sparse"])
+def test_threads_that_share_the_scoring_change_nothing(tmp_path: Path, layout: str) -> None:
+    rng = np.random.default_rng(0)
+    d, k = (400, 200) if layout == "sparse" else (60, 5)
+    coef = rng.standard_normal((d, k)).astype(np.float32)
+    coef[rng.random((d, k)) < {"dense": 0.0, "rows": 0.0, "sparse": 0.99}[layout]] = 0
+    coef[rng.random(d) < (0.9 if layout == "rows" else 0.0)] = 0
+    classes = [f"class {c}" for c in range(k)]
+    X = sp.random_array((1000, d), density=0.2, rng=rng, dtype=np.float32).tocsr()
+    model = Model(coef, {"classes": classes})
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    one, several = (predict(loaded, X, top_k=3, scores=True, workers=n) for n in (1, 3))
+    assert np.array_equal(one.labels, several.labels)
+    assert np.array_equal(one.scores, several.scores)
+    np.testing.assert_allclose(several.scores[:, 0], (X @ coef).max(axis=1), rtol=1e-4, atol=1e-5)
+    with pytest.raises(SettingsError, match="workers must be 1 or more"):
+        predict(loaded, X, workers=0)

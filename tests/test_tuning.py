@@ -13,8 +13,9 @@ from helpers import as_rows, make_store
 from sklearn.datasets import load_digits
 
 from streamsvm import fit, load_model, tune
-from streamsvm.data.hold_out import HoldOut
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
+from streamsvm.store import open_store
 from streamsvm.tuning import parse_grid
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -55,7 +56,7 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
     alone = fit(store, out=tmp_path / "alone", C=0.1, passes=2, hold_out="2/5", keep_duals=True)
     assert [row["C"] for row in found.tried] == [0.1, 0.2]
     assert found.tried[0]["accuracy"] == alone.average["valid_accuracy"]
-    held = HoldOut(2, 5).has(0, as_rows(sp.csr_array(X), Y.astype(np.int32)))
+    held = HeldOutPart(2, 5).has(0, as_rows(sp.csr_array(X), Y.astype(np.int32)))
     model = load_model(tmp_path / "alone")
     assert found.tried[0]["accuracy"] == pytest.approx((model.predict(X).astype(int) == Y)[held].mean())
     best = max(found.tried, key=lambda row: row["accuracy"])
@@ -97,7 +98,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     model = (tmp_path / "whole/model/coef.npy").read_bytes()
     blocks = 0
     while True:
-        left = 7
+        left = 15  # questions: 12 of them are asked while both folds score their 6 blocks
 
         def stop() -> bool:
             nonlocal left
@@ -118,6 +119,10 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     assert untimed(found.tried) == untimed(expected.tried)
     assert (tmp_path / "run/model/coef.npy").read_bytes() == model
     assert untimed(tune(store, out=tmp_path / "run", **facts).tried) == untimed(expected.tried)
+    with pytest.raises(
+        RunError, match="begun by tune with passes 3, not 4; give passes=3, or give another out"
+    ):
+        tune(store, out=tmp_path / "run", passes=4, **facts)
     with pytest.raises(RunError, match="begun by tune with other settings"):
         tune(store, out=tmp_path / "run", **(facts | {"C": "0.1,2"}))
     assert len(tune(store, out=tmp_path / "run", force=True, **(facts | {"C": "0.5"})).tried) == 1
@@ -135,6 +140,55 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
         tune(store, out=tmp_path / "run", **facts)
 
 
+def test_blocks_are_read_once_for_all_trainings(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is found is what trainings one after the other find."""
+    blocks, n_blocks, events = [], 6, []
+    with open_store(store) as opened:
+        kind, original = type(opened), type(opened).rows_of
+
+    def rows_of(each: Any, ranges: Any) -> Any:
+        blocks.extend(each for each in ranges if each[1] - each[0] == 100)
+        return original(each, ranges)
+
+    monkeypatch.setattr(kind, "rows_of", rows_of)
+    facts: dict[str, Any] = {
+        "C": "0.1,1", "folds": 3, "block_rows": 100, "loss": ["ww", "logistic"], "transform": [None, "l2"],
+    }  # fmt: skip
+    found, counts = [], []
+    for most in (18, 1):
+        monkeypatch.setattr("streamsvm.training.side_by_side._MOST", most)
+        begin = len(blocks)
+        read: list[int] = []
+
+        def report(event: dict[str, Any], begin: int = begin, read: list[int] = read) -> None:
+            events.append(event)
+            if event["event"] == "tried":
+                read.append(len(blocks) - begin)
+
+        found.append(tune(store, out=tmp_path / str(most), report=report, **facts))
+        counts.append(read[-1])
+    searches = [event for event in events if event["event"] == "search"]
+    assert [(each["trainings"], each["side_by_side"]) for each in searches] == [(18, 18), (18, 1)]
+    # Trainings of ww are paths of 2 + 2 passes, 2 of which are scored; those of logistic have one value of C.
+    assert counts == [n_blocks * (4 + 2), n_blocks * (3 * 2 * (4 + 2) + 3 * 2 * 2 * (2 + 1))]
+    rows = [[{**row, "seconds": None} for row in each.tried] for each in found]
+    assert rows[0] == rows[1]
+    models = [(tmp_path / str(most) / "model/coef.npy").read_bytes() for most in (18, 1)]
+    assert models[0] == models[1]
+
+
+def test_other_weights_of_classes_are_noticed(store: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.txt"
+    weights.write_text("3 4\n")
+    facts: dict[str, Any] = {"out": tmp_path / "run", "C": "0.1", "class_weight": weights}
+    tune(store, **facts)
+    weights.write_text("3 5\n")
+    with pytest.raises(RunError, match="begun by tune with other settings or data"):
+        tune(store, **facts)
+
+
 def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
     for options, words in [
         ({"out": None}, "out is missing"),
@@ -142,6 +196,8 @@ def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
         ({"folds": 1}, "folds must be"),
         ({"tol": 0.1}, "tol does not apply"),
         ({"loss": ["ww", "none"]}, "unknown loss"),
+        ({"passes": 0}, "passes must be"),
+        ({"passes_each": 0}, "passes_each must be"),
     ]:
         with pytest.raises(SettingsError, match=words):
             tune(store, **{"out": tmp_path / "run", **options})

@@ -51,7 +51,7 @@ def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError)
     if matrix.dtype.kind in "fiub":
         matrix = scipy.sparse.csr_array(matrix)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        raise _no_matrix(matrix, error)
+        raise _not_a_matrix(matrix, error)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the caller's arrays stay as they are
         matrix.sum_duplicates()
@@ -91,14 +91,14 @@ def _dense_row(
 ) -> Matrix:
     """A dense matrix of one row, without the work of SciPy for any matrix."""
     if matrix.dtype.kind not in "fiub":
-        raise _no_matrix(matrix, error)
+        raise _not_a_matrix(matrix, error)
     indices = np.flatnonzero(matrix[0])
     indptr = np.array([0, len(indices)])
     data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
     return Matrix(data, indices, indptr, matrix.shape[1], names)
 
 
-def _no_matrix(matrix: Any, error: type[StreamsvmError]) -> StreamsvmError:
+def _not_a_matrix(matrix: Any, error: type[StreamsvmError]) -> StreamsvmError:
     return error(
         f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
         remedy=Remedy("give a matrix of numbers, rows by features"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.feature_names import FeatureMatch
-from streamsvm.data.hold_out import HoldOut
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, StoreError
@@ -37,7 +37,7 @@ class Blocks:
         Whether the cost is multiplied by the weights of the rows, if the store has any.
     match : FeatureMatch
         How the features of the data were found among those of a model.
-    hold_out : HoldOut, optional
+    held_out : HeldOutPart, optional
         Rows whose cost is 0.
 
     Attributes
@@ -56,10 +56,10 @@ class Blocks:
         class_weights: np.ndarray | None = None,
         weighted: bool = False,
         match: FeatureMatch = FeatureMatch(),  # noqa: B008
-        hold_out: HoldOut | None = None,
+        held_out: HeldOutPart | None = None,
     ) -> None:
         self.match = match
-        self._hold_out = hold_out
+        self._held_out = held_out
         self._class_weights = class_weights
         self._weighted = weighted
         self.store = store
@@ -81,9 +81,9 @@ class Blocks:
     def read(self, block: int) -> Rows:
         """The rows of a block; those that are held out have the cost 0."""
         rows = self.read_all(block)
-        if self._hold_out is None:
+        if self._held_out is None:
             return rows
-        held = self._hold_out.has(int(self.starts[block]), rows)
+        held = self._held_out.has(int(self.starts[block]), rows)
         return rows._replace(cost=np.where(held, 0.0, rows.cost))
 
     def read_all(self, block: int) -> Rows:

@@ -11,7 +11,7 @@ from streamsvm.settings import Settings
 from streamsvm.text import parse_part
 
 
-class HoldOut(NamedTuple):
+class HeldOutPart(NamedTuple):
     """One of several parts of the rows, all of about the same size.
 
     The part of a row is a hash (the finalizer of SplitMix64, Steele et al. 2014) of its number in the order
@@ -31,9 +31,9 @@ class HoldOut(NamedTuple):
         return mixed % np.uint64(self.parts) == np.uint64(self.part - 1)
 
 
-def held_out_part(settings: Settings) -> HoldOut | None:
+def held_out_part(settings: Settings) -> HeldOutPart | None:
     """The part of the rows that the settings hold out, if they do."""
-    return None if settings.hold_out is None else HoldOut(*parse_part(settings.hold_out))
+    return None if settings.hold_out is None else HeldOutPart(*parse_part(settings.hold_out))
 
 
 class AllBlocks(Protocol):
@@ -47,9 +47,9 @@ class AllBlocks(Protocol):
 class HeldOutBlocks:
     """The rows of a part of the blocks that are trained on: all others, and rows of weight 0, cost 0."""
 
-    def __init__(self, blocks: AllBlocks, hold_out: HoldOut) -> None:
+    def __init__(self, blocks: AllBlocks, part: HeldOutPart) -> None:
         self._blocks = blocks
-        self._hold_out = hold_out
+        self._part = part
         self.starts = blocks.starts
 
     def __len__(self) -> int:
@@ -57,5 +57,5 @@ class HeldOutBlocks:
 
     def read(self, block: int) -> Rows:
         rows = self._blocks.read_all(block)
-        counts = self._hold_out.has(int(self.starts[block]), rows) & (rows.cost > 0)
+        counts = self._part.has(int(self.starts[block]), rows) & (rows.cost > 0)
         return rows._replace(cost=counts.astype(np.float64))

@@ -22,7 +22,7 @@ class ValuesIn(NamedTuple):
     largest: float
 
 
-def look_at(pieces: Iterable[np.ndarray]) -> dict[str, Any]:
+def describe_values(pieces: Iterable[np.ndarray]) -> dict[str, Any]:
     """Say whether all values are whole numbers, and their largest absolute value; `ValuesIn` as a dict."""
     integers, largest = True, 0.0
     for data in pieces:
@@ -66,5 +66,8 @@ def warn_of_difference(
     pieces: Iterable[np.ndarray], trained: Mapping[str, Any] | None, where: str, stacklevel: int = 3
 ) -> None:
     """Issue what `find_difference` returns, as a `StreamsvmWarning`."""
-    if trained is not None and (message := find_difference(look_at(pieces), trained, where)) is not None:
+    if (
+        trained is not None
+        and (message := find_difference(describe_values(pieces), trained, where)) is not None
+    ):
         warnings.warn(StreamsvmWarning(message), stacklevel=stacklevel)

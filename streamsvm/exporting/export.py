@@ -30,6 +30,10 @@ SUFFIXES = {
     ".model": "liblinear",
 }  # fmt: skip
 TOP = 20
+_ONE_LABEL = {
+    "liblinear": "LIBLINEAR",
+    "sklearn": "LinearSVC",
+}  # which predict one label a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +89,7 @@ def export_model(
             it does not need streamsvm.
         ``"onnx"`` (.onnx)
             A graph from dense rows ``X`` to ``label`` and ``scores``, and to ``probabilities`` if the model
-            has any.
+            has any. To ``scores`` alone if the rows of the training had several labels.
         ``"csv"`` (.csv)
             For people: the features with the largest coefficients of each class, as `coef_` has them.
         ``"streamsvm"``
@@ -108,8 +112,8 @@ def export_model(
     SettingsError
         If a parameter is not valid, or does not apply to the format.
     ModelError
-        If the model cannot be loaded, the format cannot hold its transforms, it is one of sequences, a file
-        is there and `force` is not given, or it cannot be written.
+        If the model cannot be loaded, the format cannot hold its transforms or several labels a row, it is
+        one of sequences, a file is there and `force` is not given, or it cannot be written.
 
     Warns
     -----
@@ -151,6 +155,11 @@ def export_model(
         return Exported(str(target), kind, size)
     if target.is_dir():
         raise ModelError(f"{target} is a folder; {kind} is a file")
+    if loaded.multilabel and kind in _ONE_LABEL:
+        raise ModelError(
+            f"the model was trained on rows with several labels, and {_ONE_LABEL[kind]} predicts one",
+            remedy=Remedy("export to onnx or npz, which give scores, or to streamsvm"),
+        )
     numbered: dict[str, int] | None = None
     with _replaced(target) as file:
         if kind == "liblinear":
@@ -215,19 +224,11 @@ def _write_csv(model: Model, file: TextIO, top: int) -> None:
 @contextmanager
 def _replaced(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` when all is written."""
-    aside = path.with_name(path.name + ".tmp")
     try:
-        with aside.open("wb") as file:
+        with durable.replacing(path) as aside, aside.open("wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise ModelError(f"{error.filename or path} cannot be written: {durable.reason(error)}") from None
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

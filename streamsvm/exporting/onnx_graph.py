@@ -20,7 +20,7 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
     """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs:
 
     ``label``, (n,): strings; ``scores``, (n, n_classes); and, if the model has probabilities,
-    ``probabilities``, (n, n_classes).
+    ``probabilities``, (n, n_classes). A model of several labels a row has ``scores`` alone.
 
     Raises
     ------
@@ -47,13 +47,15 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
         x = _apply(graph, step, x)
     x = graph.node("MatMul", x, graph.constant(folded.coef.toarray()))
     graph.node("Add", x, graph.constant(folded.intercept), out="scores")
-    best = graph.node("ArgMax", "scores", axis=1, keepdims=0, select_last_index=0)
-    classes = np.array(model.record["classes"], dtype=object)
-    graph.constants.append(numpy_helper.from_array(classes, "classes"))
-    graph.node("Gather", "classes", best, out="label", axis=0)
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
-    outputs: list[Any] = [("label", TensorProto.STRING, ["n"]), ("scores", kind, ["n", n_classes])]
-    if model.temperature is not None:
+    outputs: list[Any] = [("scores", kind, ["n", n_classes])]
+    if not model.multilabel:
+        best = graph.node("ArgMax", "scores", axis=1, keepdims=0, select_last_index=0)
+        classes = np.array(model.record["classes"], dtype=object)
+        graph.constants.append(numpy_helper.from_array(classes, "classes"))
+        graph.node("Gather", "classes", best, out="label", axis=0)
+        outputs.insert(0, ("label", TensorProto.STRING, ["n"]))
+    if model.temperature is not None and not model.multilabel:
         scaled = graph.node("Div", "scores", graph.constant(np.array(model.temperature)))
         graph.node("Softmax", scaled, out="probabilities", axis=1)
         outputs.append(("probabilities", kind, ["n", n_classes]))
@@ -104,7 +106,7 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
     if isinstance(step, np.ndarray):
         return graph.node("Mul", x, graph.constant(step))
     if step.name == "log1p":
-        return graph.node("Log", graph.node("Add", x, graph.constant(1)))
+        return _log1p(graph, x)
     if step.name == "l2":
         return graph.node("Div", x, graph.nonzero(graph.node("ReduceL2", x, axes=[1], keepdims=1)))
     if step.name == "normalize":
@@ -118,6 +120,19 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
         above = graph.node("Greater", x, graph.constant(0))
         return graph.node("Where", above, graph.constant(1), graph.constant(0))
     raise ModelError(f"the model transforms rows by {step.name}, which cannot be exported to ONNX")
+
+
+def _log1p(graph: _Graph, x: str) -> str:
+    """log(1 + x), accurate where 1 + x is rounded: x log(u) / (u - 1) with the rounded u = 1 + x.
+
+    The errors of both factors cancel (Goldberg 1991, "What every computer scientist should know about
+    floating-point arithmetic", Theorem 4).
+    """
+    u = graph.node("Add", x, graph.constant(1))
+    difference = graph.node("Sub", u, graph.constant(1))
+    ratio = graph.node("Div", graph.node("Log", u), graph.nonzero(difference))
+    is_zero = graph.node("Equal", difference, graph.constant(0))
+    return graph.node("Where", is_zero, x, graph.node("Mul", x, ratio))
 
 
 def _axis(graph: _Graph) -> str:

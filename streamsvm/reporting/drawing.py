@@ -37,7 +37,7 @@ def check_matplotlib() -> None:
 
 
 @contextmanager
-def any_glyph() -> Iterator[None]:
+def no_glyph_warnings() -> Iterator[None]:
     """Without a warning for characters that matplotlib's font lacks: in SVG other fonts show them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
@@ -48,7 +48,7 @@ def needs_matplotlib(function: Plot) -> Plot:
     @functools.wraps(function)
     def wrapped(*arguments: Any, **options: Any) -> Any:
         check_matplotlib()
-        with any_glyph():
+        with no_glyph_warnings():
             return function(*arguments, **options)
 
     return wrapped  # type: ignore[return-value]
@@ -108,7 +108,7 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
     ax.autoscale_view()
     to_points = 72.0 / ax.figure.dpi
     heights = [float(ax.transData.transform((1.0, y))[1]) * to_points for _, y, _ in ends]
-    places = _apart(heights, [_GAP * (1 + name.count("\n")) for name, _, _ in ends])
+    places = _spread_out(heights, [_GAP * (1 + name.count("\n")) for name, _, _ in ends])
     for (name, y, colour), height, place in zip(ends, heights, places, strict=True):
         ax.annotate(
             name, (1.0, y), xycoords=ax.get_yaxis_transform(), xytext=(5, place - height),
@@ -116,7 +116,7 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
         )  # fmt: skip
 
 
-def _apart(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
+def _spread_out(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
     """Places for labels of these sizes, near increasing heights, so that none covers another one.
 
     Labels that would overlap stand together, around the mean of their heights.

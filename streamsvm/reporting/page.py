@@ -88,7 +88,11 @@ def report(
     text = _Report(directory, read_history(directory.path)).text(data, options)
     target = directory.report if out is None else Path(out)
     try:
-        durable.write_atomic(target, text.encode())
+        if out is None:
+            durable.write_atomic(target, text.encode())
+        else:
+            with durable.replacing(target) as aside:
+                aside.write_bytes(text.encode())
     except OSError as error:
         raise RunError(f"{target} cannot be written: {durable.reason(error)}") from None
     return target

@@ -75,7 +75,7 @@ def draw_svg(name: str, title: str, draw: Callable[[Any], object], *, height: fl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with page_style(name), drawing.any_glyph():
+    with page_style(name), drawing.no_glyph_warnings():
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())

@@ -61,7 +61,7 @@ def tuning(history: History, pictures: Pictures) -> Iterator[str]:
         pictures.card("Held-out accuracy by C", lambda ax: plot.tune_path(history, ax), caption=few)
     )
     best_first = sorted(tried, key=lambda each: -(number(each, "accuracy") or 0.0))
-    columns = {"C": ".4g", "accuracy": ".4f", "passes": ",.0f", "gap": ".3g", "seconds": ",.2f"}
+    columns = {"C": ".4g", "accuracy": ".4f", "passes": ",.0f", "seconds": ",.2f"}
     columns = {
         name: form for name, form in columns.items() if any(number(each, name) is not None for each in tried)
     }

@@ -172,6 +172,7 @@ class _FitRecord:
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     n_features_in: Count | None = None
     values_in: ValuesIn | None = None
+    multilabel: bool = False
     valid_fingerprint: str | None = None
     calibrate_fingerprint: str | None = None
 

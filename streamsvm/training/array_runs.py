@@ -126,8 +126,8 @@ def fit_rows(
         held_out = HeldOutBlocks(blocks, part)
         valid_blocks = functools.partial(contextlib.nullcontext, held_out)
         blocks = ArrayBlocks(rows._replace(cost=np.where(part.has(0, rows), 0.0, cost)))
-    settings = settle_split(settings, k, multilabel=len(rows.label_indptr) > 0)
     class_counts = rows.class_counts(k)
+    settings = settle_split(settings, class_counts, multilabel=len(rows.label_indptr) > 0)
     groups = groups_of(settings, class_counts)
     columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
     shape = (n_features + loss.extra_rows(k), columns)

@@ -17,6 +17,7 @@ from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEI
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
+from streamsvm.store.shared import Reads
 from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
@@ -59,12 +60,14 @@ class Fit(Trainer):
         Of the rows, which have been applied to those of the source; they become part of the model.
     valid_blocks : callable, optional
         Opens the validation rows: a context manager whose value is the blocks to score.
-    hold_out : callable, optional
+    calibration_blocks : callable, optional
         Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
     order_warning : str, optional
         What is wrong with the order of the labels.
     bytes_read : callable
         Bytes read from the source so far.
+    reads : Reads
+        It is told where each pass begins to read.
     """
 
     source: BlocksSource
@@ -83,9 +86,10 @@ class Fit(Trainer):
         weights: ErrorWeights = ErrorWeights(),  # noqa: B008
         transforms: Sequence[Transform] = (),
         valid_blocks: Callable[[], Any] | None = None,
-        hold_out: Callable[[], Any] | None = None,
+        calibration_blocks: Callable[[], Any] | None = None,
         order_warning: str | None = None,
         bytes_read: Callable[[], int] = lambda: 0,
+        reads: Reads = Reads(),  # noqa: B008
     ) -> None:
         super().__init__(source, settings, files, learner, position or Position(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
@@ -94,10 +98,11 @@ class Fit(Trainer):
         self._weights = weights
         self._transforms = transforms
         self._valid_blocks = valid_blocks
-        self._hold_out = hold_out
+        self._calibration_blocks = calibration_blocks
         self._calibration: Calibration | None = None
         self._order_warning = order_warning
         self._bytes_read = bytes_read
+        self._reads = reads
         self._bytes_before = bytes_read()
         if position is not None:
             self._check(position)
@@ -107,7 +112,7 @@ class Fit(Trainer):
         self.train()
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
-        complete = None if self._hold_out is None else self._calibrate
+        complete = None if self._calibration_blocks is None else self._calibrate
         model = self.files.save_model(
             coefficients, self._model_record(), self._names, complete,
             costs=self._weights.costs, tree=self._weights.tree, transforms=self._transforms,
@@ -139,6 +144,7 @@ class Fit(Trainer):
 
     def begin_pass(self, this_pass: int) -> None:
         """If C grows, let weights and duals grow by the factor that is best for the dual objective."""
+        self._reads.begin_pass(this_pass, self.position.blocks_done)
         if self.position.blocks_done:
             return
         scale = 1.0
@@ -306,8 +312,8 @@ class Fit(Trainer):
 
     def _calibrate(self, folder: Path) -> None:
         """Fit the temperature of the model in `folder`, which is not yet that of the run."""
-        assert self._hold_out is not None
-        with self._hold_out() as blocks:
+        assert self._calibration_blocks is not None
+        with self._calibration_blocks() as blocks:
             self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
 
     def _rows_of(self, blocks: Any) -> Iterator[Rows]:

@@ -319,7 +319,9 @@ def describe_fit(
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
-        "split_reason": why_split(settings, store.n_classes, multilabel=store.multilabel),
+        "split_reason": None
+        if settings.splits == 1
+        else why_split(settings, store.class_counts, multilabel=store.multilabel),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }

@@ -19,6 +19,7 @@ from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store
+from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.text import absolute, as_paths
 from streamsvm.training.auto_c import choose_c
@@ -53,6 +54,8 @@ def fit_store(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
+    fitted: FittedTransforms | None = None,
+    reads: Reads = Reads(),  # noqa: B008
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult:
@@ -60,18 +63,21 @@ def fit_store(
 
     `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
     of workers of the `cluster`.
+    `fitted` are the transforms, if they are fitted to the store already, and `reads` says whether other
+    trainings read it, too.
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
     asked = parse_transforms(settings.transform)
     paths = as_paths(path) or []
-    with open_to_train(paths, settings) as raw:
-        fitted = _fit_transforms(raw, asked, settings, callbacks)
+    with reads.of(open_to_train(paths, settings)) as raw:
+        if fitted is None:
+            fitted = fit_to_store(raw, asked, settings, callbacks)
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
-        weights = read_error_weights(settings, store.classes, _class_counts(store, settings), given)
+        weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, settings)
-        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
+        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
         record = {
@@ -99,14 +105,25 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks, policy=policy, workers=workers,
-                cluster=cluster,
+                out, store=paths, every=every, callbacks=callbacks, policy=policy, reads=reads,
+                workers=workers, cluster=cluster,
             )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
         with find_workers(settings, workers, cluster) as found:
             trained = StoreRun(
-                run, raw, transforms, store, record, weights, starts, every, callbacks, policy, found
+                run,
+                raw,
+                transforms,
+                store,
+                record,
+                weights,
+                starts,
+                every,
+                callbacks,
+                policy,
+                reads,
+                found,
             )
             with claimed(run, force=force):
                 free = durable.free_bytes(run.path)
@@ -129,17 +146,17 @@ def plan_store(
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
     with open_to_train(as_paths(path) or [], settings) as raw:
-        fitted = _fit_transforms(raw, asked, settings, Callbacks())
+        fitted = fit_to_store(raw, asked, settings, Callbacks())
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
-        settings = settle_split(settings, store.n_classes, multilabel=store.multilabel)
+        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
         return {**described, "C_auto": chosen}
 
 
-def _class_counts(store: Store, settings: Settings) -> np.ndarray:
+def class_counts(store: Store, settings: Settings) -> np.ndarray:
     """The rows of each class, without those of weight 0."""
     if settings.class_weight != BALANCED or settings.sample_weight == NONE or not store.weighted:
         return store.class_counts
@@ -151,7 +168,7 @@ def _class_counts(store: Store, settings: Settings) -> np.ndarray:
     return counts
 
 
-def _fit_transforms(
+def fit_to_store(
     store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks
 ) -> FittedTransforms:
     """Transforms fitted to a store."""

@@ -89,7 +89,7 @@ class TrainingData:
             cost=settings.C,
             class_weights=self.class_weights,
             weighted=settings.sample_weight != NONE,
-            hold_out=held_out_part(settings),
+            held_out=held_out_part(settings),
         )
 
     def source(self, blocks: Blocks) -> BlocksSource:

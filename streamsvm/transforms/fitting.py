@@ -7,16 +7,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from streamsvm import format
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES, Statistics, gather
-from streamsvm.data.value_kinds import VALUES_IN, look_at
+from streamsvm.data.value_kinds import VALUES_IN, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import TrainingData
 from streamsvm.transforms.counts import Counts
 
-OF_DATA = ("n_features_in", VALUES_IN)  # entries of the records of runs and models
+OF_DATA = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _FOR_COUNTS = {"normalize", "log1p"}
 _SLICES, _SLICE = 16, 1024  # rows of a store that are looked at for what they are
 _LEAST_PIECE, _MOST_PIECE = 2**12, 2**20  # non-zeros that are read at a time
@@ -40,6 +41,8 @@ class Raw(NamedTuple):
         Some of the rows.
     statistics : callable
         Returns the statistics of the features, if they are known.
+    multilabel : bool
+        Whether a row may have several labels, or none.
     """
 
     n_features: int
@@ -49,6 +52,7 @@ class Raw(NamedTuple):
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
     sample: Iterable[Rows]
     statistics: Callable[[], Statistics | None] = lambda: None
+    multilabel: bool = False
 
 
 class FittedTransforms(NamedTuple):
@@ -58,8 +62,8 @@ class FittedTransforms(NamedTuple):
     ----------
     transforms : list of Transform
     record : dict
-        ``values_in``, what the values of the sample look like (None if they are not to be compared), and,
-        with transforms, ``n_features_in``.
+        ``values_in``, what the values of the sample look like (None if they are not to be compared);
+        ``multilabel``, only if it is True; and, with transforms, ``n_features_in``.
     """
 
     transforms: list[Transform]
@@ -88,12 +92,13 @@ def fit_transforms(
     InputError
         If a transform cannot take a row; names it.
     """
-    seen = look_at(rows.data for rows in data.sample)
+    seen = describe_values(rows.data for rows in data.sample)
+    record: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
     if not transforms:
-        return FittedTransforms([], {VALUES_IN: seen})
+        return FittedTransforms([], {VALUES_IN: seen, **record})
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
     compared = seen if len(checked) == len(transforms) else None
-    record = dict(zip(OF_DATA, (data.n_features, compared), strict=True))
+    record = {"n_features_in": data.n_features, VALUES_IN: compared, **record}
     wants_counts = any(each.name in _FOR_COUNTS for each in transforms)
     if not any(each.name == Counts.name for each in transforms) and wants_counts and seen["integers"]:
         checked = [Counts(), *checked]
@@ -162,7 +167,7 @@ def raw_store(
 
     return Raw(
         store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample(),
-        store.statistics,
+        store.statistics, store.multilabel,
     )  # fmt: skip
 
 
@@ -175,4 +180,5 @@ def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
 
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:
     """Rows in memory as training data."""
-    return Raw(n_features, names, 0, "X", lambda: [(0, rows)], [rows])
+    several = len(rows.label_indptr) > 0
+    return Raw(n_features, names, 0, "X", lambda: [(0, rows)], [rows], multilabel=several)

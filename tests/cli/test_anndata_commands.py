@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import sys
 import warnings
 from pathlib import Path
 
@@ -14,44 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from streamsvm_cli import main
+from command_line import fails, streamsvm, succeeds
 
 from streamsvm import load_model
 
 N, D, K = 900, 60, 4
 LABEL = ("--label", "type")
-
-
-def streamsvm(*words: object, cwd: Path) -> tuple[int, str, str]:
-    """A command in this process: its exit code, and what it prints."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.chdir(cwd),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.MonkeyPatch.context() as patch,
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("default")  # as outside of tests
-        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
-        code: object = 0
-        try:
-            main.run()
-        except SystemExit as ended:
-            code = ended.code or 0
-    return int(str(code)), out.getvalue(), err.getvalue()
-
-
-def succeeds(*words: object, cwd: Path) -> str:
-    code, out, err = streamsvm(*words, cwd=cwd)
-    assert (code, err) == (0, "")
-    return out
-
-
-def fails(*words: object, cwd: Path) -> str:
-    code, _, err = streamsvm(*words, cwd=cwd)
-    assert (code, err.count("\n")) == (1, 1), err
-    return err
 
 
 def cells() -> anndata.AnnData:
@@ -119,7 +84,7 @@ def test_a_query_needs_no_labels_to_be_predicted(folder: Path) -> None:
     scores = succeeds("predict", "run", "query.h5ad", "--scores", cwd=folder)
     for options in ((), LABEL):
         assert succeeds("predict", "run", "unlabelled.h5ad", "--scores", *options, cwd=folder) == scores
-    assert "name its label column" in fails("evaluate", "run", "unlabelled.h5ad", cwd=folder)
+    assert "name its label column" in fails(1, "evaluate", "run", "unlabelled.h5ad", cwd=folder)
 
 
 def aligned_accuracy(folder: Path, names: list[str]) -> float:
@@ -167,12 +132,12 @@ def test_columns_without_names_are_taken_in_order_and_this_is_said(folder: Path)
     ],
 )
 def test_other_features_are_refused(folder: Path, tmp_path: Path, data: str, message: str) -> None:
-    assert message in fails("predict", "run", data, cwd=folder)
+    assert message in fails(1, "predict", "run", data, cwd=folder)
     labels = LABEL if data.endswith("h5ad") else ()
-    assert message in fails("evaluate", "run", data, *labels, cwd=folder)
+    assert message in fails(1, "evaluate", "run", data, *labels, cwd=folder)
     if data != "text":
         words = ("fit", "train.h5ad", *LABEL, "--out", tmp_path / "run", "--valid", data)
-        assert message in fails(*words, cwd=folder)
+        assert message in fails(1, *words, cwd=folder)
         assert not (tmp_path / "run").exists()
 
 
@@ -207,7 +172,7 @@ def test_a_model_without_names_takes_columns_in_order(folder: Path, tmp_path: Pa
 def test_text_cannot_be_made_like_a_model_with_names(folder: Path, tmp_path: Path) -> None:
     like = ("--like", "run", "--index-base", 1, "--out", tmp_path / "like.h5")
     for command in ("convert", "online"):
-        assert "the features of run have names" in fails(command, "text", *like, cwd=folder)
+        assert "the features of run have names" in fails(1, command, "text", *like, cwd=folder)
     classes = ("--like", "run", "--hash-bits", 6, "--out", tmp_path / "hashed")  # takes the classes alone
     succeeds("online", "text", *classes, cwd=folder)
 
@@ -219,7 +184,7 @@ def test_a_run_resumes_only_with_the_names_it_began_with(folder: Path, tmp_path:
     adata.var_names = adata.var_names[::-1]
     adata.write_h5ad(tmp_path / "renamed.h5ad")
     resume = ("resume", "run", "--passes", 3, "--store")
-    assert "has changed" in fails(*resume, "renamed.h5ad", cwd=tmp_path)
+    assert "has changed" in fails(1, *resume, "renamed.h5ad", cwd=tmp_path)
     succeeds(*resume, folder / "train.h5ad", cwd=tmp_path)
     assert load_model(tmp_path / "run").feature_names_in_.tolist() == adata.var_names[::-1].tolist()
 

@@ -6,14 +6,13 @@ import json
 import lzma
 import re
 import shutil
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import fails, piped, streamsvm, succeeds
 from sklearn.metrics import accuracy_score, f1_score
 from streamsvm_cli.commands import app
 from typer.main import get_command
@@ -23,30 +22,6 @@ from streamsvm import open_store
 COMMANDS = get_command(app).commands
 OPTIONS = [(name, option) for name, command in COMMANDS.items() for option in command.params]
 ROOT = Path(__file__).parents[2]
-
-
-def streamsvm(*words: object, cwd: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)],
-        cwd=cwd, input=stdin, capture_output=True, check=False,
-    )  # fmt: skip
-
-
-def succeeds(*words: object, cwd: Path, stdin: bytes | None = None) -> str:
-    done = streamsvm(*words, cwd=cwd, stdin=stdin)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
-
-
-def fails(code: int, *words: object, cwd: Path) -> str:
-    done = streamsvm(*words, cwd=cwd)
-    message = done.stderr.decode()
-    assert done.returncode == code, (done.returncode, message)
-    assert "Traceback" not in message
-    if code == 1:
-        assert message.count("\n") == 1, message
-        assert message.startswith("streamsvm: ")
-    return message
 
 
 @pytest.fixture(scope="module")
@@ -129,13 +104,13 @@ def test_fit_for_machines_matches_the_metrics(folder: Path, tmp_path: Path) -> N
 
 def test_quiet_prints_nothing(folder: Path, tmp_path: Path) -> None:
     done = streamsvm("fit", folder / "train.zarr", "--out", "r", "--passes", 1, "--quiet", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert done == (0, "", "")
 
 
 def test_fit_says_that_c_grows(folder: Path, tmp_path: Path) -> None:
     words = ("fit", folder / "train.zarr", "--C", 8, "--passes", 2, "--out")
     assert "\nC 8; the first pass has 2, doubled in each pass" in succeeds(
-        *words, "grows", "--first-C", 2, cwd=tmp_path
+        *words, "grows", "--first-C", 2, cwd=tmp_path, notes=True
     )
     assert "\nC 8\n" in succeeds(*words, "not", cwd=tmp_path)
 
@@ -182,12 +157,13 @@ def test_a_memory_too_small_to_score_names_one_that_works(folder: Path, command:
     (folder / "long").write_text("1 " + " ".join(f"{i}:1" for i in range(1, 1000)) + "\n")
     message = fails(1, command, "run", data, "--memory", "64K", cwd=folder)
     enough = re.search(r"--memory (\w+)", message)[1]  # of the whole budget, not of the part for rows
-    succeeds(command, "run", data, "--memory", enough, cwd=folder)
+    succeeds(command, "run", data, "--memory", enough, cwd=folder, notes=True)
 
 
 def test_predict_reads_stdin_and_writes_a_file(folder: Path, tmp_path: Path) -> None:
     text = (folder / "digits.test").read_bytes()
-    printed = succeeds("predict", folder / "run", "-", cwd=tmp_path, stdin=text)
+    code, printed, _ = piped("predict", folder / "run", "-", cwd=tmp_path, text=text)
+    assert code == 0
     succeeds("predict", folder / "run", folder / "digits.test", "--out", "p.txt", cwd=tmp_path)
     assert (tmp_path / "p.txt").read_text() == printed
     record = json.loads(
@@ -261,14 +237,14 @@ def test_convert_takes_every_option(folder: Path, tmp_path: Path) -> None:
     out = succeeds(
         "convert", text, "--out", "a.h5", "--index-base", 0, "--n-features", 9, "--dtype", "float64",
         "--no-shuffle", "--seed", 3, "--memory", "64M", "--codec", "none", "--chunk-nnz", 8,
-        "--on-error", "fix", "--json", cwd=tmp_path,
+        "--on-error", "fix", "--json", cwd=tmp_path, notes=True,
     )  # fmt: skip
     record = json.loads(out)
     expected = {"n": 2, "d": 9, "nnz": 3, "index_base": 0, "skipped": 1, "repaired": 1, "explicit_zeros": 1}
     assert {key: record[key] for key in expected} == expected
     text.write_text("2 1:1 77:3\n3 1:1\n")
     like = ("--like", "a.h5", "--unseen-label", "keep", "--codec", "small", "--index-base", "0", "--json")
-    record = json.loads(succeeds("convert", text, "--out", "b.zarr", *like, cwd=tmp_path))
+    record = json.loads(succeeds("convert", text, "--out", "b.zarr", *like, cwd=tmp_path, notes=True))
     assert (record["d"], record["unseen_features"], record["unseen_labels"]) == (9, 1, 1)
     assert "contradicts" in fails(
         1, "convert", text, "-o", "c.h5", "--like", "a.h5", "--index-base", 1, cwd=tmp_path
@@ -324,12 +300,12 @@ def test_predict_needs_no_labels_and_says_what_it_drops(folder: Path, tmp_path: 
     text = tmp_path / "plain"
     text.write_text("? 1:3 9999:2\n? 5:1\n")
     done = streamsvm("predict", folder / "run", text, cwd=tmp_path)
-    assert done.returncode == 0
-    assert done.stdout.count(b"\n") == 2
-    assert b"dropped 1 value of features unknown" in done.stderr
-    succeeds("convert", text, "--out", "plain.h5", cwd=tmp_path)
+    assert done.code == 0
+    assert done.out.count("\n") == 2
+    assert "dropped 1 value of features unknown" in done.err
+    succeeds("convert", text, "--out", "plain.h5", cwd=tmp_path, notes=True)
     (tmp_path / "plain").write_text("? 1:3\n? 5:1\n")
-    succeeds("convert", text, "--out", "narrow.h5", cwd=tmp_path)
+    succeeds("convert", text, "--out", "narrow.h5", cwd=tmp_path, notes=True)
     assert succeeds("predict", folder / "run", "narrow.h5", cwd=tmp_path).count("\n") == 2
     assert "--like" in fails(1, "predict", folder / "run", "plain.h5", cwd=tmp_path)
     assert "classes" in fails(1, "evaluate", folder / "run", "narrow.h5", cwd=tmp_path)

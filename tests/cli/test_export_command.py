@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import streamsvm
 from helpers import make_problem
-from streamsvm_cli import main
 
-import streamsvm
+from streamsvm import fit, load_model
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     X, codes = make_problem(80, 12, 3)
-    streamsvm.fit(X, np.array(["1", "2", "3"])[codes]).save(tmp_path / "model")
+    fit(X, np.array(["1", "2", "3"])[codes]).save(tmp_path / "model")
     return tmp_path / "model"
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
-        code: object = 0
-        try:
-            main.run()
-        except SystemExit as ended:
-            code = ended.code or 0
-    return int(str(code)), *capsys.readouterr()
-
-
-def test_export_then_import(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_then_import(tmp_path: Path, model: Path) -> None:
     text = tmp_path / "m.txt"
-    code, out, err = run(capsys, "export", model, "--out", text, "--json")
+    code, out, err = streamsvm("export", model, "--out", text, "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {
         "path": str(text), "format": "liblinear", "bytes": text.stat().st_size, "numbers": None,
     }  # fmt: skip
-    code, out, err = run(capsys, "import", text, "--out", tmp_path / "again")
+    code, out, err = streamsvm("import", text, "--out", tmp_path / "again")
     assert (code, err) == (0, "")
     assert out == f"12 features, 3 classes: {tmp_path / 'again'}\n"
     X = make_problem(80, 12, 3)[0]
-    ours, again = (streamsvm.load_model(path) for path in (model, tmp_path / "again"))
+    ours, again = (load_model(path) for path in (model, tmp_path / "again"))
     assert ours.predict(X).tolist() == again.predict(X).tolist()
-    code, out, _ = run(capsys, "info", model)
+    code, out, _ = streamsvm("info", model)
     assert code == 0
     assert "strongest features  1: " in out
 
@@ -71,14 +59,13 @@ def test_what_is_wrong_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     model: Path,
-    capsys: pytest.CaptureFixture[str],
     words: list[str],
     code: int,
     problem: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    ended, out, err = run(capsys, *words)
+    ended, out, err = streamsvm(*words)
     assert (ended, out) == (code, "")
     assert problem in err
     assert err.count("\n") == 1

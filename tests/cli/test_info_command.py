@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import bz2
-import contextlib
 import gzip
-import io
 import json
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,36 +14,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from streamsvm_cli import main
+from command_line import streamsvm
 from streamsvm_converters.tables.batches import Table
 
 N, D = 40, 6
 
 
-def info(*words: object) -> tuple[int, str, str]:
-    """The command in this process: its exit code, and what it prints."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(sys, "argv", ["streamsvm", "info", *map(str, words)])
-        code: object = 0
-        try:
-            main.run()
-        except SystemExit as ended:
-            code = ended.code or 0
-    return int(str(code)), out.getvalue(), err.getvalue()
-
-
 def described(path: Path) -> dict[str, Any]:
     """What it says, for machines; for people it is one screen."""
-    code, out, err = info(path)
+    code, out, err = streamsvm("info", path)
     assert (code, err) == (0, "")
     assert len(out.splitlines()) < 40
     assert max(map(len, out.splitlines())) < 400
-    code, out, err = info(path, "--json")
+    code, out, err = streamsvm("info", path, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
 
@@ -99,9 +79,9 @@ def test_anndata(tmp_path: Path, suffix: str) -> None:
     assert found["obsm"] == ["pca"]
     assert found["row_names"] == made.obs_names[:5].tolist()
     assert found["var_names"] == made.var_names[:5].tolist()
-    code, out, err = info(path, "--verify", "--json")
+    code, out, err = streamsvm("info", path, "--verify", "--json")
     assert (code, json.loads(out)["verified"]) == (0, True), err
-    code, out, err = info(path, "--label", "type", "--json")  # as the store that fit trains on
+    code, out, err = streamsvm("info", path, "--label", "type", "--json")  # as the store that fit trains on
     assert json.loads(out)["classes"] == ["a", "b", "c"], err
 
 
@@ -206,7 +186,7 @@ def test_tables_are_described_as_training_reads_them(tmp_path: Path) -> None:
 def test_other_files_are_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(content)
-    code, out, err = info(path)
+    code, out, err = streamsvm("info", path)
     assert (code, out, err.count("\n")) == (1, "", 1), err
     assert message in err
     assert str(path) in err
@@ -214,5 +194,5 @@ def test_other_files_are_one_clear_line(tmp_path: Path, content: bytes, message:
 
 def test_options_of_stores_are_refused_for_other_files(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
-    assert info(tmp_path / "text", "--verify")[0] == 2
-    assert info(tmp_path / "text", "--label", "x")[0] == 2
+    assert streamsvm("info", tmp_path / "text", "--verify")[0] == 2
+    assert streamsvm("info", tmp_path / "text", "--label", "x")[0] == 2

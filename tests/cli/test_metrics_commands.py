@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import fails, streamsvm, succeeds
 from helpers import as_rows, make_problem, make_store
 from sklearn.metrics import accuracy_score, f1_score, label_ranking_loss
-from test_commands import fails, streamsvm, succeeds
 
 from streamsvm import fit, load_model
 from streamsvm.data.label_sets import with_label_sets
@@ -81,9 +81,9 @@ def test_evaluate_measures_sets_of_labels(folder: Path, data: str) -> None:
 
 def test_a_loss_that_only_ranks_has_no_sets_without_an_option(folder: Path) -> None:
     done = streamsvm("evaluate", "ww", "test.h5", cwd=folder)
-    assert done.returncode == 0
-    assert "F1" not in done.stdout.decode()
-    assert "to have them, give --threshold or --n-labels" in done.stderr.decode()
+    assert done.code == 0
+    assert "F1" not in done.out
+    assert "to have them, give --threshold or --n-labels" in done.err
     out = succeeds("evaluate", "ww", "test.h5", "--n-labels", 2, "--json", cwd=folder)
     predicted = np.argsort(np.argsort(-scores_of(folder / "ww"), axis=1), axis=1) < 2
     assert json.loads(out)["micro_f1"] == pytest.approx(f1_score(own_labels(), predicted, average="micro"))
@@ -151,19 +151,20 @@ def text(tmp_path: Path) -> Path:
 def test_text_with_several_labels_is_scored_as_a_store_is(folder: Path, text: Path) -> None:
     of_store = json.loads(succeeds("evaluate", "run", "train.zarr", "--json", cwd=folder))
     assert json.loads(succeeds("evaluate", "run", text, "--multilabel", "--json", cwd=folder)) == of_store
+    assert json.loads(succeeds("evaluate", "run", text, "--json", cwd=folder)) == of_store
     of_store = succeeds("predict", "run", "train.zarr", "--threshold", 0, "--scores", cwd=folder)
     assert succeeds("predict", "run", text, "--threshold", 0, "--scores", cwd=folder) == of_store
     text.write_text(text.read_text().replace("c4", "new"))
     done = streamsvm("evaluate", "run", text, "--multilabel", cwd=folder)
     n_new = int(own_labels()[:, 4].sum())
-    assert done.stderr.decode() == f"streamsvm: left out {n_new} labels unknown to the model\n"
+    assert done.err == f"streamsvm: left out {n_new} labels unknown to the model\n"
 
 
 def test_several_labels_are_refused_where_one_is_meant(folder: Path, text: Path) -> None:
     text.write_text(text.read_text().split("\n", 1)[1].replace("\n ", "\n,"))  # the first row has no label
     line = next(i for i, line in enumerate(text.read_text().split("\n"), 1) if "," in line.split(" ")[0])
     refused = f"streamsvm: {text}, line {line}, column 1: "
-    message = fails(1, "evaluate", "run", text, cwd=folder)
+    message = fails(1, "evaluate", "plain", text, cwd=folder)
     assert message.startswith(refused)
     assert message.endswith("is a label with a comma; --multilabel reads several labels a row\n")
     message = fails(1, "online", text, "--out", text.with_name("online"), cwd=folder)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import bz2
-import contextlib
 import hashlib
-import io
 import json
 import lzma
 import os
@@ -16,60 +14,13 @@ import sys
 import threading
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
 import anndata
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from streamsvm_cli import main
-
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def streamsvm(*words: object, cwd: Path) -> Ended:
-    """A command in this process: what it prints, and its exit code."""
-    out, err = io.StringIO(), io.StringIO()
-    code: object = 0
-    with (
-        contextlib.chdir(cwd),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
-        try:
-            main.run()
-        except SystemExit as ended:
-            code = ended.code or 0
-    return Ended(int(str(code)), out.getvalue(), err.getvalue())
-
-
-def succeeds(*words: object, cwd: Path) -> str:
-    done = streamsvm(*words, cwd=cwd)
-    assert done.code == 0, done.err
-    return done.out
-
-
-def fails(code: int, *words: object, cwd: Path) -> str:
-    done = streamsvm(*words, cwd=cwd)
-    assert done.code == code, done
-    if code == 1:
-        assert done.err.count("\n") == 1
-        assert done.err.startswith("streamsvm: ")
-    return done.err
-
-
-def piped(*words: object, cwd: Path, text: bytes) -> Ended:
-    """A command in a process of its own, which reads `text` from a pipe."""
-    command = [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, input=text, capture_output=True, check=False)
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+from command_line import fails, piped, streamsvm, succeeds
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +231,7 @@ def test_text_converted_like_what_is_to_score_it_is_scored_as_the_text_is(
     (tmp_path / "wider").write_bytes((likes / "test").read_bytes() + b"7 1:1 9999:3\n")
     for out, options in (("alone.h5", ()), ("like.h5", ("--like", likes / like))):
         succeeds("convert", "wider", "--out", out, "--no-shuffle", *options, cwd=tmp_path)
-    scores = succeeds("predict", model, "wider", "--scores", cwd=tmp_path)
+    scores = succeeds("predict", model, "wider", "--scores", cwd=tmp_path, notes=True)
     assert succeeds("predict", model, "like.h5", "--scores", cwd=tmp_path) == scores
     if like == "hashed":  # it takes any features
         assert succeeds("predict", model, "alone.h5", "--scores", cwd=tmp_path) == scores
@@ -332,7 +283,7 @@ def test_bad_rows_by_policy(tmp_path: Path) -> None:
         record = json.loads(done.out)
         counts[policy] = record["rows"], record["input"]["skipped"], record["input"]["repaired"]
     assert counts == {"skip": (3, 2, 0), "fix": (4, 1, 1)}
-    succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path)
+    succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path, notes=True)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +311,7 @@ def test_labels_that_spell_one_number_are_told(tmp_path: Path, labels: str, warn
 def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1 qid:1 1:1 2:0\n2 2:1\n1 1:x\n3\n")
     outs = [
-        succeeds(command, "a", "--out", out, "--on-error", "skip", cwd=tmp_path)
+        succeeds(command, "a", "--out", out, "--on-error", "skip", cwd=tmp_path, notes=True)
         for command, out in (("convert", "a.h5"), ("online", "run"))
     ]
     for out in outs:

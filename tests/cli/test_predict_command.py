@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from test_anndata_commands import LABEL, cells, fails, streamsvm, succeeds
+from command_line import fails, streamsvm, succeeds
+from test_anndata_commands import LABEL, cells
 
 from streamsvm import load_model
 
@@ -39,7 +40,7 @@ def test_columns_are_added_to_the_file_that_was_predicted(folder: Path, tmp_path
     found = anndata.read_h5ad(tmp_path / "q.h5ad")
     assert found.obs["type_of_label"].tolist() == labels_of(folder, query.X)
     assert list(found.obs.columns) == ["type", "type_of_label", "type_of_score", "type_of_margin"]
-    message = fails(*words, cwd=tmp_path)
+    message = fails(1, *words, cwd=tmp_path)
     assert "has a column 'type_of_label' already; choose another --key, or replace it with --force" in message
     assert json.loads(succeeds(*words, "--force", "--json", cwd=tmp_path)) == {"n": 300, "out": "q.h5ad"}
     done = succeeds("evaluate", folder / "run", "q.h5ad", "--label", "type_of_label", "--json", cwd=tmp_path)
@@ -74,7 +75,7 @@ def test_rows_of_text_are_numbers(folder: Path, tmp_path: Path) -> None:
     shuffled = pd.read_csv(tmp_path / "shuffled.csv").sort_values("row")
     assert shuffled["label"].tolist() == ["a", "b", "a", "b"]
     (tmp_path / "nan").write_text("a 1:1\nb 2:nan\n")
-    assert "nan, line 2" in fails("predict", "run", "nan", cwd=tmp_path)
+    assert "nan, line 2" in fails(1, "predict", "run", "nan", cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_a_layer_is_scored_if_it_is_named(folder: Path) -> None:
         succeeds("evaluate", "run", "query.h5ad", *LABEL, "--layer", "other", "--json", cwd=folder)
     )
     assert found["accuracy"] == pytest.approx(np.mean(np.array(lines) == query.obs["type"].to_numpy()))
-    assert "no layer 'none'" in fails("predict", "run", "query.h5ad", "--layer", "none", cwd=folder)
+    assert "no layer 'none'" in fails(1, "predict", "run", "query.h5ad", "--layer", "none", cwd=folder)
 
 
 def test_rows_without_a_label_are_left_out_of_an_evaluation_and_counted(folder: Path, tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from streamsvm_cli import main
+from command_line import fails, succeeds
 
 from streamsvm import load_model
 
@@ -26,36 +25,20 @@ def write_text(path: Path, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return labels, qid
 
 
-def run(*words: object) -> int:
-    """A command in this process: its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
-        try:
-            main.run()
-        except SystemExit as ended:
-            return int(str(ended.code or 0))
-    return 0
-
-
-def test_sequences_from_text_to_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sequences_from_text_to_metrics(tmp_path: Path) -> None:
     write_text(tmp_path / "train.svm", 0)
     labels, qid = write_text(tmp_path / "test.svm", 1)
     store, test, model = tmp_path / "train.zarr", tmp_path / "test.zarr", tmp_path / "run"
-    assert run("convert", tmp_path / "train.svm", "--out", store, "--groups") == 0
-    assert run("convert", tmp_path / "test.svm", "-o", test, "--groups", "--no-shuffle", "--like", store) == 0
-    assert run("fit", store, "--out", model, "--loss", "chain", "--passes", 20, "--valid", test) == 0
+    succeeds("convert", tmp_path / "train.svm", "--out", store, "--groups")
+    succeeds("convert", tmp_path / "test.svm", "-o", test, "--groups", "--no-shuffle", "--like", store)
+    succeeds("fit", store, "--out", model, "--loss", "chain", "--passes", 20, "--valid", test)
     assert load_model(model).transitions_.shape == (2, 2)
-    capsys.readouterr()
-    assert run("predict", model, test) == 0
-    predicted = np.array(["ab".index(line) for line in capsys.readouterr().out.split()])
+    predicted = np.array(["ab".index(line) for line in succeeds("predict", model, test).split()])
     alternates = (predicted[1:] != predicted[:-1])[qid[1:] == qid[:-1]]
     assert alternates.mean() > 0.9  # which the transitions have learned
-    assert run("predict", model, tmp_path / "test.svm") == 0  # the text itself
-    assert capsys.readouterr().out.split() == ["ab"[code] for code in predicted]
-    assert run("evaluate", model, tmp_path / "test.svm", "--json") == 0
-    of_text = json.loads(capsys.readouterr().out)
-    assert run("evaluate", model, test, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    assert succeeds("predict", model, tmp_path / "test.svm").split() == ["ab"[code] for code in predicted]
+    of_text = json.loads(succeeds("evaluate", model, tmp_path / "test.svm", "--json"))
+    found = json.loads(succeeds("evaluate", model, test, "--json"))
     assert (of_text["accuracy"], of_text["sequence_accuracy"]) == (
         found["accuracy"],
         found["sequence_accuracy"],
@@ -63,14 +46,12 @@ def test_sequences_from_text_to_metrics(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["accuracy"] == pytest.approx((predicted == labels).mean())
     whole = np.logical_and.reduceat(predicted == labels, np.flatnonzero(np.diff(qid, prepend=-1)))
     assert found["sequence_accuracy"] == pytest.approx(whole.mean())
-    assert run("evaluate", model, test) == 0
-    assert f"sequences  {whole.mean():.4f}" in capsys.readouterr().out
+    assert f"sequences  {whole.mean():.4f}" in succeeds("evaluate", model, test)
 
 
-def test_text_without_groups_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_without_groups_says_what_to_do(tmp_path: Path) -> None:
     write_text(tmp_path / "a.svm", 0)
-    assert run("convert", tmp_path / "a.svm", "--out", tmp_path / "a.zarr") == 0
-    assert run("fit", tmp_path / "a.zarr", "--out", tmp_path / "run", "--loss", "chain") == 2
-    assert "convert --groups" in capsys.readouterr().err
-    assert run("online", tmp_path / "a.svm", "--out", tmp_path / "run", "--loss", "chain") in (1, 2)
-    assert "chain" in capsys.readouterr().err
+    succeeds("convert", tmp_path / "a.svm", "--out", tmp_path / "a.zarr")
+    chain = ("--out", tmp_path / "run", "--loss", "chain")
+    assert "convert --groups" in fails(2, "fit", tmp_path / "a.zarr", *chain)
+    assert "chain" in fails(2, "online", tmp_path / "a.svm", *chain)

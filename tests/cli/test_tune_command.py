@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from command_line import fails, succeeds
 from helpers import make_store
 from sklearn.datasets import load_digits
-from test_commands import fails, succeeds
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def test_a_table_a_picture_and_a_run(folder: Path, tmp_path: Path) -> None:
     command = ("tune", "s.h5", "--out", out, "--C", "2^-3:2^0", "--folds", 2)
     shown = succeeds(*command, cwd=folder)
     assert shown.count("<- chosen") == 1
+    assert "2 trainings, 2 side by side with 1.1 GB of memory each" in shown
     bars = [line for line in shown.splitlines() if line.startswith("  C ")]
     assert [float(line.split()[1]) for line in bars] == [0.125, 0.25, 0.5, 1.0]
     found = json.loads(succeeds(*command, "--json", cwd=folder))  # which finds all of it done
@@ -39,6 +40,26 @@ def test_a_table_a_picture_and_a_run(folder: Path, tmp_path: Path) -> None:
     assert evaluated["accuracy"] > 0.9
 
 
+def test_options_of_fit(folder: Path, tmp_path: Path) -> None:
+    """Each arrives in the run that is trained with the best setting."""
+    weights = tmp_path / "weights.txt"
+    weights.write_text("3 4\n")
+    options = ("--class-weight", weights, "--slice-rows", 0, "--solver", "sorted", "--block-rows", 90)
+    out = tmp_path / "run"
+    command = ("tune", "s.h5", "--out", out, "--C", "0.5,1", *options)
+    found = json.loads(succeeds(*command, "--seed", 5, "--memory", "300M", "--json", cwd=folder))
+    settings = found["result"]["settings"]
+    expected = {"slice_rows": 0, "solver": "sorted", "block_rows": 90, "seed": 5, "memory": 300 * 2**20}
+    assert {name: settings[name] for name in expected} == expected
+    assert settings["class_weight"] == str(weights)
+    shown = succeeds("tune", "--help", cwd=folder)
+    for option in ("--sample-weight", "--join", "--raw", "--costs", "--tree", "--inner-passes"):
+        assert option in shown
+    for option in ("--C-path", "--first-C", "--gap", "--tol", "--calibrate"):
+        assert option not in shown
+        assert "No such option" in fails(2, *command, option, 1, cwd=folder)
+
+
 def test_mistakes_are_one_line(folder: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "run")
     for code, words, message in [
@@ -46,6 +67,9 @@ def test_mistakes_are_one_line(folder: Path, tmp_path: Path) -> None:
         (2, ("--C", "1", "--loss", "none"), "unknown loss"),
         (2, ("--hold-out", "3/2"), "--hold-out must be a part such as 1/10"),
         (2, ("--folds", 3, "--hold-out", "1/3"), "exclude one another"),
+        (2, ("--solver", "clip"), "--solver must be"),
+        (1, ("--sample-weight", "mass"), "mass"),
+        (1, ("--class-weight", "no.txt"), "no.txt"),
         (1, ("--valid", "no.zarr"), "no.zarr"),
     ]:
         assert message in fails(code, "tune", "s.h5", *out, *words, cwd=folder)

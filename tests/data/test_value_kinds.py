@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from helpers import make_store
 
 from streamsvm import evaluate, fit, load_model, resume
-from streamsvm.data.value_kinds import find_difference, look_at
+from streamsvm.data.value_kinds import describe_values, find_difference
 from streamsvm.errors import StreamsvmWarning
 
 N, D, K = 200, 12, 3
@@ -39,7 +39,7 @@ def counts() -> tuple[sp.csr_array, np.ndarray]:
     ],
 )
 def test_what_differs(found: list[float], trained: list[float], differs: str | None) -> None:
-    seen = [look_at([np.array(values[:1]), np.array(values[1:])]) for values in (found, trained)]
+    seen = [describe_values([np.array(values[:1]), np.array(values[1:])]) for values in (found, trained)]
     message = find_difference(*seen, "data")
     assert (message is None) if differs is None else differs in str(message)
 

@@ -69,13 +69,8 @@ def blocks_of(path: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PACKAGES = {"report.md": "matplotlib"}  # of extras that the tests do without
-SLOW = (
-    "data",
-    "how-to/",
-    "index",
-    "report",
-    "tuning",
-)  # many fits, other losses, and the demo, which CI runs by itself
+# Many fits, other losses, the demo, which CI runs by itself, and what tests/test_examples.py has the like of.
+SLOW = ("data", "how-to/", "index", "report", "start/cells", "start/text", "tuning")
 
 
 def masked(line: str) -> str:

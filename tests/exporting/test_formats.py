@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from problems import D, clear_rows, trained
+from problems import D, clear_rows, trained, trained_on_label_sets
 
 import streamsvm
 from streamsvm import export_model, load_model
@@ -106,6 +106,46 @@ def test_onnx(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None
     np.testing.assert_allclose(empty, model.decision_function(np.zeros((1, D))), atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_onnx_takes_logarithms_of_small_values_accurately(tmp_path: Path, dtype: str) -> None:
+    """The scores of one feature, the logarithm times its coefficient, against NumPy's log1p in float64."""
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X = np.array([[1.0], [2.0]] * 4)
+    model = streamsvm.fit(X, ["a", "b"] * 4, passes=2, transform="log1p", dtype=dtype)
+    export_model(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    x = np.concatenate([np.logspace(-30, 30, 2001), [1e-3, 1.0, 5.0, 3e4]]).astype(dtype)[:, None]
+    scores = session.run(["scores"], {"X": x})[0]
+    expected = np.log1p(x.astype(np.float64)) @ model.coef_.astype(np.float64)
+    np.testing.assert_allclose(scores, expected, rtol=1e-6 if dtype == "float32" else 1e-14)
+
+
+def test_onnx_of_several_labels_a_row_has_scores_alone(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, X = trained_on_label_sets()
+    export_model(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["scores"]
+    [scores] = session.run(None, {"X": X.toarray().astype(np.float32)})
+    np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["m.txt", "m.joblib"])
+def test_several_labels_are_refused_where_one_is_predicted(tmp_path: Path, name: str) -> None:
+    model, _ = trained_on_label_sets()
+    model.save(tmp_path / "model")
+    for each in (model, tmp_path / "model"):
+        with pytest.raises(
+            ModelError, match=r"rows with several labels, and \w+ predicts one; export to onnx"
+        ):
+            export_model(each, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    for other in ("m.npz", "m.csv"):  # which hold coefficients
+        assert export_model(model, tmp_path / other).bytes > 0
+
+
 def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -142,6 +182,18 @@ def test_hashed_features_are_an_error_where_nobody_else_hashes_them(tmp_path: Pa
     with pytest.raises(ModelError, match="hashes the features"):
         export_model(tmp_path / "run", tmp_path / name)
     assert export_model(tmp_path / "run", tmp_path / "m.csv").bytes > 0
+
+
+@pytest.mark.parametrize("name", ["m.txt", "m.npz", "m.csv", "m"])
+def test_nothing_else_is_overwritten_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+    model, _ = trained(3)
+    others = {f"{name}.tmp", f"{name}.aside", f"{name}.old", f".{name}.tmp", f".{name}.old"}
+    for other in others:
+        (tmp_path / other).write_text(other)
+    for force in (False, True):  # which replaces what is there
+        export_model(model, tmp_path / name, "streamsvm" if name == "m" else None, force=force)
+    assert {path.name for path in tmp_path.iterdir()} == {name, *others}
+    assert all((tmp_path / other).read_text() == other for other in others)
 
 
 # -- our own format --------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ def update(sparse_rows, scratch, n_vectors, rate):
     update_sparse_rows(sparse_rows, 0, scratch, n_vectors, rate)
 
 
+# Losses that share all but a root or a clip with one that is always tested; each compiles for half a minute.
+LIKE_OTHERS = {"ww2", "wws", "cs2", "top-m", "llw2", "ovr2"}
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(N, D, K))
@@ -51,7 +55,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("loss", "average", "inner_passes"),
-    [(loss.name, True, 2 if loss.has_inner_passes else 0) for loss in LOSSES.values()]
+    [
+        pytest.param(
+            loss.name,
+            True,
+            2 if loss.has_inner_passes else 0,
+            marks=pytest.mark.slow if loss.name in LIKE_OTHERS else (),
+        )
+        for loss in LOSSES.values()
+    ]
     + [("ww", False, 2), ("llw", False, 0), ("cs", True, 0)],
 )
 def test_sparse_weights_give_the_model_of_the_matrix(

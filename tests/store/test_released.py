@@ -23,9 +23,18 @@ STORES = [
     "store-1.h5",
     "store-1-first.zarr",
     "store-1-first.h5",
+    "store-2.zarr",
+    "store-2.h5",
     "store-3.zarr",
     "store-3.h5",
 ]
+COLUMNS = {  # of the rows in version 2
+    "cost": [1, 0.5, 2, 0.25, 1, 3],
+    "qid": [7, 7, 7, 2, 2, 9],
+    "label_codes": [1, 2, 0, 2, 0, 1, 1],
+    "label_indptr": [0, 2, 3, 4, 6, 7, 7],
+}
+NONE = np.empty(0)
 NAMES = ["x", "colour=blau", "colour=grün", "colour=rot", "n"]  # of the features in version 3
 
 
@@ -52,11 +61,26 @@ def test_rows_labels_and_names_are_those_that_were_written(path: Path) -> None:
         assert (store.n_rows, store.n_features, store.nnz, store.index_base) == (*shape, matrix.nnz, 1)
         assert store.dtype == np.float32
         assert list(store.classes) == PLAIN["classes"]
-        assert store.class_counts.tolist() == [PLAIN["labels"].count(code) for code in range(3)]
+        codes = COLUMNS["label_codes"] if store.multilabel else PLAIN["labels"]
+        assert store.class_counts.tolist() == [codes.count(code) for code in range(3)]
         for start, stop in [(0, 6), (1, 5), (2, 3)]:
-            assert_rows_equal(store.rows(start, stop), matrix[start:stop], labels[start:stop])
+            rows = store.rows(start, stop)
+            assert_rows_equal(
+                rows._replace(cost=NONE, qid=NONE, label_codes=NONE, label_indptr=NONE),
+                matrix[start:stop],
+                labels[start:stop],
+            )
             assert store.names(start, stop).tolist() == PLAIN["names"][start:stop]
         store.verify()
+
+
+@pytest.mark.parametrize("path", ["store-2.zarr", "store-2.h5"])
+def test_weights_groups_and_labels_are_those_that_were_written(path: str) -> None:
+    with open_store(RELEASED / path) as store:
+        assert (store.weighted, store.grouped, store.multilabel, store.n_labels) == (True, True, True, 7)
+        rows = store.rows(0, 6)
+        assert {name: getattr(rows, name).tolist() for name in COLUMNS} == COLUMNS
+        assert store.rows(3, 5).label_codes.tolist() == [0, 1, 1]
 
 
 def test_the_fingerprint_is_that_of_the_content(path: Path) -> None:
@@ -75,6 +99,14 @@ def test_the_fingerprint_is_that_of_the_content(path: Path) -> None:
     }
     header = {"n": 6, "d": 5, "dtype": "float32", "classes": digest(PLAIN["classes"])}
     digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
+    if path.stem == "store-2":
+        arrays |= {
+            "obs/weight": np.array(COLUMNS["cost"], "<f8"),
+            "obs/qid": np.array(COLUMNS["qid"], "<i8"),
+            "obsm/labels/indptr": np.array(COLUMNS["label_indptr"], "<i8"),
+            "obsm/labels/indices": np.array(COLUMNS["label_codes"], "<i4"),
+        }
+        digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
     if path.stem == "store-3":
         digests["var/_index"] = digest(NAMES)
     with open_store(path) as store:
@@ -91,10 +123,25 @@ def test_names_and_encoding_are_those_that_were_written(path: Path) -> None:
 
 # -- models ----------------------------------------------------------------------------------------
 
-MODELS = {"model-1": 1, "model-2-hashed": 2, "model-3-named": 3, "model-3-hashed": 3, "model-3-sparse": 3}
+MODELS = {
+    "model-1": 1,
+    "model-2-hashed": 2,
+    "model-3-named": 3,
+    "model-3-hashed": 3,
+    "model-3-sparse": 3,
+    "model-4": 4,
+    "model-5-sequences": 5,
+    "model-6-fitted": 6,
+    "model-7-rows": 7,
+    "model-7-half": 7,
+}
 
 
 def plain_coef(folder: Path, shape: tuple[int, int]) -> np.ndarray:
+    if (folder / "coef-rows.npy").exists():
+        coef = np.zeros(shape)
+        coef[np.load(folder / "coef-rows.npy")] = np.load(folder / "coef.npy", allow_pickle=False)
+        return coef
     if (folder / "coef.npy").exists():
         return np.load(folder / "coef.npy", allow_pickle=False)
     parts = [np.load(folder / f"coef-{name}.npy") for name in ("data", "indices", "indptr")]
@@ -118,6 +165,17 @@ def hashed_columns(X: np.ndarray, bits: int, seed: int) -> np.ndarray:
     return result
 
 
+def transformed(X: np.ndarray, folder: Path, transforms: list[dict[str, Any]]) -> np.ndarray:
+    """The rows as docs/formats.md says of the transforms that these models have."""
+    for number, transform in enumerate(transforms):
+        if transform["name"] == "bias":
+            X = np.hstack([X, np.full((len(X), 1), transform["value"])])
+        else:
+            assert transform["name"] in ("idf", "scale")
+            X = X * np.load(folder / f"transform-{number}.npy")
+    return X
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_predictions_are_those_of_a_plain_product(name: str) -> None:
     folder = RELEASED / name
@@ -126,9 +184,13 @@ def test_predictions_are_those_of_a_plain_product(name: str) -> None:
     model = load_model(folder)
     assert model.classes_.tolist() == record["classes"]
     hashed = record.get("hash")
-    width = 40 if hashed else record["n_features"]  # a hashed model takes any number of features
+    width = record.get("n_features_in") or record["n_features"]
+    width = 40 if hashed else width  # a hashed model takes any number of features
     X = np.random.default_rng(0).integers(-4, 5, (50, width)) / 4
-    columns = hashed_columns(X, hashed["bits"], hashed["seed"]) if hashed else X
+    if hashed:
+        columns = hashed_columns(X, hashed["bits"], hashed["seed"])
+    else:
+        columns = transformed(X, folder, record.get("transforms", []))
     coef = plain_coef(folder, (record["n_features"], len(record["classes"])))
     assert np.count_nonzero(coef)
     given: Any = X
@@ -137,8 +199,21 @@ def test_predictions_are_those_of_a_plain_product(name: str) -> None:
         given = pd.DataFrame(X, columns=names)[names[::-1]]  # in another order
     scores = columns @ coef.astype(np.float64)
     np.testing.assert_allclose(model.decision_function(given), scores, rtol=1e-5, atol=1e-5)
+    if record["version"] == 5:
+        assert model.predict(given, np.arange(50) // 2).tolist() == best_pairs(folder, scores, model.classes_)
+        return
     best = np.sort(scores, axis=1)
     clear = best[:, -1] - best[:, -2] > 1e-4
     assert clear.any()
     labels = model.classes_[scores.argmax(axis=1)]
     assert model.predict(given)[clear].tolist() == labels[clear].tolist()
+
+
+def best_pairs(folder: Path, scores: np.ndarray, classes: np.ndarray) -> list[str]:
+    """The labels of sequences of two rows, by the scores of all pairs of classes."""
+    transitions = np.load(folder / "transitions.npy").astype(np.float64)
+    assert np.count_nonzero(transitions)
+    pairs = scores[::2, :, None] + scores[1::2, None, :] + transitions
+    first, second = np.unravel_index(pairs.reshape(len(pairs), -1).argmax(axis=1), transitions.shape)
+    found: list[str] = classes[np.stack([first, second], axis=1).ravel()].tolist()
+    return found

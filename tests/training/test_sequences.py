@@ -158,8 +158,14 @@ def test_stores_matrices_and_files_train_the_same_model(
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("solver", "dtype"),
+    [(solver, "float64") for solver in SOLVERS]
+    + [
+        pytest.param(solver, "float32", marks=() if solver == SOLVERS[0] else pytest.mark.slow)
+        for solver in SOLVERS
+    ],
+)
 def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
     tmp_path: Path, store: Path, solver: str, dtype: str
 ) -> None:

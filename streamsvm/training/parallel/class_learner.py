@@ -23,16 +23,17 @@ from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.settings import Settings
-from streamsvm.training.learner import Learner, new_buffer, problem_of
+from streamsvm.training.learner import new_buffer, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, matchdays
+from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import RowDuals, Visitor
 from streamsvm.training.sources import Block
-from streamsvm.workers import Spares
+from streamsvm.workers import Threads
 
 _NO_BITS = np.zeros((0, 0), np.uint8)
 
 
-class ClassSplitLearner(Learner):
+class ClassSplitLearner(SplitLearner):
     """A learner of classes in 2S groups, S pairs of which are solved at a time.
 
     Labels, ids of duals and columns of the weights are the same numbers here: between groups there are
@@ -58,21 +59,20 @@ class ClassSplitLearner(Learner):
         storage: Any,
         n_classes: int,
         groups: ClassGroups,
-        workers: Any,
+        workers: Threads,
         dual_entries: int,
         block_rows: int,
     ) -> None:
         self._groups = groups
         dtype, ids = np.dtype(settings.dtype), np.min_scalar_type(groups.n_columns - 1)
         entries = max(dual_entries, groups.n_columns)
-        super().__init__(settings, storage, new_buffer(0, 0, dtype, ids), n_classes)
+
+        def new_visitor() -> Visitor:
+            buffer = new_buffer(entries, block_rows, dtype, ids)
+            return Visitor(self.loss, settings, groups.n_columns, buffer)
+
+        super().__init__(settings, storage, n_classes, None, workers, new_visitor, ids)
         self._days = matchdays(len(groups.ranges))
-        self._workers = workers
-        self._visitors = Spares(
-            lambda: Visitor(
-                self.loss, settings, groups.n_columns, new_buffer(entries, block_rows, dtype, ids)
-            )
-        )
 
     def _fit_classes(self) -> None:
         columns = self._groups.n_columns
@@ -92,7 +92,10 @@ class ClassSplitLearner(Learner):
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         super().compile(rows, old)
-        self._sum_duals(self.storage.bind(self.storage.prepare(rows)), old)
+        rows = self.storage.bind(self.storage.prepare(rows))
+        self._sum_duals(rows, old)
+        mark_rows_dirty(rows.indices, self.storage.weights)
+        list(BlockDuals(rows, old, self._groups).parts())
 
     def learn(
         self,

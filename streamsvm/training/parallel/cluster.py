@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from streamsvm.errors import ClusterError, Message, Option, Remedy, SettingsError, StreamsvmError
 from streamsvm.training.parallel.cluster_tasks import check_data, versions_here
 from streamsvm.training.training_data import TrainingData
-from streamsvm.workers import WorkersLost
+from streamsvm.workers import Threads, WorkersLost, count_workers
 
 LOCAL = "local"
 _NO_LIMIT = "1000PB"  # of what a task may be given without a warning
@@ -49,6 +49,11 @@ class Cluster:
         Of the run: more local processes than that have nothing to do.
     limits : Limits, optional
 
+    Attributes
+    ----------
+    threads : Threads
+        Of this process, which measures.
+
     Raises
     ------
     ClusterError
@@ -63,6 +68,7 @@ class Cluster:
         self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
         self._distributed = _load_distributed()
         self._stack = contextlib.ExitStack()
+        self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
         self._count = 0
         try:
             self._client = self._connect(number, splits)

@@ -178,7 +178,7 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
         dual_entries: int,
         block_rows: int,
     ) -> None:
-        super().__init__(settings, storage, n_classes, groups, cluster, dual_entries, block_rows)
+        super().__init__(settings, storage, n_classes, groups, cluster.threads, dual_entries, block_rows)
         self._on(cluster, Job(
             cluster.token, data, settings, storage.n_features, n_classes, groups.n_columns,
             max(dual_entries, groups.n_columns), np.min_scalar_type(groups.n_columns - 1),
@@ -256,7 +256,15 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
         bytes_of_bits: int = 0,
     ) -> None:
         super().__init__(
-            settings, storage, n_classes, pairs, cluster, dual_entries, block_rows, ids_dtype, bytes_of_bits
+            settings,
+            storage,
+            n_classes,
+            pairs,
+            cluster.threads,
+            dual_entries,
+            block_rows,
+            ids_dtype,
+            bytes_of_bits,
         )
         entries = max(dual_entries, n_classes) if dual_entries else 0
         columns = storage.weights.current.shape[1]

@@ -23,10 +23,11 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
-from streamsvm.training.learner import Learner, label_sets, new_buffer
+from streamsvm.training.learner import label_sets, new_buffer
+from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import RowDuals, Visitor
 from streamsvm.training.sources import Block
-from streamsvm.workers import Spares
+from streamsvm.workers import Threads
 
 ROUNDS = 2  # of a block: its average can begin between them
 _SUMS = 8  # parts of the features that are added up side by side
@@ -56,7 +57,7 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
     return features[0]
 
 
-class RowSplitLearner(Learner):
+class RowSplitLearner(SplitLearner):
     """A learner of which S parts of each block learn at the same time.
 
     Parameters
@@ -78,30 +79,36 @@ class RowSplitLearner(Learner):
         storage: Any,
         n_classes: int,
         pairs: ClassPairs | None,
-        workers: Any,
+        workers: Threads,
         dual_entries: int,
         block_rows: int,
         ids_dtype: np.dtype,
         bytes_of_bits: int = 0,
     ) -> None:
         dtype = np.dtype(settings.dtype)
-        super().__init__(
-            settings, storage, new_buffer(0, 0, dtype, ids_dtype, bytes_of_bits), n_classes, pairs
-        )
-        self._workers = workers
         rows_of_part = -(-block_rows // settings.splits)
         entries = max(dual_entries, n_classes) if dual_entries else 0
-        self._visitors = Spares(
-            lambda: Visitor(
-                self.loss, settings, storage.weights.current.shape[1],
-                new_buffer(entries, rows_of_part, dtype, ids_dtype, bytes_of_bits), pairs,
-            )
-        )  # fmt: skip
+        columns = storage.weights.current.shape[1]
+
+        def new_visitor() -> Visitor:
+            buffer = new_buffer(entries, rows_of_part, dtype, ids_dtype, bytes_of_bits)
+            return Visitor(self.loss, settings, columns, buffer, pairs)
+
+        super().__init__(settings, storage, n_classes, pairs, workers, new_visitor, ids_dtype, bytes_of_bits)
         shape = storage.weights.current.shape
         self._own = [
             [map_array(None, shape, dtype) for _ in range(1 + settings.average)]
             for _ in range(settings.splits)
         ]
+
+    def compile(self, rows: Rows, old: OldDuals) -> None:
+        super().compile(rows, old)
+        current, nothing = self.storage.weights.current, np.zeros(0, np.int64)
+        copy_rows(nothing, current, current)
+        subtract_rows(nothing, current, current)
+        zero_rows(nothing, current)
+        add_rows(nothing, current, 1.0, current)
+        mark_rows_dirty(nothing, self.storage.weights)
 
     def learn(
         self,

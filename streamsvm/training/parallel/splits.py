@@ -10,19 +10,18 @@ import numpy as np
 
 from streamsvm.errors import Option, Remedy, SettingsError
 from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.settings import AUTO, CLASSES, ROWS, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
-from streamsvm.workers import Threads
+from streamsvm.workers import Threads, count_workers
 
 if TYPE_CHECKING:
     from streamsvm.training.parallel.cluster import Cluster
     from streamsvm.training.training_data import TrainingData
 
-_ENOUGH_CLASSES = 4  # for each split: with fewer, pairs of groups solve too little of a row at once
 
-
-def settle_split(settings: Settings, n_classes: int, *, multilabel: bool) -> Settings:
+def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
     """Settings in which ``split`` is no longer "auto".
 
     Raises
@@ -32,9 +31,9 @@ def settle_split(settings: Settings, n_classes: int, *, multilabel: bool) -> Set
     """
     if settings.splits == 1:
         return settings
-    splits = settings.splits
+    splits, n_classes = settings.splits, len(class_counts)
     if settings.split == AUTO:
-        by_rows = _why_rows(settings, n_classes, multilabel=multilabel)
+        by_rows, _ = _by_rows(settings, class_counts, multilabel=multilabel)
         return dataclasses.replace(settings, split=ROWS if by_rows else CLASSES)
     if settings.split == CLASSES and multilabel:
         raise SettingsError(
@@ -51,25 +50,27 @@ def settle_split(settings: Settings, n_classes: int, *, multilabel: bool) -> Set
     return settings
 
 
-def _why_rows(settings: Settings, n_classes: int, *, multilabel: bool) -> str | None:
-    """Why rows are better split than classes; None if they are not."""
+def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> tuple[bool, str]:
+    """Whether rows are better split than classes, and why."""
     if not get_loss(settings.loss).class_splits:
-        return f"the loss {settings.loss} cannot be split by classes"
+        return True, f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
-        return "several labels a row, costs, a tree or another solver cannot be split by classes"
-    if n_classes < _ENOUGH_CLASSES * settings.splits:
-        return f"{n_classes:,} classes are fewer than {_ENOUGH_CLASSES} for each split"
-    return None
+        return True, "several labels a row, costs, a tree or another solver cannot be split by classes"
+    splits, k = settings.splits, len(class_counts)
+    if k < 2 * splits:
+        return True, f"{k:,} classes do not make {2 * splits} groups"
+    # Each worker visits, on 2S - 1 days, 1/S of the rows, over 1/S of the columns.
+    dtype = np.dtype(settings.dtype)
+    columns = group_classes(class_counts, 2 * splits, dtype).n_columns
+    share = (2 * splits - 1) / splits**2 * columns / padded_classes(k, dtype)
+    reason = f"with {k:,} classes in {2 * splits} groups each worker does {share:.2f} of one core's work"
+    return share >= 1, reason
 
 
-def why_split(settings: Settings, n_classes: int, *, multilabel: bool) -> str | None:
-    """The reason for how the training is split; None if it is not."""
-    if settings.splits == 1:
-        return None
-    by_rows = _why_rows(settings, n_classes, multilabel=multilabel)
-    if (by_rows is None) != (settings.split == CLASSES):
-        return "as asked for"
-    return by_rows or f"{n_classes:,} classes are {_ENOUGH_CLASSES} or more for each split"
+def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> str:
+    """The reason for how the training is split."""
+    by_rows, reason = _by_rows(settings, class_counts, multilabel=multilabel)
+    return reason if by_rows == (settings.split == ROWS) else "as asked for"
 
 
 def groups_of(settings: Settings, class_counts: np.ndarray) -> ClassGroups | None:
@@ -83,15 +84,12 @@ def find_workers(
     settings: Settings, wanted: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Threads | Cluster:
     """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
-    if wanted is not None and wanted < 1:
-        raise SettingsError(f"workers must be 1 or more, not {wanted}", setting="workers")
+    number = count_workers(wanted)
     if cluster is not None:
         from streamsvm.training.parallel.cluster import find_cluster
 
         return find_cluster(cluster, wanted, settings.splits)
-    if wanted is None:
-        wanted = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Threads(min(wanted, settings.splits))
+    return Threads(min(number, settings.splits))
 
 
 def new_learner(

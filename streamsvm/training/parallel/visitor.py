@@ -59,9 +59,9 @@ class Visitor:
         kernels = loss.kernels
         self._visit = kernels.visits.get(settings.solver, kernels.visit)
         self._revisit = kernels.revisit
-        self._scratch = Scratch.create(columns, np.dtype(settings.dtype))
+        self.scratch = Scratch.create(columns, np.dtype(settings.dtype))
         self._buffer = buffer
-        self._pairs = None if pairs is None else pairs.with_own_space()
+        self.pairs = None if pairs is None else pairs.with_own_space()
         self._inner_passes = None
         if settings.inner_passes != 0 and kernels.revisit is not None:
             self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
@@ -84,12 +84,12 @@ class Visitor:
         buffer.used[:] = 0
         while at < len(order):
             at = self._visit(
-                rows, order, at, len(order), problem, weights, Duals(old, buffer), self._scratch, tally, None,
-                self._pairs, sets,
+                rows, order, at, len(order), problem, weights, Duals(old, buffer), self.scratch, tally, None,
+                self.pairs, sets,
             )  # fmt: skip
             if self._inner_passes is not None:
                 width = int(
-                    (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self._scratch.scores)).sum()
+                    (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
                 )
                 revisit = functools.partial(self._visit_again, rows, problem, weights, tally, sets)
                 self._inner_passes(
@@ -123,9 +123,9 @@ class Visitor:
             problem,
             weights,
             self._buffer,
-            self._scratch,
+            self.scratch,
             tally,
             None,
-            self._pairs,
+            self.pairs,
             sets,
         )

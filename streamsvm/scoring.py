@@ -1,0 +1,94 @@
+"""Scores of rows by the coefficients of a model, as they are stored, and probabilities of scores."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamsvm.coefficients import RowsInUse, SparseCoef, StoredCoef
+from streamsvm.data.rows import Rows
+from streamsvm.sequences import piece_bounds
+from streamsvm.workers import Threads
+
+# Features of which the places of their coefficients are in memory; of more, they are sought.
+_MOST_LISTED = 2**26
+_FEWEST = 64  # rows that a thread scores
+
+
+class Scorer:
+    """Scores rows by coefficients.
+
+    Parameters
+    ----------
+    coef : StoredCoef
+    dtype : dtype
+        Of the scores.
+    """
+
+    def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
+        self._coef = coef
+        self._dtype = dtype
+
+    def pieces(
+        self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Scores of pieces of the rows, each with its first row: see `streamsvm.Model.scores`.
+
+        The pieces have whole groups of rows if `by_group`.
+        """
+        rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
+        n_classes = self._coef.shape[1]
+        step = max(1, memory // max(1, n_classes * self._dtype.itemsize))
+        scores = np.empty((min(step, rows.n_rows), n_classes), self._dtype)
+        for begin, end in piece_bounds(rows, step, by_group=by_group):
+            n = end - begin
+            if n > len(scores):  # one long group
+                scores = np.empty((n, n_classes), self._dtype)
+            n_parts = min(workers.number, max(n // _FEWEST, 1))
+            parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
+            workers.map(functools.partial(self._score, rows, begin, scores), parts)
+            yield begin, scores[:n]
+
+    def _score(self, rows: Rows, first: int, scores: np.ndarray, part: tuple[int, int]) -> None:
+        """Write a part of the `scores` of the rows from `first` on."""
+        from streamsvm.kernels.score import score_rows
+        from streamsvm.kernels.sparse_coef import score_sparse_rows
+
+        begin, end = part
+        if isinstance(self._coef, SparseCoef):
+            score_sparse_rows(rows, first + begin, first + end, *self._coef[:3], scores[begin:end])
+        else:
+            weights = self._coef.weights if isinstance(self._coef, RowsInUse) else self._coef
+            score_rows(rows, first + begin, first + end, weights, scores[begin:end])
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray | None:
+        """The row of the stored coefficients of each feature; None if there are too many features to list."""
+        listed = isinstance(self._coef, RowsInUse) and self._coef.shape[0] <= _MOST_LISTED
+        return self._coef.places() if listed else None  # type: ignore[union-attr]
+
+    def _stored_features(self, rows: Rows) -> Rows:
+        """The rows with the features, and their numbers, that the stored coefficients have."""
+        if not isinstance(self._coef, RowsInUse):
+            return rows
+        from streamsvm.kernels.csr import keep_columns
+
+        columns, places = rows.indices, self._places
+        if places is None:
+            columns, places = np.arange(len(rows.indices)), self._coef.places_of(rows.indices)
+        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
+        indptr = np.empty_like(rows.indptr)
+        keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
+        return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
+
+
+def log_softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
+    """Logarithms of the softmax of finite scores / temperature, shape (n, n_classes), in float64."""
+    result = scores.astype(np.float64)
+    with np.errstate(over="ignore"):  # to -inf, a probability of 0
+        result -= result.max(axis=1, keepdims=True)
+        result /= temperature
+    result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
+    return result

@@ -1,0 +1,56 @@
+"""What the scikit-learn estimator does with data before the library has it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from streamsvm.errors import InputError, SettingsError
+
+
+@contextlib.contextmanager
+def value_errors() -> Iterator[None]:
+    """Raise what scikit-learn expects for wrong data and settings."""
+    try:
+        yield
+    except (InputError, SettingsError) as error:
+        raise ValueError(str(error)) from error
+
+
+class NamedMatrix(NamedTuple):
+    """A matrix whose columns have names, as AnnData has them."""
+
+    X: Any
+    var_names: Any
+
+
+def without_names(X: Any) -> Any:
+    """The matrix itself."""
+    return X.X if isinstance(X, NamedMatrix) else X
+
+
+def part_of_rows(X: Any, rows: np.ndarray) -> Any:
+    """The rows of a matrix for which `rows`, bool, is True."""
+    if rows.all():
+        return X
+    return NamedMatrix(X.X[rows], X.var_names) if isinstance(X, NamedMatrix) else X[rows]
+
+
+def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:
+    """Which rows to train on, bool, shape (n,): all but a share `calibrate`, and one of each class."""
+    kept = np.ones(len(y), bool)
+    if calibrate is None:
+        return kept
+    if not 0 < calibrate < 1:
+        raise ValueError(f"calibrate must be between 0 and 1, not {calibrate!r}")
+    draw = check_random_state(random_state).random_sample(len(y))
+    kept[draw < calibrate] = False
+    _, first = np.unique(y, return_index=True)
+    kept[first] = True
+    if kept.all():
+        raise ValueError(f"calibrate={calibrate} holds out none of {len(y)} rows; give a larger share")
+    return kept

@@ -1,0 +1,73 @@
+"""What learners of either split share: workers, and scoring by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.settings import Settings
+from streamsvm.training.learner import Learner, label_sets, new_buffer
+from streamsvm.training.parallel.visitor import Visitor
+from streamsvm.workers import Spares, Threads
+
+_SCORED_PARTS = 16  # of a block: their sums are added up in order, whoever scores them
+
+
+class SplitLearner(Learner):
+    """A learner whose work is shared.
+
+    Parameters
+    ----------
+    settings, storage, n_classes, pairs
+        As for `Learner`.
+    workers : Threads
+    new_visitor : callable
+        Makes what one worker needs for itself.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Any,
+        n_classes: int,
+        pairs: ClassPairs | None,
+        workers: Threads,
+        new_visitor: Callable[[], Visitor],
+        ids_dtype: np.dtype,
+        bytes_of_bits: int = 0,
+    ) -> None:
+        no_buffer = new_buffer(0, 0, np.dtype(settings.dtype), ids_dtype, bytes_of_bits)
+        super().__init__(settings, storage, no_buffer, n_classes, pairs)
+        self._workers = workers
+        self._visitors = Spares(new_visitor)
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        def work(part: int) -> np.ndarray:
+            begin, end = (rows.n_rows * p // _SCORED_PARTS for p in (part, part + 1))
+            some, found = _between(rows, begin, end), np.zeros_like(tallies)
+            with self._visitors.lent() as visitor:
+                self._kernels.loss_rows(
+                    some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
+                    None, visitor.pairs, label_sets(some),
+                )  # fmt: skip
+            return found
+
+        for found in self._workers.map(work, range(_SCORED_PARTS)):
+            tallies += found
+
+
+def _between(rows: Rows, begin: int, end: int) -> Rows:
+    """The rows `begin` to `end`, whose values are views of those of all."""
+    has_sets = len(rows.label_indptr) > 0
+    return rows._replace(
+        indptr=rows.indptr[begin : end + 1],
+        labels=rows.labels[begin:end],
+        norm2=rows.norm2[begin:end],
+        cost=rows.cost[begin:end],
+        label_indptr=rows.label_indptr[begin : end + 1] if has_sets else rows.label_indptr,
+        qid=rows.qid[begin:end],
+    )

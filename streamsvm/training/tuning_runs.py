@@ -1,0 +1,201 @@
+"""Trainings of a search for settings on a store, in run directories below that of the best one."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm import durable, format
+from streamsvm.data import memory_plan
+from streamsvm.errors import Call, Interrupted, Option, Remedy, RunError
+from streamsvm.run.directory import RunDir, claimed
+from streamsvm.settings import Interval, Settings
+from streamsvm.store.shared import Reads
+from streamsvm.text import absolute
+from streamsvm.training.error_weights import read_error_weights
+from streamsvm.training.held_out import open_held_out
+from streamsvm.training.results import FitResult
+from streamsvm.training.runs import class_counts, fit_store, fit_to_store
+from streamsvm.training.side_by_side import Arrangement, arrange, train_side_by_side
+from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
+from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.fitting import FittedTransforms
+
+
+class Trial(NamedTuple):
+    """One training of a search.
+
+    Attributes
+    ----------
+    name : str
+        Of its run directory, and in reports.
+    candidate, part : int
+        Which of the settings, and which of the parts of the rows, counted from 0.
+    settings : Settings
+    """
+
+    name: str
+    candidate: int
+    part: int
+    settings: Settings
+
+
+class StoreSearch:
+    """Trainings on a store: as many at a time as memory allows.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        The store.
+    out : Path
+        Run directory of the training with the best settings.
+    every : Interval
+    callbacks : Callbacks
+    given : mapping
+        ``costs`` and ``tree`` that are not files, by name.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        out: Path,
+        every: Interval,
+        callbacks: Callbacks,
+        given: Mapping[str, Any],
+    ) -> None:
+        self._paths = [absolute(path) for path in paths]
+        self._run = RunDir(out)
+        self._every = every
+        self._callbacks = callbacks
+        self._given = given
+        self._transforms: dict[str | None, FittedTransforms] = {}
+        self._arrangement: Arrangement
+
+    def begin(self, trials: Sequence[Trial], *, passes: int, force: bool) -> None:
+        """Make the folder of the search, or find that an earlier one has the same settings and data.
+
+        `passes` are those of the training with the best settings.
+        """
+        run, settings = self._run, trials[0].settings
+        with open_to_train(self._paths, settings) as store:
+            prints = [store.fingerprint]
+            weights = read_error_weights(settings, store.classes, class_counts(store, settings), self._given)
+        if settings.valid is not None:
+            with open_held_out(settings.valid, settings) as store:
+                prints.append(store.fingerprint)
+        asked = {
+            "trainings": {trial.name: dataclasses.asdict(trial.settings) for trial in trials},
+            "passes": passes,
+            "fingerprints": prints,
+            "error_weights": weights.record(),
+        }
+        asked = json.loads(json.dumps(asked))
+        has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
+        if run.tuning.exists() and has_begun and not force:
+            self._arrangement = self._arrangement_of(asked)
+            return
+        candidates = {trial.candidate: trial.settings for trial in reversed(trials)}.values()
+        with_transforms = [(each, self._fitted(each).transforms) for each in candidates]
+        self._arrangement = arrange(self._paths, with_transforms, len(trials), memory_plan.POLICY)
+        with claimed(run, force=force):
+            for old in (run.tuned, run.trials):
+                durable.remove(old)
+            durable.make_dir(run.trials)
+            record = format.sealed({**asked, "arrangement": self._arrangement._asdict()})
+            durable.write_atomic(run.tuning, json.dumps(record, indent=1).encode())
+
+    def _arrangement_of(self, asked: Mapping[str, Any]) -> Arrangement:
+        """The arrangement of an earlier search; raises `RunError` unless it was asked for the same."""
+        run, begins_anew = self._run, Option("force", True)
+        try:
+            found = durable.read_record(run.tuning)
+        except (ValueError, RecursionError):
+            found = None
+        if found is None or not format.is_sealed(found):
+            raise RunError(f"{run.tuning} is damaged", remedy=Remedy("{} begins anew", begins_anew))
+        if {**found, "passes": 0, **asked} == found and "arrangement" in found:
+            return Arrangement(**found["arrangement"])
+        others = Remedy("give another {}, or {}", Option("out"), begins_anew)
+        if "passes" in found and {**found, **asked, "passes": found["passes"]} == found:
+            passes = found["passes"]
+            remedy = Remedy(f"give {{}}, or {others.words}", Option("passes", passes), *others.parts)
+            raise RunError(
+                f"{run.path} was begun by tune with passes {passes}, not {asked['passes']}", remedy=remedy
+            )
+        raise RunError(f"{run.path} was begun by tune with other settings or data", remedy=others)
+
+    def known(self) -> list[dict[str, Any]]:
+        """What an earlier search has found, before it was interrupted."""
+        if not self._run.tuned.exists():
+            return []
+        try:
+            rows = [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
+            for row in rows:
+                if not all(math.isfinite(row[name]) for name in ("C", "accuracy", "seconds", "passes")):
+                    raise ValueError(row)
+                dict(row["settings"])
+            return rows
+        except (ValueError, TypeError, KeyError):
+            remedy = Remedy("{} begins anew", Option("force", True))
+            raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
+
+    def keep(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
+        """Write what was found, and remove the runs of `trials`, which it was found of."""
+        durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        for trial in trials:
+            durable.remove(self._run.trials / trial.name)
+
+    def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
+        """The result of each training, in their order."""
+        if not trials:
+            return
+        side_by_side, memory, block_rows = self._arrangement
+        self._callbacks.report(
+            {"event": "search", "trainings": len(trials), "side_by_side": min(side_by_side, len(trials)),
+             "memory": memory, "block_rows": block_rows}
+        )  # fmt: skip
+        durable.make_dir(self._run.trials)
+        for begin in range(0, len(trials), side_by_side):
+            together = [(trial.name, self._training(trial)) for trial in trials[begin : begin + side_by_side]]
+            try:
+                yield from train_side_by_side(together, self._callbacks)
+            except Interrupted:
+                goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
+                raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
+
+    def _training(self, trial: Trial) -> Callable[[Reads, Callbacks], FitResult]:
+        settings = self._arrangement.of(trial.settings)
+        return functools.partial(
+            self._fit, self._run.trials / trial.name, settings, self._fitted(trial.settings)
+        )
+
+    def train(self, settings: Settings) -> tuple[FitResult, None]:
+        """Train with the best settings, on all rows and with all of the memory."""
+        durable.remove(self._run.trials)
+        fitted = self._fitted(settings)
+        return self._fit(self._run.path, settings, fitted, Reads(), self._callbacks), None
+
+    def _fit(
+        self, folder: Path, settings: Settings, fitted: FittedTransforms, reads: Reads, callbacks: Callbacks
+    ) -> FitResult:
+        return fit_store(
+            self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
+            given=self._given, fitted=fitted, reads=reads,
+        )  # fmt: skip
+
+    def _fitted(self, settings: Settings) -> FittedTransforms:
+        """The transforms of the settings, fitted to all rows: once for all trainings with the same ones."""
+        if settings.transform not in self._transforms:
+            with open_to_train(self._paths, settings) as store:
+                self._transforms[settings.transform] = fit_to_store(
+                    store, parse_transforms(settings.transform), settings, self._callbacks
+                )
+        return self._transforms[settings.transform]

@@ -1,0 +1,68 @@
+"""The command line as tests run it, most of them in this process: its exit code, and what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from streamsvm_cli import main
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def streamsvm(*words: object, cwd: Path | None = None) -> Ended:
+    """Run the command `words` in the folder `cwd`."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with (
+        contextlib.chdir(Path.cwd() if cwd is None else cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("default")  # printed, as outside of tests, and not raised
+        patch.setattr(sys, "argv", ["streamsvm", *map(str, words)])
+        try:
+            main.run()
+        except SystemExit as ended:
+            code = ended.code or 0
+    return Ended(int(str(code)), out.getvalue(), err.getvalue())
+
+
+def succeeds(*words: object, cwd: Path | None = None, notes: bool = False) -> str:
+    """What a command prints that does not fail. Only with `notes` may it write to standard error."""
+    code, out, err = streamsvm(*words, cwd=cwd)
+    assert code == 0, err
+    assert notes or not err, err
+    return out
+
+
+def fails(code: int, *words: object, cwd: Path | None = None) -> str:
+    """The message of a command that ends with `code`: one line, unless it shows the usage (2)."""
+    ended = streamsvm(*words, cwd=cwd)
+    assert ended.code == code, ended
+    assert "Traceback" not in ended.err
+    if code == 1:
+        assert ended.err.count("\n") == 1, ended.err
+        assert ended.err.startswith("streamsvm: ")
+    return ended.err
+
+
+def piped(*words: object, cwd: Path, text: bytes) -> Ended:
+    """A command in a process of its own, which reads `text` from a pipe."""
+    command = [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, input=text, capture_output=True, check=False)
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

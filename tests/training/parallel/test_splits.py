@@ -1,0 +1,218 @@
+"""A training that is split: exact, and the same bytes whoever does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from helpers import dense_duals, make_problem, make_store
+from run_files import metrics_of, model_bytes, stop_after, without_times
+from small_problem import of_loss
+
+from streamsvm import fit, load_model, plan, resume
+from streamsvm.errors import Interrupted, PlanError, SettingsError
+from streamsvm.losses import ROW_LOSSES
+from streamsvm.run.dual_log import DualLog
+from streamsvm.training.parallel.class_groups import group_classes
+
+N, D, K, C, BLOCK = 130, 14, 9, 0.4, 50
+BY_CLASS = [loss.name for loss in ROW_LOSSES.values() if loss.class_splits]
+SPLITS = [("classes", loss) for loss in BY_CLASS] + [("rows", loss) for loss in ROW_LOSSES]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, labels = make_problem(N, D, K, noise=1.5, empty=2)
+    labels[:2] = 1, 2  # all their scores are 0, and the first class wins
+    return X, labels
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, problem) -> Path:
+    return make_store(tmp_path_factory.mktemp("splits") / "a.zarr", *problem)
+
+
+def duals_of(run: Path, loss: str, passes: int, columns: np.ndarray) -> np.ndarray:
+    """The duals that a run left, dense, of classes whose ids are `columns`."""
+    path, facts = run / f"duals-{passes}.bin", ROW_LOSSES[loss]
+    n_ids = int(columns.max()) + 1
+    log = DualLog(
+        path, path.stat().st_size, np.dtype(float), np.dtype(np.uint8), n_ids, facts.max_duals(K),
+        facts.bytes_of_bits(K),
+    )  # fmt: skip
+    found = np.zeros((N, n_ids))
+    for block, begin in enumerate(range(0, N, BLOCK)):
+        n_rows = min(BLOCK, N - begin)
+        found[begin : begin + n_rows] = dense_duals(log.segment(block, n_rows), n_ids, np.full(n_rows, C))
+    return found[:, columns]
+
+
+@pytest.mark.parametrize(("split", "loss"), SPLITS)
+def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, loss: str) -> None:
+    """The weights are those of the duals, which are feasible; and the gap is that of both."""
+    passes = 3
+    X, labels = problem[0].toarray().astype(float), problem[1]
+    run = tmp_path / "run"
+    settings: dict[str, Any] = {**of_loss(loss), "C": C, "dtype": "float64", "block_rows": BLOCK}
+    result = fit(
+        store, out=run, passes=passes, keep_duals=True, average=False, split=split, splits=2, **settings
+    )
+    columns = np.arange(K)
+    if split == "classes":
+        columns = group_classes(np.bincount(labels), 4, np.dtype(float)).columns
+    W, B = load_model(run).coef_, duals_of(run, loss, passes, columns)
+    parameters = {name: settings[name] for name in ("smooth", "top") if name in settings}
+    np.testing.assert_allclose(W, reference.weights(B, X, labels, loss=loss), rtol=1e-10, atol=1e-11)
+    assert reference.are_feasible(B, labels, C, loss, **parameters)
+    primal = reference.primal(W, X, labels, C, loss, **parameters)
+    dual = reference.dual(B, X, labels, C, loss, **parameters)
+    assert result.primal == pytest.approx(primal, rel=1e-11)
+    assert result.dual == pytest.approx(dual, rel=1e-10)
+    assert result.accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
+    assert result.empty_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("split", "loss"),
+    [
+        pytest.param(split, loss, marks=[] if loss in ("ww", "ovr2", "cs") else pytest.mark.slow)
+        for split, loss in SPLITS
+    ],
+)
+def test_every_split_reaches_the_optimum(problem, split: str, loss: str) -> None:
+    """Whose value an unsplit training brackets; the certificates are checked above."""
+    settings: dict[str, Any] = {"loss": loss, "C": 0.02, "dtype": "float64", "average": False, "passes": 2000}
+    optimum = fit(*problem, **settings, tol=1e-8).result
+    for splits in (2, 4):
+        result = fit(*problem, **settings, tol=1e-4, split=split, splits=splits).result
+        assert result.status == "converged", splits
+        assert result.dual <= optimum.primal
+        assert optimum.dual <= result.primal <= optimum.primal / (1 - 1e-4)
+
+
+@pytest.mark.parametrize("split", ["classes", "rows"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_model_has_the_same_bytes_whoever_works(
+    tmp_path: Path, store: Path, split: str, dtype: str
+) -> None:
+    for splits in (2, 4):
+        models, lines = [], []
+        for workers in (1, 2, 3):
+            run = tmp_path / f"{splits}-{workers}"
+            fit(
+                store, out=run, split=split, splits=splits, workers=workers, block_rows=BLOCK, dtype=dtype,
+                gap="pass", valid=store,
+            )  # fmt: skip
+            models.append(model_bytes(run))
+            lines.append(without_times(metrics_of(run)))
+        assert models[0] == models[1] == models[2]
+        assert lines[0] == lines[1] == lines[2]
+    assert models[0] != model_bytes(tmp_path / "2-1")  # for the number of splits is a setting
+
+
+def test_one_split_is_a_training_that_is_not_split(tmp_path: Path, store: Path) -> None:
+    fit(store, out=tmp_path / "a")
+    for split in ("classes", "rows"):
+        fit(store, out=tmp_path / split, splits=1, split=split, workers=2)
+        assert model_bytes(tmp_path / split) == model_bytes(tmp_path / "a")
+
+
+@pytest.mark.parametrize("split", ["classes", "rows"])
+def test_a_run_stopped_and_resumed_by_other_workers_gives_the_same_model(
+    tmp_path: Path, store: Path, split: str
+) -> None:
+    settings = {"split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "gap": "pass"}
+    fit(store, out=tmp_path / "whole", **settings)
+    for n in (1, 2, 4, 7, 11):
+        with pytest.raises(Interrupted):
+            fit(store, out=tmp_path / "run", stop=stop_after(n), force=True, workers=1, **settings)
+        resume(tmp_path / "run", workers=2)
+        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
+
+
+@pytest.mark.parametrize("split", ["classes", "rows"])
+def test_weights_that_are_not_written_whole_are_committed(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    """Each commit then has what changed since the one before, which visits of other threads say."""
+    monkeypatch.setattr("streamsvm.run.weights._WRITTEN_WHOLE", 0)
+    settings = {"split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "checkpoint_every": "1"}
+    fit(store, out=tmp_path / "whole", **settings)
+    for n in (2, 4, 6):
+        with pytest.raises(Interrupted):
+            fit(store, out=tmp_path / "run", stop=stop_after(n), force=True, **settings)
+        resume(tmp_path / "run")
+        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
+
+
+@pytest.mark.parametrize("split", ["classes", "rows"])
+def test_a_matrix_is_split_as_a_store_of_one_block(tmp_path: Path, store: Path, problem, split: str) -> None:
+    settings: dict[str, Any] = {"split": split, "splits": 2, "C": C}
+    fit(store, out=tmp_path / "run", **settings)
+    X, labels = problem
+    in_memory = fit(X.astype(np.float32), labels, **settings)
+    np.testing.assert_allclose(in_memory.coef_, load_model(tmp_path / "run").coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_costs_and_several_labels_are_split_by_rows(tmp_path: Path, problem) -> None:
+    X, labels = problem
+    rng = np.random.default_rng(0)
+    costs = rng.uniform(0.5, 2.0, (K, K))
+    np.fill_diagonal(costs, 0.0)
+    settings: dict[str, Any] = {"costs": costs, "C": 0.02, "dtype": "float64", "tol": 1e-5, "passes": 3000}
+    plain = fit(X, labels, **settings).result
+    split = fit(X, labels, splits=2, **settings).result
+    assert split.settings["split"] == "rows"
+    assert split.primal == pytest.approx(plain.primal, rel=3e-5)
+    sets = [[int(y), int((y + 1) % K)] for y in labels]
+    settings = {"C": 0.02, "dtype": "float64", "tol": 1e-5, "passes": 3000}
+    plain, split = fit(X, sets, **settings).result, fit(X, sets, splits=3, **settings).result
+    assert split.settings["split"] == "rows"
+    assert split.primal == pytest.approx(plain.primal, rel=3e-5)
+
+
+def test_auto_splits_classes_if_that_is_less_work(tmp_path: Path, store: Path) -> None:
+    """Of 200 classes each of 2 workers visits 3 times half of the rows over half of the classes."""
+    many = make_store(tmp_path / "a.h5", *make_problem(400, D, 200))
+    found = plan(many, splits=2)
+    assert (found["split"], found["splits"]) == ("classes", 2)
+    assert found["split_reason"].startswith("with 200 classes in 4 groups each worker does 0.")
+    found = plan(store, splits=2)  # 4 groups have 4 vectors of columns, where all classes have one
+    assert (found["split"], found["split_reason"][-28:]) == ("rows", "does 3.00 of one core's work")
+    assert plan(store, splits=2, split="classes")["split_reason"] == "as asked for"
+    assert plan(store, splits=8)["split_reason"] == "9 classes do not make 16 groups"
+    assert "cs cannot" in plan(store, splits=2, loss="cs")["split_reason"]
+    assert plan(store)["split_reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split": "classes", "splits": 5}, "5 splits of the classes need 10 classes or more"),
+        ({"split": "classes", "splits": 2, "loss": "cs"}, "split must be rows with the loss cs"),
+        ({"split": "classes", "splits": 2, "solver": "sorted"}, "a solver other than the default"),
+        ({"splits": 0}, "splits must be a whole number in"),
+        ({"split": "columns"}, "split must be one of auto, classes, rows"),
+        ({"splits": 2, "loss": "chain"}, "splits must be 1 with the loss chain"),
+        ({"splits": 2, "workers": 0}, "workers must be 1 or more"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(
+    tmp_path: Path, store: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        fit(store, out=tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_plan_counts_the_weights_of_each_split(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "a.zarr", *make_problem(100, 20_000, K))
+    one, four = plan(store), plan(store, split="rows", splits=4)
+    assert four["planned_bytes"] - one["planned_bytes"] >= 4 * one["weights_bytes"]
+    little = 4 * one["weights_bytes"]
+    assert plan(store, memory=little)["planned_bytes"] <= little
+    with pytest.raises(PlanError):
+        plan(store, split="rows", splits=4, memory=little)
