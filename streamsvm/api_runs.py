@@ -72,7 +72,8 @@ def plan(
         ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
         about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
         whether C was chosen from the data; and the settings, in which ``split`` is settled, for the reason in
-        ``split_reason``.
+        ``split_reason``; and ``worker_bytes``, what each worker of a cluster holds beside the program, or
+        None without splits.
 
     Raises
     ------
