@@ -102,6 +102,19 @@ def test_any_number_of_workers_gives_the_same_model(
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
 
 
+def test_the_command_starts_processes_and_says_what_they_need(store: Path, tmp_path: Path) -> None:
+    words = ["fit", store, "--passes", "2", "--split", "classes", "--splits", "2", "--seed", "3"]
+    found = {}
+    for name, more in (("threads", []), ("dask", ["--cluster", "local", "--workers", "2"])):
+        command = [sys.executable, "-m", "streamsvm_cli.main", *words, "--out", tmp_path / name, *more]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found[name] = model_bytes(tmp_path / name)
+        assert "on a cluster each worker holds up to" in done.stdout + done.stderr
+        assert "distributed" not in done.stderr
+    assert found["dask"] == found["threads"]
+
+
 def stop_after(blocks: int) -> Callable[[], bool]:
     asked = 0
 
@@ -215,7 +228,9 @@ def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(
     assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
-def test_a_cluster_that_ends_leaves_a_run_that_resumes(store: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_ends_leaves_a_run_that_resumes(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fit(store, tmp_path / "whole", BY_ROWS)
     run = tmp_path / "run"
     cluster = start(1)
@@ -224,6 +239,7 @@ def test_a_cluster_that_ends_leaves_a_run_that_resumes(store: Path, tmp_path: Pa
         if stage == "pass 2":
             cluster.close()
 
+    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=3.0))
     with pytest.raises(StreamsvmError, match="resume") as raised:
         streamsvm.fit(
             store, out=run, **BY_ROWS, cluster=cluster.scheduler_address, progress=progress,
