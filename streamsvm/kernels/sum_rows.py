@@ -2,7 +2,34 @@
 
 from __future__ import annotations
 
-from streamsvm.kernels.jit import kernel
+import numpy as np
+
+from streamsvm.kernels.jit import allocating, kernel
+
+
+@kernel
+def mark(features, seen):
+    """Set ``seen[f]`` for all ``features``, which may repeat."""
+    for p in range(len(features)):
+        seen[features[p]] = True
+
+
+@allocating
+def unite(first, second):
+    """The union of two ascending arrays of distinct features, and those of the second alone."""
+    both, fresh = np.empty(len(first) + len(second), np.int64), np.empty(len(second), np.int64)
+    i, n, n_fresh = 0, 0, 0
+    for f in second:
+        while i < len(first) and first[i] < f:
+            both[n] = first[i]
+            i, n = i + 1, n + 1
+        if i == len(first) or first[i] != f:
+            both[n], fresh[n_fresh] = f, f
+            n, n_fresh = n + 1, n_fresh + 1
+    for t in range(i, len(first)):
+        both[n] = first[t]
+        n += 1
+    return both[:n], fresh[:n_fresh]
 
 
 @kernel

@@ -17,7 +17,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.random import local_permutation
-from streamsvm.kernels.sum_rows import add_rows, copy_rows, subtract_rows, zero_rows
+from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
@@ -49,10 +49,10 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
     features, step = list(features), 1
     while step < len(moved):
         for i in range(0, len(moved) - step, 2 * step):
-            other = features[i + step]
-            zero_rows(np.setdiff1d(other, features[i], assume_unique=True), moved[i])
-            add_rows(other, moved[i + step], 1.0, moved[i])
-            features[i] = np.union1d(features[i], other)
+            both, fresh = unite(features[i], features[i + step])
+            zero_rows(fresh, moved[i])
+            add_rows(features[i + step], moved[i + step], 1.0, moved[i])
+            features[i] = both
         step *= 2
     return features[0]
 
@@ -107,7 +107,8 @@ class RowSplitLearner(SplitLearner):
         copy_rows(nothing, current, current)
         subtract_rows(nothing, current, current)
         zero_rows(nothing, current)
-        add_rows(nothing, current, 1.0, current)
+        add_rows(unite(nothing, nothing)[0], current, 1.0, current)
+        mark(rows.indices, np.zeros(self.storage.n_features, np.bool_))
         mark_rows_dirty(nothing, self.storage.weights)
 
     def learn(
@@ -150,7 +151,7 @@ class RowSplitLearner(SplitLearner):
         number = block.number * splits + split
         order = begin + local_permutation(end - begin, self._settings.seed, block.pass_number, number, 1)
         seen = np.zeros(self.storage.n_features, np.bool_)
-        seen[rows.indices[rows.indptr[begin] : rows.indptr[end]]] = True
+        mark(rows.indices[rows.indptr[begin] : rows.indptr[end]], seen)
         current, *delta = self._own[split]
         average_delta = delta[0] if delta else current[:0]
         weights = self.storage.weights._replace(current=current, average_delta=average_delta)
