@@ -55,7 +55,7 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
     if not get_loss(settings.loss).class_splits:
         return True, f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
-        return True, "several labels a row, costs, a tree or another solver cannot be split by classes"
+        return True, "several labels a row, costs of pairs, or another solver cannot be split by classes"
     splits, k = settings.splits, len(class_counts)
     if k < 2 * splits:
         return True, f"{k:,} classes do not make {2 * splits} groups"
