@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import platform
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from streamsvm.errors import StreamsvmError
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.jit import compiler
 from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.sum_rows import add_rows, subtract_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
@@ -46,22 +48,11 @@ _KEPT = 2  # blocks, and stores of runs, that a worker keeps
 
 def versions_here() -> dict[str, str]:
     """Of what results depend on: programs, and the processor that kernels are compiled for."""
-    import llvmlite.binding
-    import numba
-
-    import streamsvm
-
-    options: Any = numba.config
-    name = options.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    features = options.CPU_FEATURES
-    if features is None:
-        features = llvmlite.binding.get_host_cpu_features().flatten()
     return {
-        "streamsvm": streamsvm.__version__,
+        "streamsvm": sys.modules["streamsvm"].__version__,
         "python": platform.python_version().rpartition(".")[0],
         "numpy": np.__version__,
-        "numba": numba.__version__,
-        "processor": f"{name} with AVX-512" if "+avx512f" in features.split(",") else name,
+        **compiler(),
     }
 
 
