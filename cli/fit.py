@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, Table, stop_on_signals
-from streamsvm_cli.options import Every, Force, Json, Quiet, Workers, with_settings
+from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
 from streamsvm.settings import Settings
@@ -29,6 +29,7 @@ def fit(
     ] = None,
     *,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint_every: Every = "60s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
     force: Force = False,
@@ -62,7 +63,8 @@ def fit(
         return
     with stop_on_signals() as stop:
         result: Any = streamsvm.fit(
-            data, out=out, **settings, workers=workers, checkpoint_every=checkpoint_every, force=force,
+            data, out=out, **settings, workers=workers, cluster=cluster,
+            checkpoint_every=checkpoint_every, force=force,
             resume_or_start=resume_or_start, report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     if result.checkpoints == 0:  # not even the last one of a run
@@ -93,6 +95,7 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["splits"] > 1:
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
+        console.say(f"on a cluster each worker holds up to {format_size(plan['worker_bytes'])}")
     if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"

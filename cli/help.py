@@ -25,7 +25,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "Rows": ("shuffle", "on_error", "format"),
     "Store": ("codec", "chunk_nnz"),
     "Computing": ("memory", "threads", "dtype", "seed"),
-    "Several cores": ("split", "splits", "workers"),
+    "Several cores": ("split", "splits", "workers", "cluster"),
     "Fine tuning": ("first_C", "C_path", "inner_passes", "solver", "temperature", "solver_tol", "keep_duals",
                     "block_rows", "slice_rows"),
     "Other options": (),

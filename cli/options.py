@@ -32,7 +32,16 @@ def _size(text: str) -> int:
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="Number of threads; by default one per processor, in training at most one per split.", min=1
+        help="Number of threads, or of workers of a cluster; by default one per processor, in training at "
+        "most one per split.",
+        min=1,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Train on a Dask cluster: address of the scheduler, its file, or local for processes here.",
+        metavar="ADDRESS",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli import fit, online
 from streamsvm_cli.console import Console, stop_on_signals
-from streamsvm_cli.options import Every, Json, Quiet, Workers
+from streamsvm_cli.options import Cluster, Every, Json, Quiet, Workers
 
 
 def resume(
@@ -27,6 +27,7 @@ def resume(
         typer.Option(help="Hold-out store to fit the temperature of the model's probabilities to."),
     ] = None,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint_every: Every = "60s",
     quiet: Quiet = False,
     json: Json = False,
@@ -47,8 +48,8 @@ def resume(
     with stop_on_signals() as stop:
         result = streamsvm.resume(
             run, passes=passes, tol=tol, store=store, valid=valid, calibrate=calibrate, workers=workers,
-            open_stream=TextSource.from_record, checkpoint_every=checkpoint_every, report=report,
-            progress=console.progress, stop=stop,
+            cluster=cluster, open_stream=TextSource.from_record, checkpoint_every=checkpoint_every,
+            report=report, progress=console.progress, stop=stop,
         )  # fmt: skip
     if streams:
         if result.checkpoints == 0 and result.status == "done":

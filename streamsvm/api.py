@@ -24,7 +24,7 @@ TABLES = ("costs", "tree", "sample_weight")  # settings for which arrays may be 
 # Parameters of `fit`.
 _FOR_STORES = (
     "out", "memory", "valid", "calibrate", "layer", "raw", "join", "block_rows", "slice_rows",
-    "checkpoint_every", "force", "resume_or_start",
+    "checkpoint_every", "force", "resume_or_start", "cluster",
 )  # fmt: skip
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online"]
@@ -73,6 +73,7 @@ def fit(
     split: Literal["auto", "classes", "rows"] = "auto",
     splits: int = 1,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     resume_or_start: bool = False,
@@ -91,8 +92,8 @@ def fit(
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; or a
         matrix in memory, as `Model.predict` takes it. `memory`, `valid`, `calibrate`, `layer`, `raw`, `join`,
-        `block_rows`, `slice_rows`, `checkpoint_every`, `force` and `resume_or_start` do not apply to a
-        matrix.
+        `block_rows`, `slice_rows`, `checkpoint_every`, `force`, `resume_or_start` and `cluster` do not apply
+        to a matrix.
     y : array_like, shape (n,), optional
         Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
         each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
@@ -210,7 +211,12 @@ def fit(
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
     workers : int, optional
-        Threads that train: by default as many as processors, and never more than splits.
+        Threads that train: by default as many as processors, and never more than splits. With a cluster the
+        workers to wait for or, with a local one, the processes to start.
+    cluster : str or path, optional
+        Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
+        "local" for processes on this machine. Several splits are its work, and the model is the same. The
+        workers read the store themselves, so `data` must name it on all machines; `out` is here alone.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
@@ -249,6 +255,8 @@ def fit(
     RunError
         If `out` exists, cannot be written, or is in use by another process; with `resume_or_start` if it was
         begun with other settings or data.
+    ClusterError
+        If the cluster cannot be reached, its workers differ, or they were lost again and again.
     Interrupted
         If `stop` returned True.
     """
@@ -288,6 +296,7 @@ def fit(
         return runs.fit_store(
             paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
             callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
+            cluster=cluster,
         )  # fmt: skip
 
 

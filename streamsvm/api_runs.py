@@ -72,7 +72,8 @@ def plan(
         ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
         about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
         whether C was chosen from the data; and the settings, in which ``split`` is settled, for the reason in
-        ``split_reason``.
+        ``split_reason``; and ``worker_bytes``, what each worker of a cluster holds beside the program, or
+        None without splits.
 
     Raises
     ------
@@ -93,6 +94,7 @@ def resume(
     calibrate: str | Path | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
     report: Report | None = None,
     progress: bool | Progress | None = None,
@@ -122,7 +124,7 @@ def resume(
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
         ``streamsvm_converters.TextSource.from_record``; needed for online runs.
-    workers, checkpoint_every, report, progress, stop
+    workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
     Returns
@@ -155,4 +157,5 @@ def resume(
             every=every,
             callbacks=Callbacks.of(report, progress, stop),
             workers=workers,
+            cluster=cluster,
         )

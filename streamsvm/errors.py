@@ -206,6 +206,10 @@ class RunError(StreamsvmError):
     """A run directory that is missing, in use, damaged, or belongs to other data."""
 
 
+class ClusterError(StreamsvmError):
+    """A cluster that is not there, whose workers differ, or that lost what it worked on."""
+
+
 class ModelError(StreamsvmError):
     """A model folder that is missing, damaged, or does not fit the data."""
 

@@ -87,7 +87,10 @@ def _check_split(settings: Any) -> None:
             "split", f"rows with the loss {settings.loss}; the losses {able} can be split by classes"
         )
     if not settings.can_split_classes:
-        settings.refuse("split", "rows with costs, a tree, or a solver other than the default")
+        settings.refuse(
+            "split",
+            "rows with costs, a tree, class weights in one-vs-rest, or a solver other than the default",
+        )
 
 
 def _check_pairs(settings: Any) -> None:

@@ -286,8 +286,10 @@ class Settings(_OfLoss):
     @property
     def can_split_classes(self) -> bool:
         """Whether the settings, beside the loss, allow that the classes are split."""
+        loss = get_loss(self.loss)
         plain = self.costs is None and self.tree is None
-        return plain and self.solver == get_loss(self.loss).solvers[0]
+        plain &= self.class_weight is None or not loss.own_dual  # else they weigh each class of a row
+        return plain and self.solver == loss.solvers[0]
 
     def share_of_C(self, number: int) -> float:
         """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, Self, TypeVar
 
-from streamsvm.errors import SettingsError
+from streamsvm.errors import ClusterError, SettingsError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,6 +25,10 @@ def count_workers(wanted: int | None) -> int:
     if wanted < 1:
         raise SettingsError(f"workers must be 1 or more, not {wanted}", setting="workers")
     return int(wanted)
+
+
+class WorkersLost(ClusterError):
+    """Work that was lost with the workers of a cluster: a run goes on from its last commit."""
 
 
 class Threads:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 
 from streamsvm.errors import StreamsvmWarning
@@ -83,6 +84,17 @@ def _set_name(function: Callable, name: str | None) -> None:
 def allocating(function: Callable, **more: Any) -> Any:
     """Compile a function that allocates arrays."""
     return kernel(function, _nrt=True, **more)
+
+
+def compiler() -> dict[str, str]:
+    """The version of Numba, and the processor that it compiles for."""
+    config: Any = numba.config
+    name = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    features = config.CPU_FEATURES
+    if features is None:
+        features = llvmlite.binding.get_host_cpu_features().flatten()
+    has_wide_vectors = "+avx512f" in features.split(",")
+    return {"numba": numba.__version__, "processor": f"{name} with AVX-512" if has_wide_vectors else name}
 
 
 def is_compiled(dispatcher: Any) -> bool:

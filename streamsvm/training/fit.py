@@ -210,6 +210,7 @@ class Fit(Trainer):
             "waited_fraction": self.waited / max(seconds, 1e-9),
             "bytes_read": bytes_read - self._bytes_before,
             "peak_memory_bytes": self.peak,
+            **self.learner.work_of_pass(),
         }
         self._bytes_before = bytes_read
         self.log(record)

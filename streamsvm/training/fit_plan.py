@@ -319,12 +319,28 @@ def describe_fit(
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
+        "worker_bytes": _worker_bytes(store, settings, plan) if settings.splits > 1 else None,
         "split_reason": None
         if settings.splits == 1
         else why_split(settings, store.class_counts, multilabel=store.multilabel),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
+
+
+def _worker_bytes(store: Store, settings: Settings, plan: Plan) -> int:
+    """What each worker of a cluster holds, if there is one for each split; without the program itself.
+
+    Weights before and after a task, those of the features of a task's rows, and two blocks. The weights are
+    those of two groups of classes, or all of them.
+    """
+    row = (1 + settings.average) * weight_rows(store, settings) * np.dtype(settings.dtype).itemsize
+    groups = _groups(store, settings)
+    columns = columns_of(store, settings)
+    if groups is not None:
+        columns = 2 * int((groups.ranges[:, 2] - groups.ranges[:, 0]).max())
+    blocks = 2 * min(plan.largest_block, plan.block_bytes)
+    return 3 * row * columns + plan.dual_bytes // settings.splits + blocks
 
 
 def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:

@@ -215,6 +215,13 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
+    def gather(self) -> None:
+        """Bring the weights into the storage, if they are elsewhere: before a commit."""
+
+    def work_of_pass(self) -> dict[str, float]:
+        """What the record of a pass says of workers elsewhere, and begin to count anew."""
+        return {}
+
     def norm2(self, average_scale: float = 0.0) -> float:
         """‖w‖² of the last iterate, or of the average of this scale."""
         return float(

@@ -24,9 +24,10 @@ from streamsvm.training.held_out import check_held_out, other_held_out
 from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.results import FitResult, OnlineResult
 from streamsvm.training.sources import Stream
-from streamsvm.training.store_runs import StoreRun, open_to_train
+from streamsvm.training.store_runs import StoreRun
 from streamsvm.training.stream_runs import resume_stream
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
 from streamsvm.transform_files import load_transforms
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore
@@ -46,6 +47,7 @@ def resume_run(
     policy: MemoryPolicy | None = None,
     reads: Reads = Reads(),  # noqa: B008
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it."""
     run = RunDir(path)
@@ -55,7 +57,7 @@ def resume_run(
         if record.get("kind") == format.ONLINE:
             given = {
                 "passes": passes, "tol": tol, "store": store, "valid": valid, "calibrate": calibrate,
-                "workers": workers,
+                "workers": workers, "cluster": cluster,
             }  # fmt: skip
             for name, value in given.items():
                 if value is not None:
@@ -70,7 +72,7 @@ def resume_run(
         return _resume_store(
             run, record, every, callbacks, policy or memory_plan.POLICY, reads,
             passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
-            workers=workers,
+            workers=workers, cluster=cluster,
         )  # fmt: skip
 
 
@@ -87,6 +89,7 @@ def _resume_store(
     store: Sequence[str | os.PathLike[str]] | None,
     held_out: dict[str, str | Path | None],
     workers: int | None,
+    cluster: str | os.PathLike[str] | None,
 ) -> FitResult:
     paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
     for path in paths:
@@ -128,23 +131,14 @@ def _resume_store(
         record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
-        with find_workers(settings, workers) as threads:
-            trainer = StoreRun(
-                run,
-                raw,
-                transforms,
-                opened,
-                record,
-                weights,
-                starts,
-                every,
-                callbacks,
-                policy,
-                reads,
-                threads,
-            ).trainer()
+        with find_workers(settings, workers, cluster) as found:
+            resumed = StoreRun(
+                run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, reads,
+                found,
+            )  # fmt: skip
+            trainer = resumed.trainer()
             run.write_settings(record)  # only now: a refusal changes nothing
-            return trainer.run()
+            return resumed.train(trainer)
 
 
 def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:

@@ -30,8 +30,9 @@ from streamsvm.training.parallel.splits import find_workers, settle_split
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.same_run import check_same
-from streamsvm.training.store_runs import StoreRun, encoding_of, open_to_train
+from streamsvm.training.store_runs import StoreRun, encoding_of
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
 from streamsvm.transform_files import save_transforms, saved_records
 from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
@@ -56,10 +57,12 @@ def fit_store(
     fitted: FittedTransforms | None = None,
     reads: Reads = Reads(),  # noqa: B008
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
-    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads.
+    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
+    of workers of the `cluster`.
     `fitted` are the transforms, if they are fitted to the store already, and `reads` says whether other
     trainings read it, too.
     """
@@ -102,42 +105,35 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out,
-                store=paths,
-                every=every,
-                callbacks=callbacks,
-                policy=policy,
-                reads=reads,
-                workers=workers,
-            )
+                out, store=paths, every=every, callbacks=callbacks, policy=policy, reads=reads,
+                workers=workers, cluster=cluster,
+            )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
-        with find_workers(settings, workers) as threads, claimed(run, force=force):
-            free = durable.free_bytes(run.path)
-            check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
-            check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
-            weights.save(run.costs)
-            save_transforms(run.path, transforms)
-            durable.sync_tree(run.path)
-            run.write_settings(record)
-            return (
-                StoreRun(
-                    run,
-                    raw,
-                    transforms,
-                    store,
-                    record,
-                    weights,
-                    starts,
-                    every,
-                    callbacks,
-                    policy,
-                    reads,
-                    threads,
-                )
-                .trainer()
-                .run()
+        with find_workers(settings, workers, cluster) as found:
+            trained = StoreRun(
+                run,
+                raw,
+                transforms,
+                store,
+                record,
+                weights,
+                starts,
+                every,
+                callbacks,
+                policy,
+                reads,
+                found,
             )
+            with claimed(run, force=force):
+                free = durable.free_bytes(run.path)
+                check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
+                check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
+                weights.save(run.costs)
+                save_transforms(run.path, transforms)
+                durable.sync_tree(run.path)
+                run.write_settings(record)
+                return trained.train()
 
 
 def plan_store(

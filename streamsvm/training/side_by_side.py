@@ -18,8 +18,8 @@ from streamsvm.store.shared import Reads, SharedReads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.fit_plan import find_budget, in_slices, plan_fit
 from streamsvm.training.parallel.splits import settle_split
-from streamsvm.training.store_runs import open_to_train
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore
 

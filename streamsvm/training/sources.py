@@ -121,18 +121,23 @@ class BlocksSource:
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
         """The blocks of a pass in its order, without the first `begin` of them."""
-        order = permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
-        share = self._share_of_cost(pass_number)
-        for number in order[begin:].tolist():
-            rows = self.cut.read_to_train(number)
-            if share != 1:
-                rows = rows._replace(cost=rows.cost * share)
+        for number in self.order(pass_number)[begin:].tolist():
+            rows = self.read(pass_number, number)
             n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
             within = self._permutation(n, self._seed, pass_number, number, 0)
             if self._by_group:
                 within = in_group_order(rows.qid, within)
             was_read = pass_number == 1 or len(self.cut) > 1
             yield Block(pass_number, number, rows, within, was_read=was_read)
+
+    def order(self, pass_number: int) -> np.ndarray:
+        """The numbers of the blocks in the order of a pass."""
+        return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
+
+    def read(self, pass_number: int, number: int) -> Rows:
+        """The rows of a block, with their costs in a pass."""
+        rows, share = self.cut.read_to_train(number), self._share_of_cost(pass_number)
+        return rows if share == 1 else rows._replace(cost=rows.cost * share)
 
     def empty(self) -> Rows:
         return self.cut.empty()

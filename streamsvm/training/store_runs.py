@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
+from streamsvm.errors import Call, ClusterError, Remedy
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import NONE, Interval, Settings
-from streamsvm.store import Store, open_stores
+from streamsvm.settings import Interval, Settings
+from streamsvm.store import Store
 from streamsvm.store.shared import Reads
-from streamsvm.training.error_weights import ErrorWeights, check_error_weights
+from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import columns_of, describe_fit, dual_ids, weight_rows
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
 from streamsvm.training.parallel.splits import new_learner
-from streamsvm.training.sources import BlocksSource
+from streamsvm.training.results import FitResult
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import TrainingData
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import OF_DATA
-from streamsvm.workers import Threads
+from streamsvm.workers import Threads, WorkersLost
 
+if TYPE_CHECKING:
+    from streamsvm.training.parallel.cluster import Cluster
 
-def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
-    """The store to train on, of one file or several, whose labels the loss can take."""
-    column = None if settings.sample_weight == NONE else settings.sample_weight
-    store = open_stores(
-        paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
-        raw=settings.raw,
-    )  # fmt: skip
-    try:
-        check_error_weights(settings, multilabel=store.multilabel, where=str(store.path))
-    except BaseException:
-        store.close()
-        raise
-    return store
+_MOST_LOSSES = 4  # of workers, one after the other without a commit between them
 
 
 def encoding_of(store: Store) -> dict[str, Any]:
@@ -71,7 +62,7 @@ class StoreRun:
         callbacks: Callbacks,
         policy: MemoryPolicy,
         reads: Reads,
-        workers: Threads,
+        workers: Threads | Cluster,
     ) -> None:
         self.run = run
         self.raw = raw
@@ -86,17 +77,47 @@ class StoreRun:
         self.workers = workers
         self.dtype = np.dtype(self.settings.dtype)
         self.weights = weights
-        self.blocks = Blocks(
-            store,
+        self.data = TrainingData(
+            tuple(record["store"]["path"]),
+            raw.fingerprint,
+            self.settings,
+            tuple(transforms),
+            record["store"]["slice_rows"],
             starts,
-            self.dtype,
-            cost=self.settings.C,
-            class_weights=self.weights.of_rows(self.settings),
-            weighted=self.settings.sample_weight != NONE,
-            held_out=held_out_part(self.settings),
+            weights.of_rows(self.settings),
         )
+        self.blocks = self.data.blocks(store)
         self.every = every
         self.described = describe_fit(store, self.settings, self.plan, starts, policy)
+        self._warnings: list[str] = []
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        if not isinstance(self.workers, Threads):
+            self._warnings = self.workers.check(self.data)
+
+    def train(self, trainer: Fit | None = None) -> FitResult:
+        """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
+        times, before = 0, None
+        resume = Remedy("{} continues from the last commit", Call("resume", self.run.path))
+        while True:
+            try:
+                if times:
+                    self._check_workers()  # others may have come
+                trainer = trainer or self.trainer()
+                begins = trainer.position.passes_done, trainer.position.blocks_done
+                times, before = times + 1 if begins == before else 1, begins
+                return trainer.run()
+            except WorkersLost as error:
+                if times >= _MOST_LOSSES:
+                    raise ClusterError(error.message.problem, remedy=resume) from None
+                warning = f"{error.message.problem}; the training goes on from the last commit"
+                self.callbacks.report({"event": "warning", "warning": warning})
+            except ClusterError as error:
+                if times == 0:  # nothing has begun
+                    raise
+                raise ClusterError(error.message.problem, remedy=resume) from None
+            trainer = None  # frees its weights
 
     def trainer(self) -> Fit:
         """The trainer, at the position of the last commit."""
@@ -113,9 +134,10 @@ class StoreRun:
             bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
         )  # fmt: skip
         position = files.recover(shape)
+        files.warnings += self._warnings
         storage = self._storage(shape)
         trainer = Fit(
-            BlocksSource(self.blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
+            self.data.source(self.blocks),
             settings,
             files,
             new_learner(
@@ -129,6 +151,7 @@ class StoreRun:
                 bytes_of_bits=bytes_of_bits,
                 pairs=self.weights.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
+                data=self.data,
             ),
             position,
             self.callbacks,

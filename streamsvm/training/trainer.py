@@ -255,6 +255,7 @@ class Trainer(abc.ABC):
 
     def commit(self, new: Any = None) -> None:
         """Commit the position, with the log of duals that is being written."""
+        self.learner.gather()
         self.position = self.files.commit(self.position, self.learner.storage, new)
 
     def log(self, record: dict[str, Any]) -> None:

@@ -24,8 +24,8 @@ from streamsvm.training.held_out import open_held_out
 from streamsvm.training.results import FitResult
 from streamsvm.training.runs import class_counts, fit_store, fit_to_store
 from streamsvm.training.side_by_side import Arrangement, arrange, train_side_by_side
-from streamsvm.training.store_runs import open_to_train
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms
 

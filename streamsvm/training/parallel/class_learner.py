@@ -95,7 +95,7 @@ class ClassSplitLearner(SplitLearner):
         rows = self.storage.bind(self.storage.prepare(rows))
         self._sum_duals(rows, old)
         mark_rows_dirty(rows.indices, self.storage.weights)
-        list(_BlockDuals(rows, old, self._groups).parts())
+        list(BlockDuals(rows, old, self._groups).parts())
 
     def learn(
         self,
@@ -106,21 +106,24 @@ class ClassSplitLearner(SplitLearner):
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         rows = self._in_columns(rows)
-        duals = _BlockDuals(rows, old, self._groups)
+        duals = BlockDuals(rows, old, self._groups)
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.indices, self.storage.weights)
-        begin, at = self.visited, 0
-        for day, pairs in enumerate(self._days):
-            pause = next_pause(self.visited)
-            work = functools.partial(self._visit_pair, block, rows, duals, day)
-            tallies = np.array(self._workers.map(work, pairs))
-            self.tally[CLOCK] = tallies[:, CLOCK].max()
-            self.tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
-            if day == 0:  # a row is visited once each day
-                self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
-            at = rows.n_rows * (day + 1) // len(self._days)
+        begin, day, n_days = self.visited, 0, len(self._days)
+        while day < n_days:
+            pause, first = next_pause(self.visited), day
+            while True:
+                day += 1
+                at = rows.n_rows * day // n_days
+                if day == n_days or begin + at >= pause:
+                    break
+            for number, tallies in self._visit_days(block, rows, duals, range(first, day)):
+                self.tally[CLOCK] = tallies[:, CLOCK].max()
+                self.tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
+                if number == 0:  # a row is visited once each day
+                    self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
             self.tally[VISITED] = begin + at
-            if day + 1 == len(self._days):
+            if day == n_days:
                 for part in duals.parts():
                     self.tally[DUAL_SUM] += self._sum_duals(rows, duals.as_old([part]))
                     if keep is not None:
@@ -128,8 +131,16 @@ class ClassSplitLearner(SplitLearner):
             if self.visited >= pause:
                 yield at
 
+    def _visit_days(
+        self, block: Block, rows: Rows, duals: BlockDuals, days: range
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Let the pairs of some matchdays meet; yields each day and the tallies of its pairs."""
+        for day in days:
+            work = functools.partial(self._visit_pair, block, rows, duals, day)
+            yield day, np.array(self._workers.map(work, self._days[day]))
+
     def _visit_pair(
-        self, block: Block, rows: Rows, duals: _BlockDuals, day: int, pair: tuple[int, int]
+        self, block: Block, rows: Rows, duals: BlockDuals, day: int, pair: tuple[int, int]
     ) -> np.ndarray:
         """Visit the rows of two groups over their classes; returns the tally of these visits."""
         tally = np.zeros(N_TALLIES)
@@ -151,7 +162,7 @@ class ClassSplitLearner(SplitLearner):
         return float(self._kernels.sum_duals(rows, duals, self.problem))
 
 
-class _BlockDuals:
+class BlockDuals:
     """The duals of a block, by the groups of the rows' own classes and the groups of the duals' classes.
 
     Pairs without a common group touch different ones.
@@ -166,8 +177,8 @@ class _BlockDuals:
         ends = np.searchsorted(of_rows[order], np.arange(n_groups + 1))
         self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
         # By both groups: counts of the members, ids and values.
-        self._lists: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [
-            _lists(old, members, groups.groups, n_groups) for members in self.members
+        self.lists: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [
+            divide_duals(old, members, groups.groups, n_groups) for members in self.members
         ]
 
     def of_pair(self, pair: tuple[int, int]) -> OldDuals:
@@ -182,7 +193,7 @@ class _BlockDuals:
 
     def _rows_of(self, g: int, others: Any) -> RowDuals:
         """The duals of the rows of a group for the classes of some groups."""
-        lists = zip(*(self._lists[g][h] for h in others), strict=True)
+        lists = zip(*(self.lists[g][h] for h in others), strict=True)
         counts, ids, values = map(np.concatenate, lists)
         counts, ids, values = by_row(counts.reshape(len(others), -1), ids, values)
         return RowDuals(self.members[g].astype(np.int32), counts, ids, values, _NO_BITS)
@@ -201,12 +212,12 @@ class _BlockDuals:
         places = np.full(len(self._groups.ranges), -1)
         places[list(pair)] = range(2)
         for g in pair:
-            lists = _lists(found, self.members[g], places[self._groups.groups], 2)
+            lists = divide_duals(found, self.members[g], places[self._groups.groups], 2)
             for h, part in zip(pair, lists, strict=True):
-                self._lists[g][h] = part
+                self.lists[g][h] = part
 
 
-def _lists(
+def divide_duals(
     duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     counts, ids, values = by_group(duals, members, groups, n_groups)

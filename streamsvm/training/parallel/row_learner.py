@@ -29,7 +29,7 @@ from streamsvm.training.parallel.visitor import RowDuals, Visitor
 from streamsvm.training.sources import Block
 from streamsvm.workers import Threads
 
-_ROUNDS = 2  # of a block: its average can begin between them
+ROUNDS = 2  # of a block: its average can begin between them
 _SUMS = 8  # parts of the features that are added up side by side
 
 
@@ -41,9 +41,12 @@ class _Part(NamedTuple):
     weights: Weights  # its own: of its features alone
 
 
-def _rows_after(rounds: int, part: _Part) -> int:
-    """The rows of a part visited in the first rounds: in the first of two at least half, for the average."""
-    return -(-len(part.order) * rounds // _ROUNDS)
+def rows_after(rounds: int, n_rows: Any) -> Any:
+    """The rows, of parts of `n_rows`, visited in the first rounds: after one of two at least half of them.
+
+    Else no average could begin at half of a pass over one block.
+    """
+    return -(-n_rows * rounds // ROUNDS)
 
 
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
@@ -127,22 +130,28 @@ class RowSplitLearner(SplitLearner):
         splits = self._settings.splits
         parts = self._workers.map(functools.partial(self._part, block, rows), range(splits))
         damped = rows._replace(norm2=rows.norm2 * splits)
-        for number in range(_ROUNDS):
+        for number in range(ROUNDS):
             pause = next_pause(self.visited)
             work = functools.partial(self._visit_part, block, damped, old, parts, number)
             found = self._workers.map(work, range(splits))
-            clock = self.tally[CLOCK]
-            for tally, duals in found:
-                tally[CLOCK] = max(clock, tally[CLOCK])
-                ends = max(self.tally[CLOCK], tally[CLOCK])
-                self.tally += tally
-                self.tally[CLOCK] = ends
-                if keep is not None:
-                    for part in duals:
-                        keep.append_duals(block.number, part.as_buffer())
+            self._count_parts(block, found, keep)
             self._add_up(parts)
             if self.visited >= pause:
-                yield sum(_rows_after(number + 1, part) for part in parts)
+                yield sum(rows_after(number + 1, len(part.order)) for part in parts)
+
+    def _count_parts(
+        self, block: Block, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
+    ) -> None:
+        """Add up the tallies of the parts, in their order, and keep their new duals."""
+        clock = self.tally[CLOCK]
+        for tally, duals in found:
+            tally[CLOCK] = max(clock, tally[CLOCK])
+            ends = max(self.tally[CLOCK], tally[CLOCK])
+            self.tally += tally
+            self.tally[CLOCK] = ends
+            if keep is not None:
+                for part in duals:
+                    keep.append_duals(block.number, part.as_buffer())
 
     def _part(self, block: Block, rows: Rows, split: int) -> _Part:
         splits = self._settings.splits
@@ -169,8 +178,8 @@ class RowSplitLearner(SplitLearner):
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = np.zeros(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
-        begin, end = (_rows_after(n, part) for n in (number, number + 1))
-        place = block.pass_number, (block.number * len(parts) + split) * _ROUNDS + number
+        begin, end = (rows_after(n, len(part.order)) for n in (number, number + 1))
+        place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
         with self._visitors.lent() as visitor:
             new = visitor.visit(
                 rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,

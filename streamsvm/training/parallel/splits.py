@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from streamsvm.losses import get_loss
 from streamsvm.settings import AUTO, CLASSES, ROWS, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
 from streamsvm.workers import Threads, count_workers
+
+if TYPE_CHECKING:
+    from streamsvm.training.parallel.cluster import Cluster
+    from streamsvm.training.training_data import TrainingData
 
 
 def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
@@ -50,7 +55,7 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
     if not get_loss(settings.loss).class_splits:
         return True, f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
-        return True, "several labels a row, costs, a tree or another solver cannot be split by classes"
+        return True, "several labels a row, costs of pairs, or another solver cannot be split by classes"
     splits, k = settings.splits, len(class_counts)
     if k < 2 * splits:
         return True, f"{k:,} classes do not make {2 * splits} groups"
@@ -75,9 +80,16 @@ def groups_of(settings: Settings, class_counts: np.ndarray) -> ClassGroups | Non
     return group_classes(class_counts, 2 * settings.splits, np.dtype(settings.dtype))
 
 
-def find_workers(settings: Settings, wanted: int | None) -> Threads:
-    """As many threads as there are splits or, unless `wanted` says how many, processors."""
-    return Threads(min(count_workers(wanted), settings.splits))
+def find_workers(
+    settings: Settings, wanted: int | None, cluster: str | os.PathLike[str] | None = None
+) -> Threads | Cluster:
+    """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
+    number = count_workers(wanted)
+    if cluster is not None:
+        from streamsvm.training.parallel.cluster import find_cluster
+
+        return find_cluster(cluster, wanted, settings.splits)
+    return Threads(min(number, settings.splits))
 
 
 def new_learner(
@@ -85,13 +97,14 @@ def new_learner(
     storage: Any,
     class_counts: np.ndarray,
     *,
-    workers: Threads,
+    workers: Threads | Cluster,
     dual_entries: int,
     block_rows: int,
     ids_dtype: np.dtype,
     bytes_of_bits: int,
     pairs: ClassPairs | None,
     common_dual: bool,
+    data: TrainingData | None = None,
 ) -> Any:
     """The learner of a run.
 
@@ -103,7 +116,7 @@ def new_learner(
         With the columns of `groups_of`, if there are groups.
     class_counts : ndarray, shape (n_classes,)
         Rows of each class.
-    workers : Threads
+    workers : Threads or Cluster
     dual_entries : int
         New duals that may be held before they are stored.
     block_rows : int
@@ -112,17 +125,27 @@ def new_learner(
         Of the duals.
     pairs, common_dual
         As for `Learner`.
+    data : TrainingData, optional
+        What the workers of a cluster read.
     """
     from streamsvm.training.learner import Learner, new_buffer
     from streamsvm.training.parallel.class_learner import ClassSplitLearner
     from streamsvm.training.parallel.row_learner import RowSplitLearner
 
     k, groups = len(class_counts), groups_of(settings, class_counts)
+    each = dual_entries // settings.splits
+    if not isinstance(workers, Threads):
+        from streamsvm.training.parallel.cluster_learners import ClusterClassLearner, ClusterRowLearner
+
+        assert data is not None
+        if groups is not None:
+            return ClusterClassLearner(settings, storage, k, groups, workers, data, each, block_rows)
+        return ClusterRowLearner(
+            settings, storage, k, pairs, workers, data, each, block_rows, ids_dtype, bytes_of_bits
+        )
     if groups is not None:
-        each = dual_entries // settings.splits
         return ClassSplitLearner(settings, storage, k, groups, workers, each, block_rows)
     if settings.splits > 1:
-        each = dual_entries // settings.splits
         return RowSplitLearner(
             settings, storage, k, pairs, workers, each, block_rows, ids_dtype, bytes_of_bits
         )

@@ -213,6 +213,10 @@ def test_auto_splits_classes_if_that_is_less_work(tmp_path: Path, store: Path) -
         ({"split": "classes", "splits": 5}, "5 splits of the classes need 10 classes or more"),
         ({"split": "classes", "splits": 2, "loss": "cs"}, "split must be rows with the loss cs"),
         ({"split": "classes", "splits": 2, "solver": "sorted"}, "a solver other than the default"),
+        (
+            {"split": "classes", "splits": 2, "loss": "ovr", "class_weight": "balanced"},
+            "class weights in one-vs-rest",
+        ),
         ({"splits": 0}, "splits must be a whole number in"),
         ({"split": "columns"}, "split must be one of auto, classes, rows"),
         ({"splits": 2, "loss": "chain"}, "splits must be 1 with the loss chain"),

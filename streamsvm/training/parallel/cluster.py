@@ -1,0 +1,259 @@
+"""The workers of a Dask cluster: reaching them, checking that they are alike, and waiting for what they do.
+
+Tasks are pure functions of their arguments, and arguments are other tasks' results or data that the scheduler
+holds. So it can run again whatever was lost with a worker. What it cannot repair is raised as `WorkersLost`:
+the run then goes on from its last commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from streamsvm.errors import ClusterError, Message, Option, Remedy, SettingsError, StreamsvmError
+from streamsvm.training.parallel.cluster_tasks import check_data, versions_here
+from streamsvm.training.training_data import TrainingData
+from streamsvm.workers import Threads, WorkersLost, count_workers
+
+LOCAL = "local"
+_NO_LIMIT = "1000PB"  # of what a task may be given without a warning
+
+
+class Limits(NamedTuple):
+    """How long is waited, in seconds, before a cluster counts as out of order."""
+
+    connect: float = 30.0  # for the scheduler, and for a worker that is there
+    task: float = 300.0  # while no task ends
+
+
+LIMITS = Limits()
+
+
+class Cluster:
+    """A Dask cluster, as the workers of a run.
+
+    Parameters
+    ----------
+    address : str or path
+        Of the scheduler ("tcp://host:8786"), its scheduler file, or "local": processes of this machine, which
+        are ended at the end.
+    number : int, optional
+        Workers to wait for, or to start; by default one, or one for each processor and split.
+    splits : int
+        Of the run: more local processes than that have nothing to do.
+    limits : Limits, optional
+
+    Attributes
+    ----------
+    threads : Threads
+        Of this process, which measures.
+
+    Raises
+    ------
+    ClusterError
+        If the extra is not installed, there is no scheduler, or no worker.
+    """
+
+    def __init__(
+        self, address: str | os.PathLike[str], number: int | None, splits: int, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or LIMITS
+        self.address = os.fspath(address)
+        self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
+        self._distributed = _load_distributed()
+        self._stack = contextlib.ExitStack()
+        self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
+        self._count = 0
+        try:
+            self._client = self._connect(number, splits)
+            self._await_workers(number or 1)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _connect(self, number: int | None, splits: int) -> Any:
+        distributed = self._distributed
+        given: dict[str, Any] = {"set_as_default": False, "direct_to_workers": True}
+        if self.address == LOCAL:
+            from dask.system import CPU_COUNT
+
+            local = distributed.LocalCluster(
+                n_workers=min(number or CPU_COUNT, splits), threads_per_worker=1, processes=True,
+                dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
+            )  # fmt: skip
+            self._stack.enter_context(local)
+            return self._stack.enter_context(distributed.Client(local, **given))
+        given["timeout"] = self.limits.connect
+        try:
+            if Path(self.address).is_file():
+                with open(self.address) as file:
+                    if "address" not in json.load(file):
+                        raise ValueError("no address in it")
+                client = distributed.Client(scheduler_file=self.address, **given)
+            else:
+                client = distributed.Client(self.address, **given)
+        except (OSError, ValueError, TypeError) as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
+            raise ClusterError(
+                f"there is no Dask scheduler at {self.address}: {reason}",
+                remedy=Remedy(
+                    "give the address that `dask scheduler` prints, its scheduler file, or {}",
+                    Option("cluster", LOCAL),
+                ),
+            ) from None
+        return self._stack.enter_context(client)
+
+    def _await_workers(self, number: int = 1) -> None:
+        try:
+            self._client.wait_for_workers(number, timeout=self.limits.connect)
+        except (TimeoutError, OSError):
+            raise ClusterError(
+                f"the cluster {self.address} has {len(self.workers)} workers, and {number} did not come in "
+                f"{self.limits.connect:g} seconds",
+                remedy=Remedy("start them with `dask worker`, or ask for fewer with {}", Option("workers")),
+            ) from None
+
+    @property
+    def workers(self) -> list[str]:
+        """The addresses of the workers that are there."""
+        return sorted(self._client.scheduler_info(n_workers=-1).get("workers", ()))
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    def task(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        at: str | None = None,
+        movable: bool = True,
+    ) -> Any:
+        """A task to be started, which is shown under `name`, on the worker `at`; or preferably there.
+
+        Arguments may be tasks, futures, and lists of both.
+        """
+        import dask
+
+        self._count += 1
+        key = f"{name}-{self.token}", self._count
+        with dask.annotate(**({} if at is None else {"workers": [at], "allow_other_workers": movable})):
+            return dask.delayed(function, pure=False)(*arguments, dask_key_name=key)
+
+    def start(self, tasks: Sequence[Any]) -> list[Any]:
+        """Start tasks, and those that they need; returns the futures of their results."""
+        from dask import config
+
+        with config.set({"distributed.admin.large-graph-warning-threshold": _NO_LIMIT}):
+            return self._client.compute(list(tasks), sync=False, optimize_graph=False)
+
+    def results(self, futures: Iterable[Any]) -> list[Any]:
+        """The results of futures; errors of the data are raised as on this machine.
+
+        Raises
+        ------
+        WorkersLost
+            If no result comes in the limit for a task, or what is needed was lost.
+        """
+        return [self._result(future) for future in futures]
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result(timeout=self.limits.task)
+        except StreamsvmError:
+            raise
+        except TimeoutError:
+            count = len(self.workers)
+            raise WorkersLost(
+                f"no task ended for {self.limits.task:g} seconds on the cluster {self.address}, which has "
+                f"{count} workers"
+            ) from None
+        except (CancelledError, self._distributed.scheduler.KilledWorker, OSError) as error:
+            raise WorkersLost(_line(error)) from None
+        except MemoryError as error:
+            raise WorkersLost(f"a worker is out of memory: {_line(error)}") from None
+
+    # -- checks ------------------------------------------------------------------------------------
+
+    def check(self, data: TrainingData) -> list[str]:
+        """Raise `ClusterError` unless all workers have our versions and the same data; returns warnings."""
+        self._await_workers()
+        addresses = self.workers
+        found = self._on_each(addresses, versions_here)
+        here = versions_here()
+        for address, versions in zip(addresses, found, strict=True):
+            other = [name for name in here if name != "processor" and here[name] != versions.get(name)]
+            if other:
+                name = other[0]
+                raise ClusterError(
+                    f"the worker {address} has {name} {versions.get(name)}, and this process {here[name]}",
+                    remedy=Remedy("install the same versions on all machines of the cluster"),
+                )
+        for address, problem in zip(addresses, self._on_each(addresses, check_data, data), strict=True):
+            if problem is not None:
+                raise ClusterError(f"the worker {address} cannot read the data of this run: {problem}")
+        processors = sorted({versions["processor"] for versions in found})
+        if len(processors) == 1:
+            return []
+        return [
+            Message(
+                f"the processors of the workers differ ({', '.join(processors)}): their results may, in the "
+                "last digits, and the model then depends on who did what",
+                Remedy("set NUMBA_CPU_NAME and NUMBA_CPU_FEATURES to the same on all machines"),
+            )
+        ]
+
+    def _on_each(self, addresses: Sequence[str], function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What a function returns on each worker."""
+        with self._one_line():
+            tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
+            return self.results(self.start(tasks))
+
+    @contextlib.contextmanager
+    def _one_line(self) -> Iterator[None]:
+        """Errors of a cluster on which nothing runs yet."""
+        try:
+            yield
+        except WorkersLost as error:
+            raise ClusterError(f"a worker does not answer: {error}") from None
+        except (ImportError, RuntimeError, AttributeError) as error:
+            raise ClusterError(
+                f"the scheduler or a worker of {self.address} cannot run streamsvm: {_line(error)}",
+                remedy=Remedy("install the same versions on all machines of the cluster"),
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+
+def _load_distributed() -> Any:
+    try:
+        import distributed
+        import distributed.scheduler
+    except ImportError:
+        raise ClusterError("a cluster needs dask.distributed: pip install 'streamsvm[cluster]'") from None
+    return distributed
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:300] if text else type(error).__name__
+
+
+def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:
+    """The cluster at an address; raises `SettingsError` for a run of one split, which it cannot share."""
+    if splits == 1:
+        raise SettingsError(
+            "a cluster has nothing to share out in a run of one split",
+            remedy=Remedy("give {}, of 2 or more", Option("splits")),
+            setting="cluster",
+        )
+    return Cluster(address, workers, splits)

@@ -1,0 +1,348 @@
+"""Learners whose work is done by the workers of a cluster: the same bytes as those that use threads.
+
+The weights are futures, which the workers hold and pass on among themselves. They come to this process when
+it commits or measures, and go to the workers again when these go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from streamsvm.coefficients import Coefficients
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.tally import CLOCK
+from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.settings import Settings
+from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.class_groups import ClassGroups
+from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
+from streamsvm.training.parallel.cluster import Cluster
+from streamsvm.training.parallel.cluster_tasks import (
+    Held,
+    Job,
+    Place,
+    Work,
+    add_moved,
+    hold,
+    sum_moved,
+    take,
+    visit_pair,
+    visit_part,
+    zeros,
+)
+from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
+from streamsvm.training.sources import Block
+from streamsvm.training.training_data import TrainingData
+
+
+@dataclasses.dataclass
+class _Counted:
+    """What the workers did in a pass."""
+
+    tasks: int = 0
+    busy: float = 0.0
+    waited: float = 0.0
+    moved: int = 0
+    gathered: int = 0
+    peak: int = 0
+
+
+class _OnCluster(Learner):
+    """What both learners have in common: weights that are held by the workers."""
+
+    _cluster: Cluster
+    _held: list[Any] | None = None  # futures of `Held`
+    _begins_average = False
+    _counted = _Counted()
+
+    def _on(self, cluster: Cluster, job: Job) -> None:
+        self._cluster, self._job_facts, self._counted = cluster, job, _Counted()
+        self._job: Any = None
+
+    # -- the weights, there and here ---------------------------------------------------------------
+
+    def _columns(self) -> list[tuple[int, int]]:
+        """The columns of the weights that belong together, as they are held."""
+        raise NotImplementedError
+
+    def _places(self, count: int) -> list[str]:
+        """The workers of so many pieces of work, neighbours on the same one."""
+        workers = self._workers_there
+        return [workers[at * len(workers) // count] for at in range(count)]
+
+    def _send(self) -> list[Any]:
+        """Futures of the weights, from those in the storage."""
+        self._workers_there = self._cluster.workers
+        if self._job is None:
+            (self._job,) = self._cluster.start([self._cluster.task("job", hold, self._job_facts)])
+        weights, tasks = self.storage.weights, []
+        for begin, end in self._columns():
+            current = weights.current[:, begin:end]
+            if not current.any():
+                tasks.append(self._cluster.task("weights", zeros, len(current), end - begin, current.dtype))
+                continue
+            average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
+            held = Held(np.ascontiguousarray(current), np.ascontiguousarray(average))
+            tasks.append(self._cluster.task("weights", hold, held))
+        return self._cluster.start(tasks)
+
+    def gather(self) -> None:
+        if self._held is None:
+            return
+        weights = self.storage.weights
+        rows: Any = slice(None)
+        if len(weights.dirty):
+            rows = np.flatnonzero(weights.dirty[:, 0])
+            self.storage.check_room(_only(rows))
+        for (begin, end), future in zip(self._columns(), self._held, strict=False):
+            (held,) = self._results([future])
+            weights.current[rows, begin:end] = held.current[rows]
+            if self.averaging and len(held.average_delta):
+                weights.average_delta[rows, begin:end] = held.average_delta[rows]
+            self._counted.gathered += held.nbytes
+        self._held = None
+
+    def _results(self, futures: list[Any]) -> list[Any]:
+        begin = time.perf_counter()
+        found = self._cluster.results(futures)
+        self._counted.waited += time.perf_counter() - begin
+        return found
+
+    def _count(self, work: Work) -> None:
+        counted = self._counted
+        counted.tasks += 1
+        counted.busy += work.seconds
+        counted.moved += work.moved
+        counted.peak = max(counted.peak, work.peak)
+
+    def work_of_pass(self) -> dict[str, float]:
+        counted, self._counted = self._counted, _Counted()
+        return {
+            "workers": len(self._cluster.workers),
+            "worker_tasks": counted.tasks,
+            "worker_seconds": counted.busy,
+            "worker_peak_memory_bytes": counted.peak,
+            "waited_for_workers_seconds": counted.waited,
+            "moved_bytes": counted.moved,
+            "gathered_bytes": counted.gathered,
+        }
+
+    # -- what needs the weights here ---------------------------------------------------------------
+
+    def begin_average(self) -> None:
+        super().begin_average()
+        self._begins_average = True
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        self.gather()
+        return super().norm2(average_scale)
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        self.gather()
+        super().score(rows, average_scale, tallies)
+
+    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
+        self.gather()
+        return super().coefficients(columns, average=average)
+
+    def _place(self, block: Block, step: int) -> Place:
+        """Of the next visits."""
+        begins, self._begins_average = self._begins_average, False
+        return Place(
+            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK]
+        )
+
+
+class ClusterClassLearner(_OnCluster, ClassSplitLearner):
+    """`ClassSplitLearner` on a cluster: groups of columns move from worker to worker, and meet there.
+
+    All matchdays of a block are one graph of tasks: a pair begins when its groups have ended their last one.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Any,
+        n_classes: int,
+        groups: ClassGroups,
+        cluster: Cluster,
+        data: TrainingData,
+        dual_entries: int,
+        block_rows: int,
+    ) -> None:
+        super().__init__(settings, storage, n_classes, groups, cluster.threads, dual_entries, block_rows)
+        self._on(cluster, Job(
+            cluster.token, data, settings, storage.n_features, n_classes, groups.n_columns,
+            max(dual_entries, groups.n_columns), np.min_scalar_type(groups.n_columns - 1),
+            storage.weights.time_unit, groups,
+        ))  # fmt: skip
+
+    def _columns(self) -> list[tuple[int, int]]:
+        return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
+
+    def _visit_days(
+        self, block: Block, rows: Rows, duals: BlockDuals, days: range
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        cluster = self._cluster
+        held = self._send() if self._held is None else list(self._held)
+        clock, told = self.tally[CLOCK], []
+        works: list[Any] = []
+        for day in days:
+            place, is_last = self._place(block, day), day + 1 == len(self._days)
+            before, works = works, []
+            pairs = self._days[day]
+            for pair, at in zip(pairs, self._places(len(pairs)), strict=True):
+                g, h = pair
+                wanted = [(g, h), (h, g), *([(g, g), (h, h)] if day == 0 else [])]
+                lists = {key: duals.lists[key[0]][key[1]] for key in wanted}
+                found = cluster.task(
+                    "pair",
+                    visit_pair,
+                    self._job,
+                    place,
+                    pair,
+                    held[g],
+                    held[h],
+                    lists,
+                    before,
+                    is_last,
+                    at=at,
+                )
+                held[g], held[h] = (cluster.task("take", take, found, n, at=at) for n in range(2))
+                told.append(cluster.task("duals", take, found, 2, at=at))
+                if self.averaging:
+                    works.append(cluster.task("clock", take, found, 3, at=at))
+        started = cluster.start([*held, *told])
+        self._held = started[: len(held)]
+        found = iter(self._results(started[len(held) :]))
+        for day in days:
+            tallies = []
+            for _ in self._days[day]:
+                lists, work = next(found)
+                for (g, h), part in lists.items():
+                    duals.lists[g][h] = part
+                if not self.averaging:  # then no pair waits for the clocks of the day before
+                    work.tally[CLOCK] += self.tally[CLOCK] - clock
+                tallies.append(work.tally)
+                self._count(work)
+            yield day, np.array(tallies)
+
+
+class ClusterRowLearner(_OnCluster, RowSplitLearner):
+    """`RowSplitLearner` on a cluster: each worker has all weights, to which it adds what all have found.
+
+    What the parts have found is summed up among the workers.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Any,
+        n_classes: int,
+        pairs: ClassPairs | None,
+        cluster: Cluster,
+        data: TrainingData,
+        dual_entries: int,
+        block_rows: int,
+        ids_dtype: np.dtype,
+        bytes_of_bits: int = 0,
+    ) -> None:
+        super().__init__(
+            settings,
+            storage,
+            n_classes,
+            pairs,
+            cluster.threads,
+            dual_entries,
+            block_rows,
+            ids_dtype,
+            bytes_of_bits,
+        )
+        entries = max(dual_entries, n_classes) if dual_entries else 0
+        columns = storage.weights.current.shape[1]
+        self._on(cluster, Job(
+            cluster.token, data, settings, storage.n_features, n_classes, columns, entries, ids_dtype,
+            storage.weights.time_unit, None, bytes_of_bits, pairs,
+        ))  # fmt: skip
+
+    def _columns(self) -> list[tuple[int, int]]:
+        return [(0, self.storage.weights.current.shape[1])]
+
+    def learn(
+        self,
+        block: Block,
+        rows: Rows,
+        old: OldDuals,
+        keep: NewDuals | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:
+        splits, cluster = self._settings.splits, self._cluster
+        bounds = rows.n_rows * np.arange(splits + 1) // splits
+        lengths, n_bytes = np.diff(bounds), self._job_facts.bytes_of_bits
+        of_parts = [_span(old, *ends, n_bytes) for ends in itertools.pairwise(bounds.tolist())]
+        if len(self.storage.weights.dirty):
+            mark_rows_dirty(rows.indices, self.storage.weights)
+        for number in range(ROUNDS):
+            pause = next_pause(self.visited)
+            if self._held is None:
+                self._held = self._send()
+            held, place = self._held, self._place(block, number)
+            at = self._places(splits)
+            copies = sorted(set(at))  # of the weights, one on each worker
+            if len(held) != len(copies):
+                held = held[:1] * len(copies)
+            moved, told = [], []
+            for split in range(splits):
+                found = cluster.task(
+                    "part", visit_part, self._job, place, split, held[copies.index(at[split])],
+                    of_parts[split], at=at[split],
+                )  # fmt: skip
+                moved.append(cluster.task("take", take, found, 0, at=at[split]))
+                told.append(cluster.task("duals", take, found, 1, at=at[split]))
+            step = 1
+            while step < splits:
+                for i in range(0, splits - step, 2 * step):
+                    moved[i] = cluster.task("sum", sum_moved, moved[i], moved[i + step], at=at[i])
+                step *= 2
+            next_ = [
+                cluster.task("add", add_moved, each, moved[0], place, splits, at=worker)
+                for each, worker in zip(held, copies, strict=True)
+            ]
+            started = cluster.start([*next_, *told])
+            self._held = started[: len(next_)]
+            self._take_in(block, self._results(started[len(next_) :]), keep)
+            if self.visited >= pause:
+                yield int(rows_after(number + 1, lengths).sum())
+
+    def _take_in(self, block: Block, found: list[Any], keep: NewDuals | None) -> None:
+        for _, work in found:
+            self._count(work)
+        self._count_parts(block, [(work.tally, duals) for duals, work in found], keep)
+
+
+def _span(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:
+    """The duals of successive rows of a block alone."""
+    counts = old.counts[begin:end]
+    at = np.cumsum(counts, dtype=np.int64) - counts
+    within = np.arange(counts.sum(dtype=np.int64)) - np.repeat(at, counts)
+    ids = old.ids[np.repeat(old.ids_at[begin:end], counts) + within]
+    values = old.values[np.repeat(old.values_at[begin:end], counts) + within]
+    bits_at = old.bits_at[begin:end].copy()
+    there = bits_at >= 0
+    bits = old.bits[(bits_at[there][:, None] + np.arange(n_bytes)).reshape(-1)]
+    bits_at[there] = n_bytes * np.arange(np.count_nonzero(there))
+    return OldDuals.create(ids, values, at, at, counts.copy(), bits, bits_at)._replace(scale=old.scale)
+
+
+def _only(features: np.ndarray) -> Rows:
+    """Rows that say no more than which features they have."""
+    none = np.zeros(0)
+    return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

@@ -1,0 +1,399 @@
+"""Training on a Dask cluster: the bytes that threads give, whoever works, and whoever is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+from run_files import model_bytes
+
+import streamsvm
+from streamsvm.errors import ClusterError, Interrupted, SettingsError, StreamsvmError
+
+distributed = pytest.importorskip("distributed")
+from streamsvm.training.parallel import cluster as cluster_module  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
+
+LIMITS = cluster_module.Limits(connect=20.0, task=60.0)
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
+
+
+def start(n_workers: int) -> Any:
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+        memory_limit=0, silence_logs=50,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Any]:
+    """A cluster of two processes, which tests leave as it is."""
+    with start(2) as cluster:
+        yield cluster
+
+
+# Settings of runs of several blocks and passes, whose average begins within a block.
+BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
+BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
+
+
+def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
+    return streamsvm.fit(store, out=out, progress=False, **settings, **more)
+
+
+# -- the same bytes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BY_CLASSES,
+        BY_CLASSES | {"loss": "ovr2", "average": False, "dtype": "float64", "transform": "scale=std"},
+        BY_CLASSES | {"loss": "ww", "splits": 6, "class_weight": "balanced", "first_C": 0.01, "C": 0.1},
+        BY_ROWS,
+        BY_ROWS | {"loss": "llw", "splits": 5, "inner_passes": 0},
+        BY_ROWS | {"loss": "cs", "splits": 2, "hold_out": "1/5", "block_rows": None},
+        BY_ROWS | {"loss": "ovr", "class_weight": "balanced", "average": False},
+    ],
+    ids=lambda s: f"{s['split']}-{s['splits']}-{s.get('loss', 'ww')}",
+)
+def test_a_cluster_gives_the_model_and_the_gaps_of_threads(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    one = fit(store, tmp_path / "one", settings, workers=1)
+    two = fit(store, tmp_path / "two", settings, workers=2)
+    dask = fit(store, tmp_path / "dask", settings, cluster=local.scheduler_address)
+    assert model_bytes(tmp_path / "two") == model_bytes(tmp_path / "one")
+    assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "one")
+    measured = ("dual", "primal", "gap", "accuracy", "average_gap", "valid_accuracy")
+    for ours, theirs in zip(dask.history, one.history, strict=True):
+        assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
+    assert dask.history[-1]["workers"] == 2
+    assert two.relative_gap == one.relative_gap == dask.relative_gap
+
+
+@pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_gives_the_same_model(
+    store: Path, tmp_path: Path, settings: dict[str, Any], workers: int
+) -> None:
+    fit(store, tmp_path / "threads", settings)
+    fit(store, tmp_path / "dask", settings, cluster="local", workers=workers)
+    assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
+
+
+def test_the_command_starts_processes_and_says_what_they_need(store: Path, tmp_path: Path) -> None:
+    words = ["fit", store, "--passes", "2", "--split", "classes", "--splits", "2", "--seed", "3"]
+    found = {}
+    for name, more in (("threads", []), ("dask", ["--cluster", "local", "--workers", "2"])):
+        command = [sys.executable, "-m", "streamsvm_cli.main", *words, "--out", tmp_path / name, *more]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found[name] = model_bytes(tmp_path / name)
+        assert "on a cluster each worker holds up to" in done.stdout + done.stderr
+        assert "distributed" not in done.stderr
+    assert found["dask"] == found["threads"]
+
+
+def stop_after(blocks: int) -> Callable[[], bool]:
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked >= blocks
+
+    return stop
+
+
+@pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
+@pytest.mark.parametrize("blocks", [1, 3, 6])
+def test_a_run_goes_on_with_other_workers(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], blocks: int
+) -> None:
+    """Threads go on with what a cluster has begun, and a cluster with what threads have."""
+    address = local.scheduler_address
+    fit(store, tmp_path / "whole", settings)
+    for begin, end in (({"cluster": address}, {"workers": 1}), ({"workers": 2}, {"cluster": address})):
+        run = tmp_path / "-".join(begin)
+        with pytest.raises(Interrupted):
+            fit(store, run, settings, stop=stop_after(blocks), **begin)
+        streamsvm.resume(run, progress=False, **end)
+        assert model_bytes(run) == model_bytes(tmp_path / "whole")
+
+
+# -- workers that are lost -------------------------------------------------------------------------
+
+
+class KillAt(distributed.SchedulerPlugin):
+    """Kills workers when the scheduler has seen some number of tasks end."""
+
+    def __init__(
+        self, pids: Callable[[], list[int]], at: list[int], signal_number: int = signal.SIGKILL
+    ) -> None:
+        self.ended, self.killed = 0, 0
+        self._pids, self._at, self._signal = pids, at, signal_number
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        self.ended += finish == "memory"
+        while self._at and self.ended >= self._at[0]:
+            del self._at[0]
+            pids = self._pids()
+            if pids:
+                os.kill(pids[self.ended % len(pids)], self._signal)
+                self.killed += 1
+
+
+def pids_of(cluster: Any) -> list[int]:
+    """Of the processes of workers that run."""
+    processes = [worker.process for worker in cluster.workers.values()]
+    return sorted(p.pid for p in processes if p is not None and p.status.name == "running" and p.pid)
+
+
+def kill_while_training(
+    store: Path, tmp_path: Path, settings: dict[str, Any], seed: int, *, checkpoint_every: str = "2 blocks"
+) -> None:
+    draw = random.Random(seed)
+    fit(store, tmp_path / "whole", settings)
+    with start(2) as cluster:
+        instants = sorted(draw.sample(range(8, 150), draw.choice([1, 1, 2])))
+        plugin = KillAt(lambda: pids_of(cluster), instants)
+        cluster.scheduler.add_plugin(plugin)
+        run = tmp_path / f"run{seed}"
+        fit(store, run, settings, cluster=cluster.scheduler_address, checkpoint_every=checkpoint_every)
+    assert plugin.killed
+    assert model_bytes(run) == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
+def test_a_worker_is_killed(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    kill_while_training(store, tmp_path, settings, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 49))
+def test_workers_are_killed_at_random(store: Path, tmp_path: Path, seed: int) -> None:
+    settings = BY_ROWS if seed % 2 else BY_CLASSES
+    kill_while_training(
+        store, tmp_path, settings, seed, checkpoint_every=["1 blocks", "2 blocks", "1h"][seed % 3]
+    )
+
+
+def test_two_workers_are_killed_at_once(store: Path, tmp_path: Path) -> None:
+    fit(store, tmp_path / "whole", BY_CLASSES)
+    with start(2) as cluster:
+        plugin = KillAt(lambda: pids_of(cluster), [40, 40])
+        cluster.scheduler.add_plugin(plugin)
+        fit(store, tmp_path / "run", BY_CLASSES, cluster=cluster.scheduler_address)
+    assert plugin.killed == 2
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(task=3.0))
+    fit(store, tmp_path / "whole", BY_CLASSES)
+    run = tmp_path / "run"
+    with start(2) as cluster:
+        stopped = pids_of(cluster)[40 % 2]
+        cluster.scheduler.add_plugin(KillAt(lambda: pids_of(cluster), [40], signal.SIGSTOP))
+        try:
+            with pytest.raises(ClusterError, match=r"for 3 seconds.*resume") as raised:
+                fit(store, run, BY_CLASSES, cluster=cluster.scheduler_address, checkpoint_every="1 blocks")
+        finally:
+            os.kill(stopped, signal.SIGKILL)
+    assert "\n" not in str(raised.value)
+    streamsvm.resume(run, progress=False)
+    assert model_bytes(run) == model_bytes(tmp_path / "whole")
+
+
+def test_a_cluster_that_ends_leaves_a_run_that_resumes(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(store, tmp_path / "whole", BY_ROWS)
+    run = tmp_path / "run"
+    cluster = start(1)
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if stage == "pass 2":
+            cluster.close()
+
+    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=3.0))
+    with pytest.raises(StreamsvmError, match="resume") as raised:
+        streamsvm.fit(
+            store, out=run, **BY_ROWS, cluster=cluster.scheduler_address, progress=progress,
+            checkpoint_every="1 blocks",
+        )  # fmt: skip
+    assert "\n" not in str(raised.value)
+    streamsvm.resume(run, progress=False)
+    assert model_bytes(run) == model_bytes(tmp_path / "whole")
+
+
+# -- a client that is lost -------------------------------------------------------------------------
+
+CLIENT = """
+import json, os, signal, sys
+import streamsvm
+
+if __name__ == "__main__":
+    store, out, settings, kill_at = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+    calls = 0
+
+    def progress(stage, done, total):
+        global calls
+        calls += 1
+        if calls == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    given = dict(cluster="local", workers=2, progress=progress, checkpoint_every="1 blocks")
+    if os.path.exists(out):
+        streamsvm.resume(out, **given)
+    else:
+        streamsvm.fit(store, out=out, **settings, **given)
+"""
+
+
+def kill_client(store: Path, tmp_path: Path, settings: dict[str, Any], instants: list[int]) -> None:
+    fit(store, tmp_path / "whole", settings)
+    script = tmp_path / "client.py"
+    script.write_text(CLIENT)
+    run = tmp_path / "run"
+    for kill_at in [*instants, 10**9]:
+        words = [sys.executable, script, store, run, json.dumps(settings), str(kill_at)]
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+        assert done.returncode == (0 if kill_at == 10**9 else -signal.SIGKILL), done.stderr
+    assert model_bytes(run) == model_bytes(tmp_path / "whole")
+
+
+def test_a_client_is_killed_and_another_resumes_on_a_new_cluster(store: Path, tmp_path: Path) -> None:
+    kill_client(store, tmp_path, BY_CLASSES, [3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_clients_are_killed_at_random(store: Path, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    settings = BY_ROWS if seed % 2 else BY_CLASSES
+    kill_client(store, tmp_path, settings, [draw.randint(1, 6) for _ in range(2)])
+
+
+# -- what cannot work ------------------------------------------------------------------------------
+
+
+def refusal(store: Path, tmp_path: Path, **given: Any) -> str:
+    """The one line of a fit that is refused; nothing is trained."""
+    run = tmp_path / "refused"
+    with pytest.raises(StreamsvmError) as raised:
+        fit(store, run, BY_CLASSES | given)
+    assert isinstance(raised.value, ClusterError | SettingsError)
+    assert not run.exists()
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_no_scheduler_is_there(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=1.0))
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", str(tmp_path / "none.json")):
+        assert f"no Dask scheduler at {address}" in refusal(store, tmp_path, cluster=address)
+    damaged = tmp_path / "scheduler.json"
+    damaged.write_text("{")
+    assert f"no Dask scheduler at {damaged}" in refusal(store, tmp_path, cluster=damaged)
+
+
+def test_too_few_workers_come(
+    store: Path, local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=1.0))
+    message = refusal(store, tmp_path, cluster=local.scheduler_address, workers=3)
+    assert "has 2 workers, and 3 did not come" in message
+
+
+def test_a_scheduler_file_serves_as_address(store: Path, local: Any, tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.json"
+    path.write_text(json.dumps(local.scheduler.identity()))
+    fit(store, tmp_path / "threads", BY_ROWS)
+    fit(store, tmp_path / "dask", BY_ROWS, cluster=path)
+    assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
+
+
+def test_a_cluster_needs_splits(store: Path, tmp_path: Path) -> None:
+    assert "splits" in refusal(store, tmp_path, splits=1, split="auto", cluster="local")
+
+
+def test_the_extra_is_missing(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "streamsvm[cluster]" in refusal(store, tmp_path, cluster="local")
+
+
+def test_a_matrix_is_not_trained_on_a_cluster(local: Any) -> None:
+    with pytest.raises(SettingsError, match="cluster does not apply"):
+        streamsvm.fit(np.eye(4), [0, 1, 0, 1], passes=1, splits=2, cluster=local.scheduler_address)
+
+
+def _on_one_worker(cluster: Any, function: Callable[[], None]) -> None:
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.run(function, workers=[min(client.scheduler_info()["workers"])])
+
+
+def test_versions_differ(store: Path, tmp_path: Path) -> None:
+    def change() -> None:
+        import numba
+
+        numba.__version__ = "0.1"
+
+    with start(2) as cluster:
+        _on_one_worker(cluster, change)
+        message = refusal(store, tmp_path, cluster=cluster.scheduler_address)
+    assert "has numba 0.1, and this process" in message
+
+
+def test_workers_see_another_store_or_none(store: Path, tmp_path: Path) -> None:
+    other = str(make_store(tmp_path / "other.zarr", *make_problem(400, 30, 12, seed=1)))
+    none = str(tmp_path / "none.zarr")
+    for seen, problem in ((other, "fingerprint"), (none, none)):
+
+        def change(seen: str = seen) -> None:
+            from streamsvm.training import training_data
+
+            opened = training_data.open_stores
+            training_data.open_stores = lambda paths, **given: opened([seen], **given)
+
+        with start(2) as cluster:
+            _on_one_worker(cluster, change)
+            message = refusal(store, tmp_path, cluster=cluster.scheduler_address)
+        assert "cannot read the data of this run" in message
+        assert problem in message
+
+
+def test_processors_differ(store: Path, tmp_path: Path) -> None:
+    def change() -> None:
+        import numba
+
+        numba.config.CPU_NAME = "generic"
+
+    with start(2) as cluster:
+        _on_one_worker(cluster, change)
+        result = fit(store, tmp_path / "run", BY_ROWS, cluster=cluster.scheduler_address)
+    assert any("processors of the workers differ" in warning for warning in result.warnings)
