@@ -204,9 +204,9 @@ def fit(
         its own order (0); by default chosen by chunks and memory.
     split : {"auto", "classes", "rows"}
         How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
-        rows, whose steps are added up; or auto: by classes if the loss allows it and there are enough. By
-        classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
-        et al. 2015).
+        rows, whose steps are added up; or auto: by classes if each worker then has less work than one
+        core would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+
+        (Ma et al. 2015).
     splits : int
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.

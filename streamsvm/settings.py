@@ -238,7 +238,8 @@ class Settings(_OfLoss):
         str,
         AUTO,
         "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
-        "rows, whose steps are added up; or auto: by classes if the loss allows it and there are enough.",
+        "rows, whose steps are added up; or auto: by classes if each worker then has less work than one core "
+        "would have.",
         choices=lambda: (AUTO, CLASSES, ROWS),
     )
     splits: int = setting(

@@ -29,6 +29,7 @@ from streamsvm.training import array_runs
 from streamsvm.training.results import FitResult, TuneResult
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.tuning_runs import StoreSearch, Trial
+from streamsvm.workers import count_workers
 
 _AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
@@ -49,6 +50,7 @@ def tune(
     passes_each: int = 2,
     passes: int = 3,
     groups: Any = None,
+    workers: int | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
@@ -84,7 +86,7 @@ def tune(
         Passes for each value of C.
     passes : int
         Passes of the training with the best, on all rows.
-    checkpoint_every, report, progress, stop
+    workers, checkpoint_every, report, progress, stop
         As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
         before them how many trainings run side by side, as ``{"event": "search", ...}``. Events of these have
         the name of their training as ``trial``. Trainings on a store call from threads, one at a time.
@@ -137,10 +139,12 @@ def tune(
         if paths is None:
             if y is None and "label" not in settings:
                 raise SettingsError("y is missing: give one label for each row", setting="y")
-            search: _Search = _ArraySearch(data, y, groups, callbacks, tables)
+            search: _Search = _ArraySearch(data, y, groups, callbacks, tables, count_workers(workers))
         else:
             assert out is not None
-            search = StoreSearch(paths, Path(out), Interval(checkpoint_every), callbacks, tables)
+            search = StoreSearch(
+                paths, Path(out), Interval(checkpoint_every), callbacks, tables, count_workers(workers)
+            )
             search.begin(all_trials, passes=chosen.passes, force=force)
         rows = search.known()
         n_known = len(rows) // len(grid.factors)
@@ -270,10 +274,19 @@ def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any]) -> dict[
 class _ArraySearch:
     """Trainings on a matrix."""
 
-    def __init__(self, X: Any, y: Any, groups: Any, callbacks: Callbacks, tables: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        callbacks: Callbacks,
+        tables: Mapping[str, Any],
+        workers: int,
+    ) -> None:
         self._data = X, y, groups
         self._callbacks = callbacks
         self._tables = tables
+        self._workers = workers
 
     def known(self) -> list[dict[str, Any]]:
         return []
@@ -293,7 +306,9 @@ class _ArraySearch:
         return model.result, model
 
     def _fit(self, settings: Settings) -> Model:
-        return array_runs.fit_matrix(*self._data, settings, callbacks=self._callbacks, given=self._tables)
+        return array_runs.fit_matrix(
+            *self._data, settings, callbacks=self._callbacks, given=self._tables, workers=self._workers
+        )
 
 
 _Search = _ArraySearch | StoreSearch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
 import queue
 from collections.abc import Callable, Iterable, Iterator
@@ -18,12 +19,14 @@ Result = TypeVar("Result")
 def count_workers(wanted: int | None) -> int:
     """`wanted` or, if that is None, the processors that this process may use.
 
-    Raises `SettingsError` unless it is 1 or more.
+    Raises `SettingsError` unless it is a whole number, 1 or more.
     """
     if wanted is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if wanted < 1:
-        raise SettingsError(f"workers must be 1 or more, not {wanted}", setting="workers")
+    if isinstance(wanted, bool) or not isinstance(wanted, numbers.Integral) or wanted < 1:
+        raise SettingsError(
+            f"workers must be 1 or more, and a whole number, not {wanted!r}", setting="workers"
+        )
     return int(wanted)
 
 
@@ -45,7 +48,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(number, "streamsvm") if number > 1 else None
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results, in the order of the items; the first error is raised when all work has ended."""
+        """The results, in the order of the items; the first error is raised when nobody works any more."""
         if self._pool is None:
             return [work(item) for item in items]
         futures = [self._pool.submit(work, item) for item in items]

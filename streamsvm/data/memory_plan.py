@@ -117,6 +117,7 @@ def make_plan(
     sparse: bool = False,
     pool_bytes: int = 0,
     common_dual: bool = False,
+    held_row_bytes: int = 0,
 ) -> Plan:
     """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
 
@@ -142,6 +143,8 @@ def make_plan(
     policy : MemoryPolicy
     block_rows, most_block_bytes : int, optional
         Largest rows and bytes of a block, if the budget allows more.
+    held_row_bytes : int
+        Bytes of each row of a block that is trained on, beside those of any training.
     weights_in_memory, average_in_memory, sparse, pool_bytes, common_dual
         Where the weights are. This is only recorded in the plan: `shared` includes their memory.
     """
@@ -165,6 +168,7 @@ def make_plan(
     row_bytes += bytes_of_bits + 8 * (bytes_of_bits > 0)  # and where the old ones begin
     # Weight, group, and where the labels begin; and each label: all twice, as above.
     row_bytes += 2 * 8 * (store.weighted + store.grouped + store.multilabel)
+    row_bytes += held_row_bytes
     label_bytes = 2 * 4 * store.multilabel
     block_bytes = max((memory - fixed - dual_bytes) // LIVE_BLOCKS, 0)
     return Plan(

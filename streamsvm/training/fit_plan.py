@@ -41,6 +41,7 @@ from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.splits import groups_of, why_split
 
 _DIRTY = 16  # bytes of a feature's dirty bits
+_DUALS_OF_ROW = 8  # that a row has, on average and at most after the first pass, with few exceptions
 
 
 def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> tuple[Plan, np.ndarray]:
@@ -176,8 +177,9 @@ def _groups(store: Store, settings: Settings) -> ClassGroups | None:
 
 def dual_ids(store: Store, settings: Settings) -> int:
     """How many ids duals have: one for each class mostly, or for each column if the classes are split."""
-    if _groups(store, settings) is not None:
-        return columns_of(store, settings)
+    groups = _groups(store, settings)
+    if groups is not None:
+        return groups.n_columns
     return get_loss(settings.loss).dual_ids(store.n_classes, settings.solver)
 
 
@@ -267,6 +269,10 @@ def _plan(
         held += chain_bytes(settings, longest, k)
         row_duals = loss.max_duals(k, settings.solver)
     held += pair_bytes(store.n_classes, settings, columns)
+    held_row_bytes = 0
+    if _groups(store, settings) is not None:  # duals of a block: counts by group, and lists, with copies
+        entry = dtype.itemsize + dual_id_dtype(columns).itemsize
+        held_row_bytes = 2 * settings.splits * 4 + 3 * _DUALS_OF_ROW * entry
     held += append_buffer_bytes(
         weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
     )  # fmt: skip
@@ -289,6 +295,7 @@ def _plan(
         sparse=sparse,
         pool_bytes=pool_bytes,
         common_dual=common_dual,
+        held_row_bytes=held_row_bytes,
     )
 
 

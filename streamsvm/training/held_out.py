@@ -11,7 +11,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
-from streamsvm.settings import Settings
+from streamsvm.settings import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
 from streamsvm.store.scoring import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
@@ -46,6 +46,11 @@ def check_held_out(
         warn_of_difference([sample.data], trained_values(record, transforms), str(held_out.path))
         if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_FIRST, held_out.n_rows))
+        if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:
+            raise SettingsError(
+                f"{name} is for data of one label a row with {CLASSES} split, and {path} has several",
+                setting=name,
+            )
         if name == "calibrate":
             _check_calibration_store(held_out, raw)
         return held_out.fingerprint

@@ -41,6 +41,8 @@ class Block:
         Where a stream stands behind the block.
     was_read : bool
         Whether the rows were read for this pass, and not for an earlier one.
+    permute : callable
+        ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
     """
 
     pass_number: int
@@ -50,6 +52,7 @@ class Block:
     new_classes: Sequence[str] = ()
     place: StreamPlace | None = None
     was_read: bool = True
+    permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +131,7 @@ class BlocksSource:
             if self._by_group:
                 within = in_group_order(rows.qid, within)
             was_read = pass_number == 1 or len(self.cut) > 1
-            yield Block(pass_number, number, rows, within, was_read=was_read)
+            yield Block(pass_number, number, rows, within, was_read=was_read, permute=self._permutation)
 
     def order(self, pass_number: int) -> np.ndarray:
         """The numbers of the blocks in the order of a pass."""

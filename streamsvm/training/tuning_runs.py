@@ -61,6 +61,8 @@ class StoreSearch:
     callbacks : Callbacks
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.
+    workers : int
+        Threads of trainings that are split, in all.
     """
 
     def __init__(
@@ -70,12 +72,14 @@ class StoreSearch:
         every: Interval,
         callbacks: Callbacks,
         given: Mapping[str, Any],
+        workers: int,
     ) -> None:
         self._paths = [absolute(path) for path in paths]
         self._run = RunDir(out)
         self._every = every
         self._callbacks = callbacks
         self._given = given
+        self._workers = workers
         self._transforms: dict[str | None, FittedTransforms] = {}
         self._arrangement: Arrangement
 
@@ -164,31 +168,39 @@ class StoreSearch:
         )  # fmt: skip
         durable.make_dir(self._run.trials)
         for begin in range(0, len(trials), side_by_side):
-            together = [(trial.name, self._training(trial)) for trial in trials[begin : begin + side_by_side]]
+            some = trials[begin : begin + side_by_side]
+            workers = max(self._workers // len(some), 1)
+            together = [(trial.name, self._training(trial, workers)) for trial in some]
             try:
                 yield from train_side_by_side(together, self._callbacks)
             except Interrupted:
                 goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
                 raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
 
-    def _training(self, trial: Trial) -> Callable[[Reads, Callbacks], FitResult]:
+    def _training(self, trial: Trial, workers: int) -> Callable[[Reads, Callbacks], FitResult]:
         settings = self._arrangement.of(trial.settings)
         return functools.partial(
-            self._fit, self._run.trials / trial.name, settings, self._fitted(trial.settings)
+            self._fit, self._run.trials / trial.name, settings, self._fitted(trial.settings), workers
         )
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows and with all of the memory."""
         durable.remove(self._run.trials)
         fitted = self._fitted(settings)
-        return self._fit(self._run.path, settings, fitted, Reads(), self._callbacks), None
+        return self._fit(self._run.path, settings, fitted, self._workers, Reads(), self._callbacks), None
 
     def _fit(
-        self, folder: Path, settings: Settings, fitted: FittedTransforms, reads: Reads, callbacks: Callbacks
+        self,
+        folder: Path,
+        settings: Settings,
+        fitted: FittedTransforms,
+        workers: int,
+        reads: Reads,
+        callbacks: Callbacks,
     ) -> FitResult:
         return fit_store(
             self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
-            given=self._given, fitted=fitted, reads=reads,
+            given=self._given, fitted=fitted, reads=reads, workers=workers,
         )  # fmt: skip
 
     def _fitted(self, settings: Settings) -> FittedTransforms:

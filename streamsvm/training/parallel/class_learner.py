@@ -19,7 +19,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.duals import NewDuals, OldDuals
-from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.settings import Settings
@@ -50,8 +49,6 @@ class ClassSplitLearner(SplitLearner):
     block_rows : int
         Rows of the largest block.
     """
-
-    progressive = False  # a visit does not score all classes
 
     def __init__(
         self,
@@ -95,7 +92,7 @@ class ClassSplitLearner(SplitLearner):
         rows = self.storage.bind(self.storage.prepare(rows))
         self._sum_duals(rows, old)
         mark_rows_dirty(rows.indices, self.storage.weights)
-        list(BlockDuals(rows, old, self._groups).parts())
+        BlockDuals(rows, old, self._groups).of_pair((0, 1))
 
     def learn(
         self,
@@ -147,7 +144,7 @@ class ClassSplitLearner(SplitLearner):
         tally[CLOCK] = self.tally[CLOCK]
         members = np.sort(np.concatenate([duals.members[g] for g in pair]))
         number = block.number * len(self._days) + day
-        order = members[local_permutation(len(members), self._settings.seed, block.pass_number, number, 1)]
+        order = members[block.permute(len(members), self._settings.seed, block.pass_number, number, 0)]
         problem = self.problem._replace(ranges=self._groups.ranges[list(pair)])
         weights = self.moved_weights()
         with self._visitors.lent() as visitor:
@@ -172,9 +169,9 @@ class BlockDuals:
         self._groups = groups
         self._n_rows = rows.n_rows
         n_groups = len(groups.ranges)
-        of_rows = groups.groups[rows.labels]
-        order = np.argsort(of_rows, kind="stable")
-        ends = np.searchsorted(of_rows[order], np.arange(n_groups + 1))
+        group_of_row = groups.groups[rows.labels]
+        order = np.argsort(group_of_row, kind="stable")
+        ends = np.searchsorted(group_of_row[order], np.arange(n_groups + 1))
         self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
         # By both groups: counts of the members, ids and values.
         self.lists: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [

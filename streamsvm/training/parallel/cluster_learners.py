@@ -157,8 +157,9 @@ class _OnCluster(Learner):
         """Of the next visits."""
         begins, self._begins_average = self._begins_average, False
         return Place(
-            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK]
-        )
+            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
+            block.permute,
+        )  # fmt: skip
 
 
 class ClusterClassLearner(_OnCluster, ClassSplitLearner):

@@ -11,7 +11,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -24,7 +24,6 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.jit import compiler
-from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.sum_rows import add_rows, subtract_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights
@@ -144,6 +143,7 @@ class Place(NamedTuple):
     averaging: bool
     begins_average: bool
     clock: float  # of the average, unless tallies of earlier tasks tell
+    permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
 
 
 class Held(NamedTuple):
@@ -303,7 +303,7 @@ def visit_pair(
         weights = _local_weights(features, held, place, job)
         n_days = len(groups.ranges) - 1
         number = place.number * n_days + place.step
-        order = local_permutation(len(members), settings.seed, place.pass_number, number, 1)
+        order = place.permute(len(members), settings.seed, place.pass_number, number, 0)
         ranges = groups.ranges[list(pair)] + np.array(shifts)[:, None]
         problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
         new = _new_visitor(job, int(bounds[-1]), len(members)).visit(
@@ -399,7 +399,7 @@ def visit_part(
     block = _rows_of(job, place)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
     features, rows = _renumbered(row_span(block, first, end), job.n_features)
-    order = local_permutation(end - first, settings.seed, place.pass_number, place.number * splits + split, 1)
+    order = place.permute(end - first, settings.seed, place.pass_number, place.number * splits + split, 0)
     low, high = (rows_after(n, len(order)) for n in (place.step, place.step + 1))
     # The average of this part begins with zero: what is returned is by how much it moves.
     weights = _local_weights(features, [held._replace(average_delta=held.average_delta[:0])], place, job)

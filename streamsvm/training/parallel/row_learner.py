@@ -16,7 +16,6 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import NewDuals, OldDuals
-from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
@@ -143,12 +142,10 @@ class RowSplitLearner(SplitLearner):
         self, block: Block, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
     ) -> None:
         """Add up the tallies of the parts, in their order, and keep their new duals."""
-        clock = self.tally[CLOCK]
         for tally, duals in found:
-            tally[CLOCK] = max(clock, tally[CLOCK])
-            ends = max(self.tally[CLOCK], tally[CLOCK])
+            clock = max(self.tally[CLOCK], tally[CLOCK])
             self.tally += tally
-            self.tally[CLOCK] = ends
+            self.tally[CLOCK] = clock
             if keep is not None:
                 for part in duals:
                     keep.append_duals(block.number, part.as_buffer())
@@ -157,7 +154,7 @@ class RowSplitLearner(SplitLearner):
         splits = self._settings.splits
         begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
         number = block.number * splits + split
-        order = begin + local_permutation(end - begin, self._settings.seed, block.pass_number, number, 1)
+        order = begin + block.permute(end - begin, self._settings.seed, block.pass_number, number, 0)
         seen = np.zeros(self.storage.n_features, np.bool_)
         mark(rows.indices[rows.indptr[begin] : rows.indptr[end]], seen)
         current, *delta = self._own[split]

@@ -18,7 +18,7 @@ _SCORED_PARTS = 16  # of a block: their sums are added up in order, whoever scor
 
 
 class SplitLearner(Learner):
-    """A learner whose work is shared.
+    """A learner whose work is shared. Its parts do not see how good the weights are that they share.
 
     Parameters
     ----------
@@ -28,6 +28,8 @@ class SplitLearner(Learner):
     new_visitor : callable
         Makes what one worker needs for itself.
     """
+
+    progressive = False
 
     def __init__(
         self,

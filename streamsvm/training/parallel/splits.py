@@ -133,7 +133,7 @@ def new_learner(
     from streamsvm.training.parallel.row_learner import RowSplitLearner
 
     k, groups = len(class_counts), groups_of(settings, class_counts)
-    each = dual_entries // settings.splits
+    each = -(-dual_entries // settings.splits)  # not 0: duals would not be kept
     if not isinstance(workers, Threads):
         from streamsvm.training.parallel.cluster_learners import ClusterClassLearner, ClusterRowLearner
 

@@ -11,6 +11,7 @@ import reference
 from helpers import dense_duals, make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after, without_times
 from small_problem import of_loss
+from streamsvm_converters import convert
 
 from streamsvm import fit, load_model, plan, resume
 from streamsvm.errors import Interrupted, PlanError, SettingsError
@@ -73,6 +74,47 @@ def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, l
     assert result.dual == pytest.approx(dual, rel=1e-10)
     assert result.accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
     assert result.empty_rows == 2
+
+
+@pytest.mark.parametrize(("split", "splits"), [("classes", 4), ("rows", 4)])
+@pytest.mark.parametrize("settings", [{"first_C": C / 3}, {"inner_passes": 0}, {"class_weight": "balanced"}])
+def test_the_weights_are_those_of_the_duals_with_other_settings(
+    tmp_path: Path, problem, store: Path, split: str, splits: int, settings: dict[str, Any]
+) -> None:
+    """C that grows scales duals; some rows weigh more than others."""
+    X, labels = problem[0].toarray().astype(float), problem[1]
+    cost: Any = C
+    if "class_weight" in settings:
+        counts = np.bincount(labels)
+        cost = C * (N / (K * counts))[labels]
+    result = fit(
+        store, out=tmp_path / "run", C=C, dtype="float64", block_rows=BLOCK, average=False, split=split,
+        splits=splits, **settings,
+    )  # fmt: skip
+    columns = np.arange(K)
+    if split == "classes":
+        columns = group_classes(np.bincount(labels), 2 * splits, np.dtype(float)).columns
+    W, B = load_model(tmp_path / "run").coef_, duals_of(tmp_path / "run", "ww", 3, columns)
+    np.testing.assert_allclose(W, reference.weights(B, X, labels), rtol=1e-9, atol=1e-10)
+    assert result.primal == pytest.approx(reference.primal(W, X, labels, cost, "ww"), rel=1e-10)
+    assert result.dual == pytest.approx(reference.dual(B, X, labels, cost, "ww"), rel=1e-9)
+
+
+def test_more_splits_than_duals_keep_them(problem) -> None:
+    """Each part then has room for few duals, but never for none."""
+    X, labels = problem[0][:60], (problem[1][:60] > 4).astype(int)
+    result = fit(X, labels, C=0.02, dtype="float64", tol=1e-4, passes=4000, splits=100).result
+    optimum = fit(X, labels, C=0.02, dtype="float64", tol=1e-8, passes=4000).result
+    assert result.status == "converged"
+    assert optimum.dual <= result.primal <= optimum.primal / (1 - 1e-4)
+
+
+def test_rows_to_measure_have_one_label_each_if_classes_are_split(tmp_path: Path, store: Path) -> None:
+    several = tmp_path / "b.zarr"
+    (tmp_path / "b.txt").write_text("1,2 1:0.5\n3 2:1\n")
+    convert(tmp_path / "b.txt", several, multilabel=True)
+    with pytest.raises(SettingsError, match="valid is for data of one label a row with classes split"):
+        fit(store, out=tmp_path / "run", split="classes", splits=2, valid=several)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +207,6 @@ def test_weights_that_are_not_written_whole_are_committed(
             fit(store, out=tmp_path / "run", stop=stop_after(n), force=True, **settings)
         resume(tmp_path / "run")
         assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
-
-
-@pytest.mark.parametrize("split", ["classes", "rows"])
-def test_a_matrix_is_split_as_a_store_of_one_block(tmp_path: Path, store: Path, problem, split: str) -> None:
-    settings: dict[str, Any] = {"split": split, "splits": 2, "C": C}
-    fit(store, out=tmp_path / "run", **settings)
-    X, labels = problem
-    in_memory = fit(X.astype(np.float32), labels, **settings)
-    np.testing.assert_allclose(in_memory.coef_, load_model(tmp_path / "run").coef_, rtol=1e-3, atol=1e-4)
 
 
 def test_costs_and_several_labels_are_split_by_rows(tmp_path: Path, problem) -> None:
