@@ -17,6 +17,7 @@ from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
 from streamsvm.workers import Threads, count_workers
 
 if TYPE_CHECKING:
+    from streamsvm.training.learner import Learner
     from streamsvm.training.parallel.cluster import Cluster
     from streamsvm.training.training_data import TrainingData
 
@@ -105,7 +106,7 @@ def new_learner(
     pairs: ClassPairs | None,
     common_dual: bool,
     data: TrainingData | None = None,
-) -> Any:
+) -> Learner:
     """The learner of a run.
 
     Parameters
