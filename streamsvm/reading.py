@@ -86,6 +86,5 @@ def _in_cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')}: {_in_cell(each)}" for name, each in value.items())
     if isinstance(value, list | tuple):
-        shown = [_in_cell(each) for each in value[:_FEW]]
-        return ", ".join(shown) + (f", ... ({len(value):,} in all)" if len(value) > _FEW else "")
+        return ", ".join([_in_cell(each) for each in value[:_FEW]] + ["..."] * (len(value) > _FEW))
     return _shortened(os.fspath(value)) if isinstance(value, str | os.PathLike) else _in_line(value)
