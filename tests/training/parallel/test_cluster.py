@@ -387,6 +387,7 @@ def test_workers_see_another_store_or_none(store: Path, tmp_path: Path) -> None:
         assert problem in message
 
 
+@pytest.mark.slow
 def test_processors_differ(store: Path, tmp_path: Path) -> None:
     def change() -> None:
         import numba
