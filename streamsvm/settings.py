@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
+from streamsvm.losses.base import Loss
 from streamsvm.setting import CheckedSettings, setting
 from streamsvm.setting_rules import check_combinations
 from streamsvm.text import parse_ascending
@@ -48,6 +49,13 @@ _DEFAULTS_OF_LOSS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 
 
 class _OfLoss(CheckedSettings):
     """Settings of which some are explained by the loss."""
+
+    loss: str
+
+    @property
+    def trained_loss(self) -> Loss:
+        """The loss in the form that is trained."""
+        return get_loss(self.loss)
 
     @property
     def of_loss(self) -> dict[str, Any]:
@@ -283,6 +291,12 @@ class Settings(_OfLoss):
         if self.costs is not None and self.costs_as is None:
             self._set("costs_as", MARGINS)
         check_combinations(self)
+
+    @property
+    def trained_loss(self) -> Loss:
+        """The loss in the form that is trained: some have another if the classes are split."""
+        loss = get_loss(self.loss)
+        return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
 
     @property
     def can_split_classes(self) -> bool:

@@ -63,8 +63,13 @@ class Loss:
         Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
         them: these are one more row of the weights for each class.
     class_splits : bool
-        Whether the block problem over some of the classes alone is one of the same kind, and touches the
-        weights of no others.
+        Whether the classes may be split: the block problem over some of them alone is one of the same kind,
+        and touches the weights of no others.
+    split_module : str, optional
+        The module with other ``KERNELS`` for split classes. They need weights whose mean over the classes
+        is 0.
+    centred : bool
+        Whether that is so here.
     """
 
     name: str
@@ -84,11 +89,22 @@ class Loss:
     linear_duals: bool = False
     sequences: bool = False
     class_splits: bool = False
+    split_module: str | None = None
+    centred: bool = False
 
     @property
     def has_inner_passes(self) -> bool:
         """Whether a visit over the classes of a row's duals alone is cheaper than one over all classes."""
         return self.duals == "sparse" and not self.sequences
+
+    @property
+    def by_classes(self) -> Loss:
+        """The loss in the form that is trained if the classes are split."""
+        if self.split_module is None:
+            return self
+        return dataclasses.replace(
+            self, module=self.split_module, duals="dense", extra_columns=0, centred=True
+        )
 
     def extra_rows(self, n_classes: int) -> int:
         """Rows of the weights beyond the features."""

@@ -8,6 +8,9 @@ sparse the weights are stored as W̃ and one column more, g = Σ_i x_i Σ_j b_ij
 
     w_c = w̃_c + g / k,    s_c = w̃_cᵀx + gᵀx / k
 
+After some visits the learner subtracts the mean over the classes from W̃ and sets g to 0, which changes no
+w_c (see `streamsvm.kernels.centre`): g grows with n, and would in float32 drown how the classes differ.
+
 The block problem of row i over b in [0, U]^{k-1},
 
     min ½ bᵀ((1 + ρ)I - 11ᵀ/k) b - uᵀb,    u_j = (1 + s_j) / ‖x‖² + b_j - Σb/k,
@@ -29,7 +32,6 @@ from streamsvm.kernels.candidates import add_candidates_above, beats, mark_class
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.sparse_rows import class_at, entry_places, value_at
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
@@ -57,20 +59,6 @@ def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
             if average_scale != 0:
                 w -= average_scale * np.float64(average_delta[f, c])
             total += w * w
-    if sparse_rows is not None:
-        columns = len(sparse_rows.marks)
-        for f in range(len(sparse_rows.extents)):
-            begin, size, distance = entry_places(sparse_rows, f, columns)
-            shared, n_rest = np.float64(0.0), n_classes  # classes without an entry
-            for e in range(size):
-                if class_at(sparse_rows, f, e, columns) == n_classes:
-                    shared = value_at(sparse_rows, begin + e, distance, average_scale) / n_classes
-            for e in range(size):
-                if class_at(sparse_rows, f, e, columns) < n_classes:
-                    w = value_at(sparse_rows, begin + e, distance, average_scale) + shared
-                    total += w * w
-                    n_rest -= 1
-            total += n_rest * shared * shared
     return total
 
 

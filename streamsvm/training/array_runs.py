@@ -103,11 +103,10 @@ def fit_rows(
         With the `FitResult` as its ``result``.
     """
     dtype = np.dtype(settings.dtype)
-    loss, k = get_loss(settings.loss), len(classes)
+    k = len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     weights = read_error_weights(settings, classes, rows.class_counts(k), given)
-    check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     fitted = fit_transforms(parse_transforms(settings.transform), raw_rows(rows, n_features, names))
     rows = apply(fitted.transforms, rows, where="X")
     n_features = features_after(fitted.transforms, n_features) or 0
@@ -128,6 +127,8 @@ def fit_rows(
         blocks = ArrayBlocks(rows._replace(cost=np.where(part.has(0, rows), 0.0, cost)))
     class_counts = rows.class_counts(k)
     settings = settle_split(settings, class_counts, multilabel=len(rows.label_indptr) > 0)
+    loss = settings.trained_loss
+    check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     groups = groups_of(settings, class_counts)
     columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
     shape = (n_features + loss.extra_rows(k), columns)

@@ -124,7 +124,9 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
         if settings.average:
             plans.append(plan(2 * size + dirty, weights=True, average=True))
         plans.append(plan(size + dirty, weights=True))
-    if store.n_classes >= policy.many_classes and not sequences and settings.splits == 1:
+    touches_all = settings.trained_loss.extra_columns > 0  # each visit moves the weights of all classes
+    can_be_sparse = not (sequences or touches_all or settings.splits > 1)
+    if store.n_classes >= policy.many_classes and can_be_sparse:
         held = SparseWeights.size(store.n_features, columns_of(store, settings))
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
@@ -167,7 +169,7 @@ def columns_of(store: Store, settings: Settings) -> int:
     groups = _groups(store, settings)
     if groups is not None:
         return groups.n_columns
-    extra = get_loss(settings.loss).extra_columns
+    extra = settings.trained_loss.extra_columns
     return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
 
 
@@ -219,7 +221,7 @@ def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
 
     Duals that are kept as bits are not always at C: the others take more, which nobody knows beforehand.
     """
-    loss = get_loss(settings.loss)
+    loss = settings.trained_loss
     is_dense = loss.duals != "sparse" or settings.solver in FILLING
     if not (is_dense and settings.keep_duals):
         return 0
@@ -262,7 +264,7 @@ def _plan(
 
     `longest` are the most rows that are visited as one.
     """
-    dtype, loss, k = np.dtype(settings.dtype), get_loss(settings.loss), store.n_classes
+    dtype, loss, k = np.dtype(settings.dtype), settings.trained_loss, store.n_classes
     columns = columns_of(store, settings)
     row_duals = None
     if loss.sequences:
@@ -272,7 +274,8 @@ def _plan(
     held_row_bytes = 0
     if _groups(store, settings) is not None:  # duals of a block: counts by group, and lists, with copies
         entry = dtype.itemsize + dual_id_dtype(columns).itemsize
-        held_row_bytes = 2 * settings.splits * 4 + 3 * _DUALS_OF_ROW * entry
+        most = _DUALS_OF_ROW if loss.duals == "sparse" else loss.max_duals(k)
+        held_row_bytes = 2 * settings.splits * 4 + 3 * most * entry
     held += append_buffer_bytes(
         weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
     )  # fmt: skip

@@ -15,13 +15,16 @@ from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.random import permutation
+from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
+from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.weights import WeightStorage
@@ -31,6 +34,10 @@ from streamsvm.training.sources import Block
 
 # Scores that count as one in the first pass, if there is a common dual.
 _NEAR = 1e-3
+# Weights are centred at the end of a block; and before, each time that so many non-zeros have been visited
+# for each feature, and so many rows.
+_CENTRE_NON_ZEROS = 50
+_CENTRE_ROWS = 100
 
 
 class Learner:
@@ -72,7 +79,7 @@ class Learner:
         common_dual: bool = False,
     ) -> None:
         self.pairs = pairs
-        self.loss = get_loss(settings.loss)
+        self.loss = settings.trained_loss
         self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels
         self._visit_kernel = self._kernels.visits.get(settings.solver, self._kernels.visit)
         self._near = _NEAR if common_dual else 0.0
@@ -125,6 +132,7 @@ class Learner:
         if self._inner_passes is not None:
             self._revisit(rows, nothing, nothing)
             drop_zeros(self.dual_buffer)
+        self.centre(nothing)
         self.tally = tally
 
     @property
@@ -162,10 +170,14 @@ class Learner:
         if self._near:
             near = self._near if block.pass_number == 1 else 0.0
             self.problem: Problem = self.problem._replace(near=near)
-        at = 0
+        at, centre_rows, features = 0, rows.n_rows, np.zeros(0, np.int64)
+        if self.loss.extra_columns:
+            features = features_of(rows, self.storage.n_features)
+            of_row = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
+            centre_rows = max(_CENTRE_NON_ZEROS * len(features) // of_row, _CENTRE_ROWS)
         while at < rows.n_rows:
             pause = at + next_pause(self.visited) - self.visited
-            end = min(rows.n_rows, pause)
+            end = min(rows.n_rows, pause, (at // centre_rows + 1) * centre_rows)
             correct = self.tally[CORRECT]
             is_first = bool(first_rows) and first_rows[0] == at
             if is_first:
@@ -192,8 +204,21 @@ class Learner:
                     keep.append_duals(block.number, self.dual_buffer)
                 self.dual_buffer.used[:] = 0
             at = reached
+            if at % centre_rows == 0 or at == rows.n_rows:
+                self.centre(features)
             if at >= pause:  # beyond it, if the visit went on to the end of a group
                 yield at
+
+    def centre(self, features: np.ndarray) -> None:
+        """Make the mean of the weights of some features over the classes 0, if the loss wants it."""
+        if self.loss.extra_columns == 0:
+            return
+        weights = self.moved_weights()
+        for matrix in (weights.current, weights.average_delta):
+            if len(matrix):
+                centre_with_shared(features, matrix, self.n_classes)
+        if len(weights.dirty):
+            mark_rows_dirty(features, weights)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         """Add loss and correct predictions of bound rows to `tallies`, with the weights fixed.
@@ -278,6 +303,13 @@ class Learner:
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
         if len(self.scratch.scores) != columns:
             self.scratch = Scratch.create(columns, self.dtype)
+
+
+def features_of(rows: Rows, n_features: int) -> np.ndarray:
+    """The features that rows have, ascending."""
+    seen = np.zeros(n_features, np.bool_)
+    mark(rows.indices, seen)
+    return np.flatnonzero(seen)
 
 
 def label_sets(rows: Rows) -> LabelSets | None:

@@ -12,7 +12,6 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
 from streamsvm.errors import Call, ClusterError, Remedy
-from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
@@ -122,7 +121,7 @@ class StoreRun:
     def trainer(self) -> Fit:
         """The trainer, at the position of the last commit."""
         settings, store = self.settings, self.store
-        loss = get_loss(settings.loss)
+        loss = settings.trained_loss
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         # Of the matrix: with sparse rows it has none.
         shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
@@ -184,7 +183,7 @@ class StoreRun:
         plan, run, average = self.plan, self.run, self.settings.average
         time_unit = float(self.store.n_rows)
         if plan.sparse:
-            n_columns = self.store.n_classes + get_loss(self.settings.loss).extra_columns
+            n_columns = self.store.n_classes + self.settings.trained_loss.extra_columns
             return SparseWeights(
                 weight_rows(self.store, self.settings), shape[1], n_columns, self.dtype, time_unit,
                 run.sparse_weights, plan.pool_bytes, average=average,

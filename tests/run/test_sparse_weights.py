@@ -45,7 +45,7 @@ def update(sparse_rows, scratch, n_vectors, rate):
 
 
 # Losses that share all but a root or a clip with one that is always tested; each compiles for half a minute.
-LIKE_OTHERS = {"ww2", "wws", "cs2", "top-m", "llw2", "ovr2"}
+LIKE_OTHERS = {"ww2", "wws", "cs2", "top-m", "ovr2"}
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             marks=pytest.mark.slow if loss.name in LIKE_OTHERS else (),
         )
         for loss in LOSSES.values()
+        if not loss.extra_columns
     ]
-    + [("ww", False, 2), ("llw", False, 0), ("cs", True, 0)],
+    + [("ww", False, 2), ("cs", True, 0)],
 )
 def test_sparse_weights_give_the_model_of_the_matrix(
     tmp_path: Path, store: Path, loss: str, average: bool, inner_passes: int
@@ -118,7 +119,7 @@ def model_bytes(run: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("loss", "policy", "stop_at"),
     [("ww", COMMON, at) for at in (1, 3, 4, 5, 6, 8, 10)]
-    + [("ww2", COMMON, 6), ("ww", IN_FILES, 6), ("llw", SPARSE, 6), ("logistic", SPARSE, 6)],
+    + [("ww2", COMMON, 6), ("ww", IN_FILES, 6), ("logistic", SPARSE, 6)],
 )
 def test_resumes_to_the_same_bytes(
     tmp_path: Path, store: Path, loss: str, policy: MemoryPolicy, stop_at: int

@@ -17,18 +17,20 @@ import numpy as np
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.settings import Settings
-from streamsvm.training.learner import new_buffer, problem_of
+from streamsvm.training.learner import features_of, new_buffer, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, matchdays
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import RowDuals, Visitor
 from streamsvm.training.sources import Block
 from streamsvm.workers import Threads
 
+_CENTRED_PARTS = 8  # of the features, which the workers share
 _NO_BITS = np.zeros((0, 0), np.uint8)
 
 
@@ -93,6 +95,7 @@ class ClassSplitLearner(SplitLearner):
         self._sum_duals(rows, old)
         mark_rows_dirty(rows.indices, self.storage.weights)
         BlockDuals(rows, old, self._groups).of_pair((0, 1))
+        self.centre(features_of(rows, self.storage.n_features))
 
     def learn(
         self,
@@ -132,9 +135,22 @@ class ClassSplitLearner(SplitLearner):
         self, block: Block, rows: Rows, duals: BlockDuals, days: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Let the pairs of some matchdays meet; yields each day and the tallies of its pairs."""
+        features = features_of(rows, self.storage.n_features) if self.loss.centred else None
         for day in days:
             work = functools.partial(self._visit_pair, block, rows, duals, day)
-            yield day, np.array(self._workers.map(work, self._days[day]))
+            tallies = self._workers.map(work, self._days[day])
+            if features is not None:
+                parts = np.array_split(features, _CENTRED_PARTS)
+                self._workers.map(self.centre, parts)
+            yield day, np.array(tallies)
+
+    def centre(self, features: np.ndarray) -> None:
+        if not self.loss.centred:
+            return
+        weights = self.moved_weights()
+        centre(features, weights.current, self._groups.ranges)
+        if len(weights.average_delta):
+            centre(features, weights.average_delta, self._groups.ranges)
 
     def _visit_pair(
         self, block: Block, rows: Rows, duals: BlockDuals, day: int, pair: tuple[int, int]

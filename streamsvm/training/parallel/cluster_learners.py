@@ -25,19 +25,9 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
 from streamsvm.training.parallel.cluster import Cluster
-from streamsvm.training.parallel.cluster_tasks import (
-    Held,
-    Job,
-    Place,
-    Work,
-    add_moved,
-    hold,
-    sum_moved,
-    take,
-    visit_pair,
-    visit_part,
-    zeros,
-)
+from streamsvm.training.parallel.cluster_pairs import centre_group, sum_group, visit_pair
+from streamsvm.training.parallel.cluster_parts import add_moved, sum_moved, visit_part
+from streamsvm.training.parallel.cluster_tasks import Held, Job, Place, Work, hold, take, zeros
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
 from streamsvm.training.sources import Block
 from streamsvm.training.training_data import TrainingData
@@ -221,6 +211,8 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
                 told.append(cluster.task("duals", take, found, 2, at=at))
                 if self.averaging:
                     works.append(cluster.task("clock", take, found, 3, at=at))
+            if self.loss.centred:
+                self._centre_groups(place, held)
         started = cluster.start([*held, *told])
         self._held = started[: len(held)]
         found = iter(self._results(started[len(held) :]))
@@ -235,6 +227,14 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
                 tallies.append(work.tally)
                 self._count(work)
             yield day, np.array(tallies)
+
+    def _centre_groups(self, place: Place, held: list[Any]) -> None:
+        """Replace the groups by those without the mean over all classes, which each of them waits for."""
+        cluster, at = self._cluster, self._places(len(held))
+        groups = list(zip(held, at, strict=True))
+        sums = [cluster.task("sum", sum_group, self._job, place, group, at=there) for group, there in groups]
+        for g, (group, there) in enumerate(groups):
+            held[g] = cluster.task("centre", centre_group, self._job, place, g, group, sums, at=there)
 
 
 class ClusterRowLearner(_OnCluster, RowSplitLearner):
@@ -314,7 +314,7 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
                     moved[i] = cluster.task("sum", sum_moved, moved[i], moved[i + step], at=at[i])
                 step *= 2
             next_ = [
-                cluster.task("add", add_moved, each, moved[0], place, splits, at=worker)
+                cluster.task("add", add_moved, self._job, each, moved[0], place, at=worker)
                 for each, worker in zip(held, copies, strict=True)
             ]
             started = cluster.start([*next_, *told])

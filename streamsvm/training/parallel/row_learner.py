@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
@@ -201,6 +202,8 @@ class RowSplitLearner(SplitLearner):
             for target, moved in sums:
                 together = sum_as_tree(features, moved)
                 add_rows(together, moved[0], 1.0 / len(parts), target)
+                if self.loss.extra_columns:
+                    centre_with_shared(together, target, self.n_classes)
 
         self._workers.map(add, range(_SUMS))
         if len(weights.dirty):

@@ -57,6 +57,8 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
         return True, f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
         return True, "several labels a row, costs of pairs, or another solver cannot be split by classes"
+    if settings.trained_loss.extra_columns or settings.trained_loss.centred:
+        return True, "the mean over all classes stands still while groups of classes meet, which is slow"
     splits, k = settings.splits, len(class_counts)
     if k < 2 * splits:
         return True, f"{k:,} classes do not make {2 * splits} groups"

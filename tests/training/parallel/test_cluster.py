@@ -72,6 +72,7 @@ def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
         BY_CLASSES | {"loss": "ww", "splits": 6, "class_weight": "balanced", "first_C": 0.01, "C": 0.1},
         BY_ROWS,
         BY_ROWS | {"loss": "llw", "splits": 5, "inner_passes": 0},
+        BY_CLASSES | {"loss": "llw", "inner_passes": 0},
         BY_ROWS | {"loss": "cs", "splits": 2, "hold_out": "1/5", "block_rows": None},
         BY_ROWS | {"loss": "ovr", "class_weight": "balanced", "average": False},
     ],

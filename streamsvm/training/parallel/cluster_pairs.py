@@ -1,0 +1,198 @@
+"""What the workers of a cluster do if the classes are split: pairs of groups meet on one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamsvm.data.memory_plan import private_memory
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
+from streamsvm.kernels.dual_lists import by_row, of_rows
+from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.kernels.weights import Weights
+from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.parallel.class_learner import divide_duals
+from streamsvm.training.parallel.cluster_tasks import (
+    Held,
+    Job,
+    Lists,
+    Place,
+    Work,
+    bounds_of,
+    here,
+    local_weights,
+    new_visitor,
+    renumbered,
+    rows_of,
+)
+from streamsvm.training.parallel.visitor import RowDuals
+
+
+def _rows_at(rows: Rows, at: np.ndarray) -> Rows:
+    """Some rows of one label each, in this order."""
+    lengths = np.diff(rows.indptr)[at]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    values = np.repeat(rows.indptr[at] - indptr[:-1], lengths) + np.arange(indptr[-1])
+    return Rows(
+        rows.data[values], rows.indices[values], indptr, rows.labels[at], rows.norm2[at], rows.cost[at]
+    )
+
+
+def visit_pair(
+    job: Job,
+    place: Place,
+    pair: tuple[int, int],
+    left: Held,
+    right: Held,
+    lists: dict[tuple[int, int], Lists],
+    before: list[Work],
+    is_last: bool,
+) -> tuple[Held, Held, tuple[dict[tuple[int, int], Lists], Work], Work]:
+    """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
+
+    Parameters
+    ----------
+    lists : dict
+        Duals by the groups of the rows and of the classes: those that the groups do not bring along.
+    before : list of Work
+        What was done on the matchday before, if the average's clock goes on from there.
+    is_last : bool
+        Whether the groups' own duals are to be returned, too.
+
+    Returns
+    -------
+    tuple
+        The groups; their new duals as `lists`, and the `Work`; the `Work` alone.
+    """
+    begin = time.thread_time()
+    groups, settings = job.groups, job.settings
+    assert groups is not None
+    held = [left, right]
+    own = {(g, g): each.duals for g, each in zip(pair, held, strict=True) if each.duals is not None}
+    lists = {**own, **lists}
+    rows = rows_of(job, place)
+    columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
+    of_rows_ = groups.groups[columns]
+    members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
+    tally = np.zeros(N_TALLIES)
+    tally[CLOCK] = max([work.tally[CLOCK] for work in before], default=place.clock)
+    moved = sum(each.nbytes for each in held if each.worker != here())
+    if len(members):
+        bounds = bounds_of(held)
+        # By what columns of the weights, which are ids of duals too, differ from those side by side.
+        shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
+        at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
+        of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
+        labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
+        features, few = renumbered(_rows_at(rows, members), job.n_features)
+        few = few._replace(labels=labels.astype(columns.dtype))
+        old = _side_by_side(lists, pair, shifts, of_each, len(members))
+        weights = local_weights(features, held, place, job)
+        n_days = len(groups.ranges) - 1
+        number = place.number * n_days + place.step
+        order = place.permute(len(members), settings.seed, place.pass_number, number, 0)
+        ranges = groups.ranges[list(pair)] + np.array(shifts)[:, None]
+        problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
+        new = new_visitor(job, int(bounds[-1]), len(members)).visit(
+            few, order, old, problem, weights, tally, (place.pass_number, number),
+            was_read=place.was_read and place.step == 0,
+        )  # fmt: skip
+        left, right = (
+            _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), place)
+            for at, each in enumerate(held)
+        )
+        places = np.repeat(np.arange(2), np.diff(bounds))
+        lists = _by_groups(new, pair, shifts, of_each, places)
+    elif place.begins_average:
+        left, right = (each._replace(average_delta=each.average_delta[:0]) for each in held)
+    left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
+    told = lists if is_last else {key: part for key, part in lists.items() if key[0] != key[1]}
+    work = Work(tally, time.thread_time() - begin, moved, private_memory())
+    return left, right, (told, work), work
+
+
+def _with_rows(held: Held, features: np.ndarray, weights: Weights, columns: slice, place: Place) -> Held:
+    """Weights in which some features have new ones."""
+    current, average = held.current.copy(), held.average_delta[:0]
+    current[features] = weights.current[:, columns]
+    if place.averaging:
+        kept = len(held.average_delta) and not place.begins_average
+        average = held.average_delta.copy() if kept else np.zeros_like(current)
+        average[features] = weights.average_delta[:, columns]
+    return Held(current, average, here())
+
+
+def _side_by_side(
+    lists: dict[tuple[int, int], Lists],
+    pair: tuple[int, int],
+    shifts: Sequence[int],
+    of_each: Sequence[np.ndarray],
+    n_rows: int,
+) -> OldDuals:
+    """The duals of a pair's rows, whose ids are columns side by side."""
+    found = []
+    for at, g in enumerate(pair):
+        parts = [lists[g, h] for h in pair]
+        counts = np.stack([part[0] for part in parts])
+        ids = [
+            (part[1].astype(np.int64) + shift).astype(part[1].dtype)
+            for part, shift in zip(parts, shifts, strict=True)
+        ]
+        values = np.concatenate([part[2] for part in parts])
+        found.append((of_each[at].astype(np.int32), *by_row(counts, np.concatenate(ids), values)))
+    return of_rows(n_rows, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def _by_groups(
+    new: list[RowDuals],
+    pair: tuple[int, int],
+    shifts: Sequence[int],
+    of_each: Sequence[np.ndarray],
+    places: np.ndarray,
+) -> dict[tuple[int, int], Lists]:
+    """New duals by the groups of rows and classes, whose ids are columns of all weights again."""
+    found = of_rows(len(of_each[0]) + len(of_each[1]), *_joined(new))
+    lists = {}
+    for at, g in enumerate(pair):
+        parts = divide_duals(found, of_each[at], places, 2)
+        for h, shift, (counts, ids, values) in zip(pair, shifts, parts, strict=True):
+            lists[g, h] = counts, (ids.astype(np.int64) - shift).astype(ids.dtype), values
+    return lists
+
+
+def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
+    """Rows, counts, ids and values of several parts."""
+    return [np.concatenate([part[at] for part in parts]) for at in range(4)]
+
+
+def sum_group(job: Job, place: Place, held: Held) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of the columns of a group: of its weights and their average, for the features of a block."""
+    features = features_of(rows_of(job, place), job.n_features)
+    matrices = (held.current, held.average_delta)
+    current, average = (
+        sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
+        for matrix in matrices
+    )
+    return current, average
+
+
+def centre_group(
+    job: Job, place: Place, g: int, held: Held, sums: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> Held:
+    """The weights of a group without the mean over the classes of all groups."""
+    assert job.groups is not None
+    features = features_of(rows_of(job, place), job.n_features)
+    n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
+    current = held.current.copy()
+    average = held.average_delta.copy() if len(held.average_delta) else held.average_delta
+    if place.averaging and not len(average):
+        average = np.zeros_like(current)
+    for at, matrix in enumerate((current, average)):
+        if len(matrix):
+            means = mean_of_groups([each[at] for each in sums], job.n_classes)
+            subtract_from_columns(features, means, 0, n_columns, matrix)
+    return Held(current, average, here(), held.duals)

@@ -1,0 +1,111 @@
+"""What workers of a cluster do if the rows are split: parts of a block, and sums of what they have found."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.data.memory_plan import private_memory
+from streamsvm.data.rows import row_span
+from streamsvm.kernels.centre import centre_with_shared
+from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.sum_rows import add_rows, subtract_rows
+from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.training.learner import label_sets, problem_of
+from streamsvm.training.parallel.cluster_tasks import (
+    Held,
+    Job,
+    Place,
+    Work,
+    here,
+    local_weights,
+    new_visitor,
+    renumbered,
+    rows_of,
+)
+from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
+from streamsvm.training.parallel.visitor import RowDuals
+
+
+class Moved(NamedTuple):
+    """By what the weights of some features have moved."""
+
+    features: np.ndarray  # (m,) int64, ascending
+    current: np.ndarray  # (m, K)
+    average_delta: np.ndarray  # the same shape; or (0, K)
+
+
+def visit_part(
+    job: Job, place: Place, split: int, held: Held, old: OldDuals
+) -> tuple[Moved, tuple[list[RowDuals], Work]]:
+    """Visit one round's rows of a part of a block, as `RowSplitLearner` does.
+
+    Parameters
+    ----------
+    old : OldDuals
+        Of the part's rows alone.
+
+    Returns
+    -------
+    tuple
+        What the weights moved by; the new duals, and the `Work`.
+    """
+    begin = time.thread_time()
+    settings = job.settings
+    splits = settings.splits
+    block = rows_of(job, place)
+    first, end = (block.n_rows * s // splits for s in (split, split + 1))
+    features, rows = renumbered(row_span(block, first, end), job.n_features)
+    order = place.permute(end - first, settings.seed, place.pass_number, place.number * splits + split, 0)
+    low, high = (rows_after(n, len(order)) for n in (place.step, place.step + 1))
+    # The average of this part begins with zero: what is returned is by how much it moves.
+    weights = local_weights(features, [held._replace(average_delta=held.average_delta[:0])], place, job)
+    tally = np.zeros(N_TALLIES)
+    tally[CLOCK] = place.clock
+    old = OldDuals.create(*(np.array(array) for array in old[:-1]))._replace(scale=old.scale)
+    new = new_visitor(job, job.columns, rows.n_rows).visit(
+        rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
+        problem_of(settings, job.n_classes)._replace(sigma=float(splits)), weights, tally,
+        (place.pass_number, (place.number * splits + split) * ROUNDS + place.step), label_sets(rows),
+        was_read=place.was_read,
+    )  # fmt: skip
+    subtract_rows(np.arange(len(features)), held.current[features], weights.current)
+    new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
+    moved = held.nbytes * (held.worker != here())
+    work = Work(tally, time.thread_time() - begin, moved, private_memory())
+    return Moved(features, weights.current, weights.average_delta), (new, work)
+
+
+def sum_moved(left: Moved, right: Moved) -> Moved:
+    """The sum of two parts: a node of the binary tree of `sum_as_tree`."""
+    features = np.union1d(left.features, right.features)
+    sums = []
+    for a, b in ((left.current, right.current), (left.average_delta, right.average_delta)):
+        total = np.zeros((len(features) if len(a) else 0, a.shape[1]), a.dtype)
+        if len(a):
+            other = np.zeros_like(total)
+            total[np.searchsorted(features, left.features)] = a
+            at = np.searchsorted(features, right.features)
+            other[at] = b
+            add_rows(at, other, 1.0, total)
+        sums.append(total)
+    return Moved(features, *sums)
+
+
+def add_moved(job: Job, held: Held, moved: Moved, place: Place) -> Held:
+    """Weights that have moved by the mean of what the parts have."""
+    current, average = held.current.copy(), held.average_delta[:0]
+    rows = np.arange(len(moved.features))
+    if place.averaging:
+        kept = len(held.average_delta) and not place.begins_average
+        average = held.average_delta.copy() if kept else np.zeros_like(current)
+    for weights, step in ((current, moved.current), (average, moved.average_delta)):
+        if len(step):
+            few = weights[moved.features]
+            add_rows(rows, step, 1.0 / job.settings.splits, few)
+            if job.settings.trained_loss.extra_columns:
+                centre_with_shared(rows, few, job.n_classes)
+            weights[moved.features] = few
+    return Held(current, average, here())
