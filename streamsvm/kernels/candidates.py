@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.simd import (
     VECTOR_BYTES,
     lanes,
@@ -42,10 +43,11 @@ class Scratch(NamedTuple):
 
     @classmethod
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
-        scores, delta = np.zeros((2, K), dtype)
         n_vectors = K * dtype.itemsize // VECTOR_BYTES
-        candidates, vectors = np.zeros(n_vectors, np.int64), np.zeros(n_vectors + 1, np.int64)
-        return cls(scores, delta, np.zeros(K, np.int64), np.zeros(K), np.zeros(K + 8), candidates, vectors)
+        return cls(
+            own_lines(K, dtype), own_lines(K, dtype), own_lines(K, np.int64), own_lines(K), own_lines(K + 8),
+            own_lines(n_vectors, np.int64), own_lines(n_vectors + 1, np.int64),
+        )  # fmt: skip
 
 
 @inlined

@@ -21,6 +21,7 @@ from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
@@ -38,6 +39,8 @@ _NEAR = 1e-3
 # for each feature, and so many rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
+# With so many non-zeros for each feature, finding those that rows have takes longer than it saves.
+_NON_ZEROS_OF_ALL = 100
 
 
 class Learner:
@@ -86,7 +89,7 @@ class Learner:
         self.storage = storage
         self.dual_buffer = dual_buffer
         self.dtype = np.dtype(settings.dtype)
-        self.tally = np.zeros(N_TALLIES)
+        self.tally = own_lines(N_TALLIES)
         self.averaging = False
         self._settings = settings
         self._inner_passes = None
@@ -125,7 +128,7 @@ class Learner:
         rows = self.storage.bind(self.storage.prepare(rows))
         nothing = np.zeros(0, np.int64)
         tally = self.tally
-        self.tally = np.zeros(N_TALLIES)
+        self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
         self._visit(rows, nothing, 0, 0, old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
@@ -172,7 +175,7 @@ class Learner:
             self.problem: Problem = self.problem._replace(near=near)
         at, centre_rows, features = 0, rows.n_rows, np.zeros(0, np.int64)
         if self.loss.extra_columns:
-            features = features_of(rows, self.storage.n_features)
+            features = features_of(rows.indices, self.storage.n_features)
             of_row = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
             centre_rows = max(_CENTRE_NON_ZEROS * len(features) // of_row, _CENTRE_ROWS)
         while at < rows.n_rows:
@@ -305,10 +308,12 @@ class Learner:
             self.scratch = Scratch.create(columns, self.dtype)
 
 
-def features_of(rows: Rows, n_features: int) -> np.ndarray:
-    """The features that rows have, ascending."""
+def features_of(indices: np.ndarray, n_features: int) -> np.ndarray:
+    """The features among `indices`, ascending; or simply all, if they are few beside the indices."""
+    if len(indices) >= _NON_ZEROS_OF_ALL * n_features:
+        return np.arange(n_features)
     seen = np.zeros(n_features, np.bool_)
-    mark(rows.indices, seen)
+    mark(indices, seen)
     return np.flatnonzero(seen)
 
 
@@ -339,6 +344,6 @@ def new_buffer(
         np.empty(entries, values_dtype),
         np.empty(n_rows, np.int32),
         np.empty(n_rows, np.int32),
-        np.zeros(2, np.int64),
+        own_lines(2, np.int64),
         np.empty((n_rows, bytes_of_bits), np.uint8),
     )

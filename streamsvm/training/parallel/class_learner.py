@@ -20,6 +20,7 @@ from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.settings import Settings
@@ -95,7 +96,7 @@ class ClassSplitLearner(SplitLearner):
         self._sum_duals(rows, old)
         mark_rows_dirty(rows.indices, self.storage.weights)
         BlockDuals(rows, old, self._groups).of_pair((0, 1))
-        self.centre(features_of(rows, self.storage.n_features))
+        self.centre(features_of(rows.indices, self.storage.n_features))
 
     def learn(
         self,
@@ -135,7 +136,7 @@ class ClassSplitLearner(SplitLearner):
         self, block: Block, rows: Rows, duals: BlockDuals, days: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Let the pairs of some matchdays meet; yields each day and the tallies of its pairs."""
-        features = features_of(rows, self.storage.n_features) if self.loss.centred else None
+        features = features_of(rows.indices, self.storage.n_features) if self.loss.centred else None
         for day in days:
             work = functools.partial(self._visit_pair, block, rows, duals, day)
             tallies = self._workers.map(work, self._days[day])
@@ -156,7 +157,7 @@ class ClassSplitLearner(SplitLearner):
         self, block: Block, rows: Rows, duals: BlockDuals, day: int, pair: tuple[int, int]
     ) -> np.ndarray:
         """Visit the rows of two groups over their classes; returns the tally of these visits."""
-        tally = np.zeros(N_TALLIES)
+        tally = own_lines(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
         members = np.sort(np.concatenate([duals.members[g] for g in pair]))
         number = block.number * len(self._days) + day

@@ -171,7 +171,7 @@ def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
 
 def sum_group(job: Job, place: Place, held: Held) -> tuple[np.ndarray, np.ndarray]:
     """The sums of the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(rows_of(job, place), job.n_features)
+    features = features_of(rows_of(job, place).indices, job.n_features)
     matrices = (held.current, held.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -185,7 +185,7 @@ def centre_group(
 ) -> Held:
     """The weights of a group without the mean over the classes of all groups."""
     assert job.groups is not None
-    features = features_of(rows_of(job, place), job.n_features)
+    features = features_of(rows_of(job, place).indices, job.n_features)
     n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
     current = held.current.copy()
     average = held.average_delta.copy() if len(held.average_delta) else held.average_delta

@@ -23,7 +23,7 @@ from streamsvm.kernels.jit import compiler
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
-from streamsvm.training.learner import new_buffer
+from streamsvm.training.learner import features_of, new_buffer
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.training_data import TrainingData
@@ -210,9 +210,7 @@ def bounds_of(held: Sequence[Held]) -> np.ndarray:
 
 def renumbered(rows: Rows, n_features: int) -> tuple[np.ndarray, Rows]:
     """The features of rows, ascending, and the rows with these numbered from 0 on."""
-    seen = np.zeros(n_features, np.bool_)
-    seen[rows.indices] = True
-    features = np.flatnonzero(seen)
+    features = features_of(rows.indices, n_features)
     numbers = np.zeros(n_features, rows.indices.dtype)
     numbers[features] = np.arange(len(features))
     return features, rows._replace(indices=numbers[rows.indices])

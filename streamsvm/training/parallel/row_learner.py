@@ -17,20 +17,22 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
-from streamsvm.training.learner import label_sets, new_buffer
+from streamsvm.training.learner import features_of, label_sets, new_buffer
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import RowDuals, Visitor
 from streamsvm.training.sources import Block
 from streamsvm.workers import Threads
 
 ROUNDS = 2  # of a block: its average can begin between them
-_SUMS = 8  # parts of the features that are added up side by side
+_SUMS = 8  # the most parts of the features that are added up side by side
+_SUMMED = 1 << 18  # numbers that make another part of them worthwhile
 
 
 class _Part(NamedTuple):
@@ -156,12 +158,11 @@ class RowSplitLearner(SplitLearner):
         begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
         number = block.number * splits + split
         order = begin + block.permute(end - begin, self._settings.seed, block.pass_number, number, 0)
-        seen = np.zeros(self.storage.n_features, np.bool_)
-        mark(rows.indices[rows.indptr[begin] : rows.indptr[end]], seen)
+        features = features_of(rows.indices[rows.indptr[begin] : rows.indptr[end]], self.storage.n_features)
         current, *delta = self._own[split]
         average_delta = delta[0] if delta else current[:0]
         weights = self.storage.weights._replace(current=current, average_delta=average_delta)
-        return _Part(order, np.flatnonzero(seen), weights._replace(dirty=weights.dirty[:0]))
+        return _Part(order, features, weights._replace(dirty=weights.dirty[:0]))
 
     def _visit_part(
         self, block: Block, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int
@@ -174,7 +175,7 @@ class RowSplitLearner(SplitLearner):
             zero_rows(part.features, own.average_delta)
         else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
-        tally = np.zeros(N_TALLIES)
+        tally = own_lines(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
         begin, end = (rows_after(n, len(part.order)) for n in (number, number + 1))
         place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
@@ -189,7 +190,10 @@ class RowSplitLearner(SplitLearner):
     def _add_up(self, parts: list[_Part]) -> None:
         """Add the mean of what the parts have moved their weights by: summed as a binary tree."""
         weights = self.moved_weights()
-        bounds = self.storage.n_features * np.arange(_SUMS + 1) // _SUMS
+        n_sums = min(
+            1 + sum(len(part.features) for part in parts) * weights.current.shape[1] // _SUMMED, _SUMS
+        )
+        bounds = self.storage.n_features * np.arange(n_sums + 1) // n_sums
         sums = [(weights.current, [part.weights.current for part in parts])]
         if len(weights.average_delta):
             sums.append((weights.average_delta, [part.weights.average_delta for part in parts]))
@@ -205,7 +209,7 @@ class RowSplitLearner(SplitLearner):
                 if self.loss.extra_columns:
                     centre_with_shared(together, target, self.n_classes)
 
-        self._workers.map(add, range(_SUMS))
+        self._workers.map(add, range(n_sums))
         if len(weights.dirty):
             for part in parts:
                 mark_rows_dirty(part.features, weights)
