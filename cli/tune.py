@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, Table, stop_on_signals
 from streamsvm_cli.fit import finish
-from streamsvm_cli.options import Every, Force, Json, Quiet, Workers, with_settings
+from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count
 
 from streamsvm.settings import SEARCHED, Settings
@@ -58,6 +58,7 @@ def tune(
         int, typer.Option(help="Passes of the training with the best, on all rows.", min=1)
     ] = 3,
     workers: Workers = None,
+    cluster: Cluster = None,
     checkpoint_every: Every = "60s",
     force: Force = False,
     quiet: Quiet = False,
@@ -78,8 +79,8 @@ def tune(
         result: Any = streamsvm.tune(
             data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transforms, hold_out=hold_out,
             folds=folds, valid=valid, passes_each=passes_each, passes=passes, **settings,
-            workers=workers, checkpoint_every=checkpoint_every, force=force, report=Reporter(console),
-            progress=console.progress, stop=stop,
+            workers=workers, cluster=cluster, checkpoint_every=checkpoint_every, force=force,
+            report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     picture(console, result)
     finish(Console(quiet=quiet or json, json=False), result.result)

@@ -7,6 +7,7 @@ last iterate, and the progressive accuracy, would prefer a smaller C.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -51,6 +52,7 @@ def tune(
     passes: int = 3,
     groups: Any = None,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
@@ -86,10 +88,11 @@ def tune(
         Passes for each value of C.
     passes : int
         Passes of the training with the best, on all rows.
-    workers, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
-        before them how many trainings run side by side, as ``{"event": "search", ...}``. Events of these have
-        the name of their training as ``trial``. Trainings on a store call from threads, one at a time.
+    workers, cluster, checkpoint_every, report, progress, stop
+        As in `streamsvm.fit`; a cluster has one training at a time. `report` gets each setting that was
+        tried, as ``{"event": "tried", ...}``, and before them how many trainings run side by side, as
+        ``{"event": "search", ...}``. Events of these have the name of their training as ``trial``. Trainings
+        on a store call from threads, one at a time.
     force : bool
         Replace an existing run.
     **settings
@@ -110,6 +113,8 @@ def tune(
         raise SettingsError("out is missing", remedy=name_it, setting="out")
     if paths is None and out is not None:
         raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
+    if paths is None and cluster is not None:
+        raise SettingsError("cluster is for a store; a matrix is trained on in memory", setting="cluster")
     if paths is None and valid is not None:
         raise SettingsError(
             "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
@@ -134,7 +139,9 @@ def tune(
     ]  # which checks all of them before the first
     all_trials = list(itertools.chain.from_iterable(trials))
     chosen = Settings(**{**common, **candidates[0], "valid": None}, passes=passes)  # checks passes
-    with shown(progress) as progress:
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(shown(progress))
+        count_workers(workers)  # checks it
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
             if y is None and "label" not in settings:
@@ -142,8 +149,13 @@ def tune(
             search: _Search = _ArraySearch(data, y, groups, callbacks, tables, count_workers(workers))
         else:
             assert out is not None
+            if cluster is not None:  # one for all trainings
+                from streamsvm.training.parallel.cluster import check_splits, started
+
+                check_splits(chosen.splits)
+                cluster = stack.enter_context(started(cluster, workers, chosen.splits))
             search = StoreSearch(
-                paths, Path(out), Interval(checkpoint_every), callbacks, tables, count_workers(workers)
+                paths, Path(out), Interval(checkpoint_every), callbacks, tables, workers, cluster
             )
             search.begin(all_trials, passes=chosen.passes, force=force)
         rows = search.known()

@@ -28,6 +28,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms
+from streamsvm.workers import count_workers
 
 
 class Trial(NamedTuple):
@@ -61,8 +62,10 @@ class StoreSearch:
     callbacks : Callbacks
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.
-    workers : int
-        Threads of trainings that are split, in all.
+    workers : int, optional
+        Threads of trainings that are split, in all; or workers of the cluster to wait for.
+    cluster : str or path, optional
+        Which then has one training at a time.
     """
 
     def __init__(
@@ -72,7 +75,8 @@ class StoreSearch:
         every: Interval,
         callbacks: Callbacks,
         given: Mapping[str, Any],
-        workers: int,
+        workers: int | None,
+        cluster: str | os.PathLike[str] | None,
     ) -> None:
         self._paths = [absolute(path) for path in paths]
         self._run = RunDir(out)
@@ -80,6 +84,7 @@ class StoreSearch:
         self._callbacks = callbacks
         self._given = given
         self._workers = workers
+        self._cluster = cluster
         self._transforms: dict[str | None, FittedTransforms] = {}
         self._arrangement: Arrangement
 
@@ -162,6 +167,8 @@ class StoreSearch:
         if not trials:
             return
         side_by_side, memory, block_rows = self._arrangement
+        if self._cluster is not None:
+            side_by_side = 1
         self._callbacks.report(
             {"event": "search", "trainings": len(trials), "side_by_side": min(side_by_side, len(trials)),
              "memory": memory, "block_rows": block_rows}
@@ -169,7 +176,9 @@ class StoreSearch:
         durable.make_dir(self._run.trials)
         for begin in range(0, len(trials), side_by_side):
             some = trials[begin : begin + side_by_side]
-            workers = max(self._workers // len(some), 1)
+            workers = self._workers
+            if self._cluster is None:
+                workers = max(count_workers(workers) // len(some), 1)
             together = [(trial.name, self._training(trial, workers)) for trial in some]
             try:
                 yield from train_side_by_side(together, self._callbacks)
@@ -177,7 +186,7 @@ class StoreSearch:
                 goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
                 raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
 
-    def _training(self, trial: Trial, workers: int) -> Callable[[Reads, Callbacks], FitResult]:
+    def _training(self, trial: Trial, workers: int | None) -> Callable[[Reads, Callbacks], FitResult]:
         settings = self._arrangement.of(trial.settings)
         return functools.partial(
             self._fit, self._run.trials / trial.name, settings, self._fitted(trial.settings), workers
@@ -194,13 +203,13 @@ class StoreSearch:
         folder: Path,
         settings: Settings,
         fitted: FittedTransforms,
-        workers: int,
+        workers: int | None,
         reads: Reads,
         callbacks: Callbacks,
     ) -> FitResult:
         return fit_store(
             self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
-            given=self._given, fitted=fitted, reads=reads, workers=workers,
+            given=self._given, fitted=fitted, reads=reads, workers=workers, cluster=self._cluster,
         )  # fmt: skip
 
     def _fitted(self, settings: Settings) -> FittedTransforms:

@@ -79,17 +79,7 @@ class Cluster:
 
     def _connect(self, number: int | None, splits: int) -> Any:
         distributed = self._distributed
-        given: dict[str, Any] = {"set_as_default": False, "direct_to_workers": True}
-        if self.address == LOCAL:
-            from dask.system import CPU_COUNT
-
-            local = distributed.LocalCluster(
-                n_workers=min(number or CPU_COUNT, splits), threads_per_worker=1, processes=True,
-                dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
-            )  # fmt: skip
-            self._stack.enter_context(local)
-            return self._stack.enter_context(distributed.Client(local, **given))
-        given["timeout"] = self.limits.connect
+        given = {"set_as_default": False, "direct_to_workers": True, "timeout": self.limits.connect}
         try:
             if Path(self.address).is_file():
                 with open(self.address) as file:
@@ -97,7 +87,8 @@ class Cluster:
                         raise ValueError("no address in it")
                 client = distributed.Client(scheduler_file=self.address, **given)
             else:
-                client = distributed.Client(self.address, **given)
+                address = self._stack.enter_context(started(self.address, number, splits))
+                client = distributed.Client(address, **given)
         except (OSError, ValueError, TypeError) as error:
             reason = str(error).split("\n")[0] or type(error).__name__
             raise ClusterError(
@@ -248,12 +239,33 @@ def _line(error: BaseException) -> str:
     return text[:300] if text else type(error).__name__
 
 
+@contextlib.contextmanager
+def started(address: str | os.PathLike[str], number: int | None, splits: int) -> Iterator[str]:
+    """The address of a cluster; for "local", of one that is started here and ended at the end."""
+    if os.fspath(address) != LOCAL:
+        yield os.fspath(address)
+        return
+    distributed = _load_distributed()
+    from dask.system import CPU_COUNT
+
+    with distributed.LocalCluster(
+        n_workers=min(number or CPU_COUNT, splits), threads_per_worker=1, processes=True,
+        dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
+    ) as local:  # fmt: skip
+        yield local.scheduler_address
+
+
 def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:
     """The cluster at an address; raises `SettingsError` for a run of one split, which it cannot share."""
+    check_splits(splits)
+    return Cluster(address, workers, splits)
+
+
+def check_splits(splits: int) -> None:
+    """Raise `SettingsError` if there is nothing to share out."""
     if splits == 1:
         raise SettingsError(
             "a cluster has nothing to share out in a run of one split",
             remedy=Remedy("give {}, of 2 or more", Option("splits")),
             setting="cluster",
         )
-    return Cluster(address, workers, splits)

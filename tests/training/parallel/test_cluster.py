@@ -399,3 +399,26 @@ def test_processors_differ(store: Path, tmp_path: Path) -> None:
         _on_one_worker(cluster, change)
         result = fit(store, tmp_path / "run", BY_ROWS, cluster=cluster.scheduler_address)
     assert any("processors of the workers differ" in warning for warning in result.warnings)
+
+
+# -- searches ----------------------------------------------------------------------------------------
+
+
+def test_settings_are_chosen_on_a_cluster(store: Path, local: Any, tmp_path: Path) -> None:
+    """One training at a time: the same model as on threads, where several run side by side."""
+    search = {"C": [0.01, 0.1], "folds": 2, "split": "rows", "splits": 2, "progress": False}
+    threads = streamsvm.tune(store, out=tmp_path / "threads", **search)
+    dask = streamsvm.tune(store, out=tmp_path / "dask", cluster=local.scheduler_address, **search)
+    without_seconds = [
+        [{name: value for name, value in row.items() if name != "seconds"} for row in result.tried]
+        for result in (threads, dask)
+    ]
+    assert without_seconds[0] == without_seconds[1]
+    assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
+    assert dask.result.history[-1]["workers"] == 2
+
+
+def test_a_search_without_splits_has_no_use_for_a_cluster(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="a cluster has nothing to share out"):
+        streamsvm.tune(store, out=tmp_path / "run", cluster="local", progress=False)
+    assert not (tmp_path / "run").exists()
