@@ -150,7 +150,7 @@ def tune(
         else:
             assert out is not None
             if cluster is not None:  # one for all trainings
-                from streamsvm.training.parallel.cluster import check_splits, started
+                from streamsvm.cluster import check_splits, started
 
                 check_splits(chosen.splits)
                 cluster = stack.enter_context(started(cluster, workers, chosen.splits))

@@ -120,7 +120,7 @@ LAYERS = (
     ("reading",),
     ("class_costs",),
     ("kernels",),
-    ("losses",),
+    ("losses", "cluster"),
     (
         "setting",
         "setting_rules",

@@ -26,13 +26,13 @@ from streamsvm.training.held_out import held_out_blocks, open_held_out, other_he
 from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.results import FitResult
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import TrainingData
+from streamsvm.training.training_data import TrainingData, why_unreadable
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import OF_DATA
 from streamsvm.workers import Threads, WorkersLost
 
 if TYPE_CHECKING:
-    from streamsvm.training.parallel.cluster import Cluster
+    from streamsvm.cluster import Cluster
 
 _MOST_LOSSES = 4  # of workers, one after the other without a commit between them
 
@@ -93,7 +93,7 @@ class StoreRun:
 
     def _check_workers(self) -> None:
         if not isinstance(self.workers, Threads):
-            self._warnings = self.workers.check(self.data)
+            self._warnings = self.workers.check(why_unreadable, self.data)
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.cluster import Cluster
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
@@ -24,7 +25,6 @@ from streamsvm.settings import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
-from streamsvm.training.parallel.cluster import Cluster
 from streamsvm.training.parallel.cluster_pairs import centre_group, sum_group, visit_pair
 from streamsvm.training.parallel.cluster_parts import add_moved, sum_moved, visit_part
 from streamsvm.training.parallel.cluster_tasks import Held, Job, Place, Work, hold, take, zeros

@@ -7,8 +7,6 @@ copies no others, and computes the very sums that threads do.
 from __future__ import annotations
 
 import collections
-import platform
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,9 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.errors import StreamsvmError
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.jit import compiler
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
@@ -33,29 +29,7 @@ Lists = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts, ids and values, as 
 _KEPT = 2  # blocks, and stores of runs, that a worker keeps
 
 
-# -- what workers are, and what they read ----------------------------------------------------------
-
-
-def versions_here() -> dict[str, str]:
-    """Of what results depend on: programs, and the processor that kernels are compiled for."""
-    return {
-        "streamsvm": sys.modules["streamsvm"].__version__,
-        "python": platform.python_version().rpartition(".")[0],
-        "numpy": np.__version__,
-        **compiler(),
-    }
-
-
-def check_data(data: TrainingData) -> str | None:
-    """Why this process cannot read the data of a run; None if it can."""
-    try:
-        with data.open() as store:
-            store.rows(0, min(1, store.n_rows))
-    except StreamsvmError as error:
-        return str(error)
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return None
+# -- what workers read ----------------------------------------------------------
 
 
 class _Reader:

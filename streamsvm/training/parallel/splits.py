@@ -17,8 +17,8 @@ from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
 from streamsvm.workers import Threads, count_workers
 
 if TYPE_CHECKING:
+    from streamsvm.cluster import Cluster
     from streamsvm.training.learner import Learner
-    from streamsvm.training.parallel.cluster import Cluster
     from streamsvm.training.training_data import TrainingData
 
 
@@ -89,7 +89,7 @@ def find_workers(
     """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
     number = count_workers(wanted)
     if cluster is not None:
-        from streamsvm.training.parallel.cluster import find_cluster
+        from streamsvm.cluster import find_cluster
 
         return find_cluster(cluster, wanted, settings.splits)
     return Threads(min(number, settings.splits))

@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+
 from streamsvm.errors import ClusterError, Message, Option, Remedy, SettingsError, StreamsvmError
-from streamsvm.training.parallel.cluster_tasks import check_data, versions_here
-from streamsvm.training.training_data import TrainingData
+from streamsvm.kernels.jit import compiler
 from streamsvm.workers import Threads, WorkersLost, count_workers
 
 LOCAL = "local"
@@ -36,7 +39,7 @@ LIMITS = Limits()
 
 
 class Cluster:
-    """A Dask cluster, as the workers of a run.
+    """A Dask cluster, as the workers of a run or of predictions.
 
     Parameters
     ----------
@@ -46,7 +49,7 @@ class Cluster:
     number : int, optional
         Workers to wait for, or to start; by default one, or one for each processor and split.
     splits : int
-        Of the run: more local processes than that have nothing to do.
+        Of the work: more local processes than that have nothing to do.
     limits : Limits, optional
 
     Attributes
@@ -171,8 +174,11 @@ class Cluster:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def check(self, data: TrainingData) -> list[str]:
-        """Raise `ClusterError` unless all workers have our versions and the same data; returns warnings."""
+    def check(self, problem_with: Callable[..., str | None], *data: Any) -> list[str]:
+        """Raise `ClusterError` unless all workers have our versions and can read the data; returns warnings.
+
+        ``problem_with(*data)`` says on a worker why it cannot.
+        """
         self._await_workers()
         addresses = self.workers
         found = self._on_each(addresses, versions_here)
@@ -185,9 +191,9 @@ class Cluster:
                     f"the worker {address} has {name} {versions.get(name)}, and this process {here[name]}",
                     remedy=Remedy("install the same versions on all machines of the cluster"),
                 )
-        for address, problem in zip(addresses, self._on_each(addresses, check_data, data), strict=True):
+        for address, problem in zip(addresses, self._on_each(addresses, problem_with, *data), strict=True):
             if problem is not None:
-                raise ClusterError(f"the worker {address} cannot read the data of this run: {problem}")
+                raise ClusterError(f"the worker {address} cannot read the data: {problem}")
         processors = sorted({versions["processor"] for versions in found})
         if len(processors) == 1:
             return []
@@ -223,6 +229,16 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+
+def versions_here() -> dict[str, str]:
+    """Of what results depend on: programs, and the processor that kernels are compiled for."""
+    return {
+        "streamsvm": sys.modules["streamsvm"].__version__,
+        "python": platform.python_version().rpartition(".")[0],
+        "numpy": np.__version__,
+        **compiler(),
+    }
 
 
 def _load_distributed() -> Any:
