@@ -40,7 +40,7 @@ Workers = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(
-        help="Train on a Dask cluster: address of the scheduler, its file, or local for processes here.",
+        help="Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
         metavar="ADDRESS",
     ),
 ]

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
     from streamsvm.exporting import Exported, export_model, import_liblinear
+    from streamsvm.label_metrics import Evaluation
     from streamsvm.label_set_metrics import LabelSetEvaluation
-    from streamsvm.metrics import Evaluation, evaluate
+    from streamsvm.metrics import evaluate
     from streamsvm.model import Model, load_model
     from streamsvm.predictions import Predictions, predict
     from streamsvm.reporting.page import report
@@ -35,7 +36,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Calibration": "calibration",
-    "Evaluation": "metrics",
+    "Evaluation": "label_metrics",
     "Exported": "exporting",
     "FitResult": "api",
     "LabelSetEvaluation": "label_set_metrics",

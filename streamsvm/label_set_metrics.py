@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
+from streamsvm.label_metrics import Sums
 from streamsvm.model import Model
 from streamsvm.reading import Readable
 
@@ -58,7 +59,7 @@ class LabelSetEvaluation(Readable):
         return dataclasses.asdict(self)
 
 
-class LabelSetMetrics:
+class LabelSetMetrics(Sums):
     """Counts over rows that `LabelSetEvaluation` is made of.
 
     Parameters
@@ -70,6 +71,8 @@ class LabelSetMetrics:
     n_labels : int, optional
         One of them or none. By default the threshold is that of the model, if it has one.
     """
+
+    _ADDED = ("_hits", "_true", "_predicted", "_both", "_ranking_loss", "_exact")
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k

@@ -2,81 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm.class_costs import ClassTree, read_costs, read_tree
-from streamsvm.data.groups import group_starts
+from streamsvm.cluster_scoring import StoreToScore, check_is_store, cluster_to_score, score_on_cluster
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
+from streamsvm.label_metrics import Evaluation, LabelMetrics
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.model import Model
 from streamsvm.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.progress import Progress, logger, shown
-from streamsvm.reading import Readable
 from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.text import parse_size
 from streamsvm.workers import Threads, count_workers
-
-_BINS = 15  # of the expected calibration error
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Evaluation(Readable):
-    """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
-
-    A row whose label the model does not know counts as wrong. It is left out of log loss, calibration error,
-    mean cost and mean distance.
-
-    Attributes
-    ----------
-    n : int
-        Number of rows.
-    accuracy : float
-        Fraction of rows whose highest-scoring class is their own.
-    top_k : dict of int to float
-        Fraction of rows whose own class is among the k highest-scoring.
-    macro_f1 : float
-        Mean F1 of the classes that occur among labels or predictions.
-    micro_f1 : float
-        F1 over all decisions: the accuracy, as each row has one label and one prediction.
-    log_loss : float or None
-        Mean of −log of the probability of the own class; None if the model has no probabilities.
-    calibration_error : float or None
-        Expected calibration error: rows are put into 15 bins of equal width by their largest probability, and
-        the difference between its mean and the accuracy in each bin is averaged over the rows (Guo et al.
-        2017, equation 3).
-    mean_cost : float or None
-        Mean of the cost of the predicted class, from a table of costs; None without one.
-    mean_distance : float or None
-        Mean number of edges between the own class and the predicted one in a tree of classes; None without
-        one.
-    sequence_accuracy : float or None
-        Fraction of sequences whose labels are all predicted; None unless it is a model of sequences. That has
-        no top-k accuracy but for k = 1.
-    unlabelled : int
-        Rows of AnnData without a label, which are left out.
-    """
-
-    n: int
-    accuracy: float
-    top_k: dict[int, float]
-    macro_f1: float
-    micro_f1: float
-    log_loss: float | None = None
-    calibration_error: float | None = None
-    mean_cost: float | None = None
-    mean_distance: float | None = None
-    sequence_accuracy: float | None = None
-    unlabelled: int = 0
-
-    def _facts(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "unlabelled": self.unlabelled or None}
 
 
 def evaluate(
@@ -97,6 +43,7 @@ def evaluate(
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
@@ -143,8 +90,8 @@ def evaluate(
     observe : callable, optional
         Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
         n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
-    workers : int, optional
-        Threads that score: by default as many as processors.
+    workers, cluster
+        Who scores, as for `streamsvm.predict`; `observe` is not for a cluster.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
 
@@ -162,7 +109,9 @@ def evaluate(
         or does not fit the classes.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
-        `n_labels`, `costs` or `tree` does not apply to the data.
+        `n_labels`, `costs`, `tree` or `cluster` does not apply to the data.
+    ClusterError
+        If the cluster cannot be reached, its workers differ, or they were lost.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
@@ -181,50 +130,44 @@ def evaluate(
     for_one = {"costs": costs, "tree": tree}
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
-    n = 0
-    counts = RowCounts()
-    metrics: _LabelMetrics | LabelSetMetrics | None = None
     if model.transitions_ is not None:
         _check_only_one(top_k)
-    read = rows_to_score(
-        model,
-        data,
-        y,
-        memory=memory,
-        label=label,
-        layer=layer,
-        raw=raw,
-        groups=groups,
-        where=where,
-        counts=counts,
-    )
-    with shown(progress) as report, Threads(n_workers) as threads:
-        for rows, _ in read:  # in half of the memory
-            several = bool(len(rows.label_indptr))
-            if several and model.transitions_ is not None:
-                raise ModelError(
-                    "the model predicts one label for each row of a sequence, and the data has several"
-                )
-            if rows.n_rows and metrics is None:
-                _check_apply(for_one if several else for_sets, "have" if several else "do not have")
-                metrics = (
-                    LabelSetMetrics(model, [1, 3, 5] if top_k is None else top_k, threshold, n_labels)
-                    if several
-                    else _LabelMetrics(
-                        model, top_k or ([1, 5] if model.transitions_ is None else [1]), table, class_tree
-                    )
-                )
-            if several and isinstance(metrics, _LabelMetrics):
-                raise ModelError(f"row {n} may have several labels, and the rows before have one each")
-            # Ranking scores, and their probabilities, take several times as much.
-            pieces = model.finite_scores(rows, memory // 32, first=n, where=where, workers=threads)
-            for begin, scores in pieces:
-                assert metrics is not None
-                metrics.add(rows, begin, scores)
-                if observe is not None:
-                    observe(rows, begin, scores)
-                report("evaluate", n + begin + len(scores), counts.n_rows)
-            n += rows.n_rows
+    asked = _Asked(top_k, table, class_tree, threshold, n_labels, for_one, for_sets, where, memory // 32)
+    metrics: LabelMetrics | LabelSetMetrics | None = None
+    counts = RowCounts()
+    n = 0
+    with contextlib.ExitStack() as stack:
+        report = stack.enter_context(shown(progress))
+        if cluster is not None:
+            check_is_store([data])
+            if observe is not None:
+                raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
+            found = stack.enter_context(cluster_to_score(cluster, workers))
+            there = StoreToScore(str(data), label, layer, raw, True, False, memory // 2)
+            for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
+                metrics = metrics or asked.new_metrics(model, several=several)
+                metrics.add_sums(sums)
+                n += n_rows
+                report("evaluate", n, counts.n_rows)
+        else:
+            threads = stack.enter_context(Threads(n_workers))
+            read = rows_to_score(
+                model, data, y, memory=memory, label=label, layer=layer, raw=raw, groups=groups, where=where,
+                counts=counts,
+            )  # fmt: skip
+            for rows, _ in read:  # in half of the memory
+                several = bool(len(rows.label_indptr))
+                if rows.n_rows and metrics is None:
+                    metrics = asked.new_metrics(model, several=several)
+                if several and isinstance(metrics, LabelMetrics):
+                    raise ModelError(f"row {n} may have several labels, and the rows before have one each")
+                for begin, scores in asked.scores(model, rows, n, threads):
+                    assert metrics is not None
+                    metrics.add(rows, begin, scores)
+                    if observe is not None:
+                        observe(rows, begin, scores)
+                    report("evaluate", n + begin + len(scores), counts.n_rows)
+                n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")
     if not metrics.has_labels:
@@ -254,102 +197,60 @@ def _check_apply(settings: dict[str, Any], they_have: str) -> None:
             )
 
 
-class _LabelMetrics:
-    """Counts over rows with one label each that `Evaluation` is made of."""
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What is measured.
 
-    def __init__(
-        self, model: Model, top_k: list[int], costs: np.ndarray | None, tree: ClassTree | None
-    ) -> None:
-        self._model = model
-        self._top_k = top_k
-        self._costs = costs
-        self._tree = tree
-        n_classes = len(model.classes_)
-        self._hits = np.zeros(len(top_k), np.int64)
-        self._true, self._predicted, self._both = (np.zeros(n_classes, np.int64) for _ in range(3))
-        self._cost = 0.0
-        self._distance = 0
-        self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
-        self._probabilities = None if model.temperature is None else _Probabilities()
+    Attributes
+    ----------
+    top_k : list of int, or None
+    costs : ndarray or None
+    tree : ClassTree or None
+    threshold, n_labels
+        As for `evaluate`.
+    for_one, for_sets : dict
+        The arguments that are for rows with one label each, and with several; None if they are not given.
+    where : str
+        The name of the data in errors.
+    memory : int
+        Bytes that scores may take: ranking them, and their probabilities, take several times as much.
+    """
 
-    def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
-        """Add the rows from `begin` on that have these scores."""
-        n_classes = scores.shape[1]
-        labels = rows.labels[begin : begin + len(scores)]
-        best = self._model.best_classes(rows, begin, scores)
-        known = np.flatnonzero(labels >= 0)
-        self._true += np.bincount(labels[known], minlength=n_classes)
-        self._predicted += np.bincount(best, minlength=n_classes)
-        self._both += np.bincount(best[best == labels], minlength=n_classes)
-        if self._model.transitions_ is not None:
-            self._add_sequences(best == labels, rows.qid[begin : begin + len(scores)])
-        else:
-            self._add_ranks(scores[known], labels[known])
-        if self._costs is not None:
-            self._cost += float(self._costs[labels[known], best[known]].sum())
-        if self._tree is not None:
-            self._distance += int(self._tree.distance(labels[known], best[known]).sum())
-        if self._probabilities is not None:
-            self._probabilities.add(self._model.log_probabilities(scores[known]), labels[known], best[known])
+    top_k: list[int] | None
+    costs: np.ndarray | None
+    tree: ClassTree | None
+    threshold: float | None
+    n_labels: int | None
+    for_one: dict[str, Any]
+    for_sets: dict[str, Any]
+    where: str
+    memory: int
 
-    def _add_sequences(self, is_correct: np.ndarray, qid: np.ndarray) -> None:
-        starts = group_starts(qid)[:-1]
-        whole = np.logical_and.reduceat(is_correct, starts)
-        self._sequences += len(starts), int(whole.sum())
-        self._hits += int(is_correct.sum())
+    def new_metrics(self, model: Model, *, several: bool) -> LabelMetrics | LabelSetMetrics:
+        """Metrics of rows that have several labels each, or one; raises an error if they do not fit."""
+        if several:
+            if model.transitions_ is not None:
+                raise ModelError(
+                    "the model predicts one label for each row of a sequence, and the data has several"
+                )
+            _check_apply(self.for_one, "have")
+            return LabelSetMetrics(model, self.top_k or [1, 3, 5], self.threshold, self.n_labels)
+        _check_apply(self.for_sets, "do not have")
+        default = [1, 5] if model.transitions_ is None else [1]
+        return LabelMetrics(model, self.top_k or default, self.costs, self.tree)
 
-    def _add_ranks(self, scores: np.ndarray, labels: np.ndarray) -> None:
-        """Add rows of known labels to the counts of those among the best."""
-        own = scores[np.arange(len(labels)), labels]
-        # Of equal scores the first class ranks first, as in argmax.
-        columns = np.arange(scores.shape[1])
-        ahead = (scores > own[:, None]) | ((scores == own[:, None]) & (columns < labels[:, None]))
-        rank = ahead.sum(axis=1)
-        self._hits += [(rank < k).sum() for k in self._top_k]
+    def scores(
+        self, model: Model, rows: Rows, first: int, workers: Threads
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The scores of rows, from number `first` on, in pieces."""
+        return model.finite_scores(rows, self.memory, first=first, where=self.where, workers=workers)
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether any row has a label that the model knows."""
-        return bool(self._true.any())
-
-    def evaluation(self, n: int) -> Evaluation:
-        """The metrics of all `n` rows that were added."""
-        occurs = (self._true + self._predicted) > 0
-        f1 = 2 * self._both[occurs] / (self._true + self._predicted)[occurs]
-        n_known = int(self._true.sum())
-        probabilities = self._probabilities
-        return Evaluation(
-            n=n,
-            accuracy=float(self._both.sum() / n),
-            top_k={k: float(h / n) for k, h in zip(self._top_k, self._hits, strict=True)},
-            macro_f1=float(f1.mean()),
-            micro_f1=float(self._both.sum() / n),
-            log_loss=None if probabilities is None else probabilities.log_loss(),
-            calibration_error=None if probabilities is None else probabilities.calibration_error(),
-            mean_cost=None if self._costs is None else self._cost / n_known,
-            mean_distance=None if self._tree is None else self._distance / n_known,
-            sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
-        )
-
-
-class _Probabilities:
-    """Sums over rows of what their probabilities are judged by."""
-
-    def __init__(self) -> None:
-        self._loss = 0.0
-        self._rows = 0
-        self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
-
-    def add(self, log_probabilities: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Add rows, of which the labels are known."""
-        self._rows += len(labels)
-        self._loss -= float(log_probabilities[np.arange(len(labels)), labels].sum())
-        largest = np.exp(log_probabilities.max(axis=1))
-        bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin contains its upper end
-        self._surplus += np.bincount(bins, weights=largest - (predicted == labels), minlength=_BINS)
-
-    def log_loss(self) -> float:
-        return self._loss / self._rows
-
-    def calibration_error(self) -> float:
-        return float(np.abs(self._surplus).sum() / self._rows)
+    def sums(
+        self, model: Model, rows: Rows, names: np.ndarray, first: int
+    ) -> tuple[bool, int, dict[str, Any]]:
+        """Whether rows have several labels, how many rows there are, and the sums over them."""
+        several = bool(len(rows.label_indptr))
+        metrics = self.new_metrics(model, several=several)
+        for begin, scores in self.scores(model, rows, first, Threads()):
+            metrics.add(rows, begin, scores)
+        return several, rows.n_rows, metrics.sums()

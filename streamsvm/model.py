@@ -18,7 +18,7 @@ from streamsvm.data.value_kinds import trained_values
 from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import ModelParts, features_of_data, read_model, save_copy
-from streamsvm.model_rows import rows_of_matrix, rows_of_store, takes_any_feature
+from streamsvm.model_rows import StoreBlocks, blocks_of_store, rows_of_matrix, takes_any_feature
 from streamsvm.reading import Readable
 from streamsvm.scoring import Scorer, log_softmax
 from streamsvm.sequences import best_sequences, check_in_groups
@@ -256,7 +256,15 @@ class Model(Readable):
 
         See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
         """
-        return rows_of_store(
+        from streamsvm.data.prefetch import Prefetcher
+
+        blocks = self.store_blocks(store, memory, labelled=labelled, named=named)
+        with Prefetcher(map(blocks.read, range(len(blocks)))) as batches:
+            yield from batches
+
+    def store_blocks(self, store: Store, memory: int, *, labelled: bool, named: bool) -> StoreBlocks:
+        """The blocks of `named_batches`, each of which may be read by itself."""
+        return blocks_of_store(
             store, self.record, self.transforms, n_features=self.n_features_in_,
             feature_names=self.feature_names_in_, dtype=self.dtype, memory=memory, labelled=labelled,
             named=named,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from streamsvm.errors import ModelError
 from streamsvm.transforms import Transform
 
 if TYPE_CHECKING:
+    from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
 MOST_FEATURES = 2**62  # of a model that hashes them
@@ -27,7 +28,35 @@ def takes_any_feature(transforms: Sequence[Transform]) -> bool:
     return any(transform.takes_any_feature for transform in transforms)
 
 
-def rows_of_store(
+class StoreBlocks:
+    """The rows of a store in blocks, transformed.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    store : Store
+    named : bool
+        Whether the names of rows are read, too; else their numbers take the place.
+    """
+
+    def __init__(self, blocks: Blocks, store: Store, *, named: bool) -> None:
+        self._blocks, self._store, self._named = blocks, store, named
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def first_row(self, block: int) -> int:
+        return int(self._blocks.starts[block])
+
+    def read(self, block: int) -> tuple[Rows, np.ndarray]:
+        """The rows of a block, and their names."""
+        begin, end = map(int, self._blocks.starts[block : block + 2])
+        return self._blocks.read(block), self._store.names(begin, end) if self._named else np.arange(
+            begin, end
+        )
+
+
+def blocks_of_store(
     store: Store,
     record: dict[str, Any],
     transforms: Sequence[Transform],
@@ -38,12 +67,11 @@ def rows_of_store(
     memory: int,
     labelled: bool,
     named: bool,
-) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Read the rows of a store in batches, transformed, with their names: see `Model.named_batches`.
+) -> StoreBlocks:
+    """The rows of a store in blocks that take `memory` bytes: see `Model.named_batches`.
 
     `record` is the model's, and `n_features` and `feature_names` are of data before the transforms.
     """
-    from streamsvm.data.prefetch import Prefetcher
     from streamsvm.store.scoring import blocks_to_score
     from streamsvm.transforms.fitting import first_rows
     from streamsvm.transforms.store import TransformedStore
@@ -72,13 +100,7 @@ def rows_of_store(
     blocks.match.warn()
     sample = first_rows(store, 0, min(store.n_rows, MOST_VALUES), MOST_VALUES)
     warn_of_difference([sample.data], trained_values(record, transforms), str(store.path))
-
-    def read(block: int) -> tuple[Rows, np.ndarray]:
-        start, stop = map(int, blocks.starts[block : block + 2])
-        return blocks.read(block), store.names(start, stop) if named else np.arange(start, stop)
-
-    with Prefetcher(map(read, range(len(blocks)))) as batches:
-        yield from batches
+    return StoreBlocks(blocks, store, named=named)
 
 
 def rows_of_matrix(

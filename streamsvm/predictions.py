@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import numbers
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
+from streamsvm.cluster_scoring import StoreToScore, check_is_store, cluster_to_score, score_on_cluster
 from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
 from streamsvm.model import Model, load_model
@@ -83,6 +85,7 @@ def predict(
     key: str = "streamsvm",
     force: bool = False,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
@@ -138,7 +141,11 @@ def predict(
     force : bool
         Replace such columns.
     workers : int, optional
-        Threads that score: by default as many as processors.
+        Threads that score: by default as many as processors. With a cluster the workers to wait for or, with
+        a local one, the processes to start.
+    cluster : str or path, optional
+        Score stores on a Dask cluster (see `streamsvm.fit`), whose workers read them: `data` must name them
+        on all machines.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
 
@@ -154,7 +161,9 @@ def predict(
         rows.
     SettingsError
         If `top_k`, `threshold`, `key` or `memory` is not valid, or both scores and probabilities, or `out`
-        and `into`, are asked for.
+        and `into`, are asked for; or if `cluster` is given for data that is not a store.
+    ClusterError
+        If the cluster cannot be reached, its workers differ, or they were lost.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
@@ -182,6 +191,9 @@ def predict(
     n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
+        if cluster is not None:
+            check_is_store(sources.values())
+            found = stack.enter_context(cluster_to_score(cluster, workers))
         threads = stack.enter_context(Threads(n_workers))
         kept = _Kept(model, top_k, proba=proba)
         sink: Sink = kept
@@ -201,26 +213,81 @@ def predict(
             where = "the data" if file == _UNNAMED else file
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
-            read = rows_to_score(
-                model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False, groups=groups,
-                named=detailed, where=where, counts=counts,
-            )  # fmt: skip
-            for rows, names in read:  # half of the memory is for them
-                pieces = model.finite_scores(rows, memory // 32, first=first, where=where, workers=threads)
-                for begin, piece in pieces:
-                    end = begin + len(piece)
-                    best = _best_of(
-                        model, rows, begin, piece, top_k, threshold, proba=proba, detailed=detailed
-                    )
-                    sink.write(Batch(file, names[begin:end], *best))
-                    report(stage, first + end, counts.n_rows)
-                first += rows.n_rows
+            batches: Iterator[Batch]
+            wanted = _Wanted(file, where, top_k, threshold, proba, detailed, memory // 32)
+            if cluster is not None:
+                data_there = StoreToScore(str(each), label, layer, raw, False, detailed, memory // 2)
+                batches = itertools.chain.from_iterable(
+                    score_on_cluster(found, model, data_there, wanted.all_batches, counts)
+                )
+            else:
+                read = rows_to_score(
+                    model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
+                    groups=groups, named=detailed, where=where, counts=counts,
+                )  # fmt: skip
+                batches = wanted.batches_of(model, read, threads)
+            for batch in batches:
+                sink.write(batch)
+                first += len(batch.codes)
+                report(stage, first, counts.n_rows)
             count += first
     logger.info("predicted %s rows", f"{count:,}")
     if sink is not kept:
         path = into if into is not None else out
         return Predictions(count, out=Path(path) if isinstance(path, str | os.PathLike) else None)
     return kept.predictions(count, threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """What is predicted of each row.
+
+    Attributes
+    ----------
+    file : str
+        The name of the data in the predictions.
+    where : str
+        Its name in errors.
+    top_k, threshold, proba
+        As for `predict`.
+    detailed : bool
+        Whether margins are wanted.
+    memory : int
+        Bytes that scores may take.
+    """
+
+    file: str
+    where: str
+    top_k: int
+    threshold: float | None
+    proba: bool
+    detailed: bool
+    memory: int
+
+    def batches(
+        self, model: Model, rows: Rows, names: np.ndarray, first: int, workers: Threads
+    ) -> Iterator[Batch]:
+        """The predictions for rows, from number `first` on."""
+        pieces = model.finite_scores(rows, self.memory, first=first, where=self.where, workers=workers)
+        for begin, scores in pieces:
+            best = _best_of(
+                model, rows, begin, scores, self.top_k, self.threshold, proba=self.proba,
+                detailed=self.detailed,
+            )  # fmt: skip
+            yield Batch(self.file, names[begin : begin + len(scores)], *best)
+
+    def all_batches(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
+        """The same, by one thread."""
+        return list(self.batches(model, rows, names, first, Threads()))
+
+    def batches_of(
+        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads
+    ) -> Iterator[Batch]:
+        """The predictions for all rows that are read."""
+        first = 0
+        for rows, names in read:
+            yield from self.batches(model, rows, names, first, workers)
+            first += rows.n_rows
 
 
 class _Kept:

@@ -12,8 +12,9 @@ import numpy as np
 from streamsvm import format
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
+from streamsvm.label_metrics import Evaluation
 from streamsvm.label_set_metrics import LabelSetEvaluation, own_classes
-from streamsvm.metrics import Evaluation, evaluate
+from streamsvm.metrics import evaluate
 from streamsvm.model import Model
 from streamsvm.predictions import as_model
 from streamsvm.run.directory import RunDir

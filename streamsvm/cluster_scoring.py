@@ -1,0 +1,177 @@
+"""Scoring a store on a Dask cluster: workers read its blocks, and return what is made of their scores."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import (
+    ClusterError,
+    Option,
+    Remedy,
+    SettingsError,
+    StoreError,
+    StreamsvmError,
+    part_of_memory,
+)
+from streamsvm.model import Model
+from streamsvm.model_rows import StoreBlocks
+from streamsvm.rows_to_score import RowCounts
+from streamsvm.store import Store, open_store
+from streamsvm.workers import WorkersLost, count_workers
+
+if TYPE_CHECKING:
+    from streamsvm.cluster import Cluster
+
+# Of a block: (model, rows, names of the rows, number of the first row) -> what is wanted of them.
+Work = Callable[[Model, Rows, np.ndarray, int], Any]
+
+_AHEAD = 2  # blocks that each worker is given before the first result is awaited
+_KEPT = 2  # stores that a worker keeps open
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreToScore:
+    """A store, as workers open it.
+
+    Attributes
+    ----------
+    path : str
+    label, layer, raw, labelled
+        As for `open_store`.
+    named : bool
+        Whether the names of its rows are wanted.
+    memory : int
+        Bytes that a block may take.
+    fingerprint : str, optional
+        That it must have.
+    """
+
+    path: str
+    label: str | None
+    layer: str | None
+    raw: bool
+    labelled: bool
+    named: bool
+    memory: int
+    fingerprint: str | None = None
+
+    def open(self) -> Store:
+        store = open_store(
+            self.path, label=self.label, labelled=self.labelled, layer=self.layer, raw=self.raw
+        )
+        if self.fingerprint not in (None, store.fingerprint):
+            store.close()
+            raise StoreError(
+                f"{self.path} is not what the command reads: the content fingerprint differs",
+                remedy=Remedy("let all machines read the same store"),
+            )
+        return store
+
+    def blocks(self, model: Model, store: Store) -> StoreBlocks:
+        """Its blocks with the features and classes of a model."""
+        return model.store_blocks(store, self.memory, labelled=self.labelled, named=self.named)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    token: str
+    model: Model
+    data: StoreToScore
+    work: Work
+
+
+def why_unreadable(data: StoreToScore) -> str | None:
+    """Why this process cannot read the store; None if it can."""
+    try:
+        data.open().close()
+    except StreamsvmError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def check_is_store(data: Iterable[Any]) -> None:
+    """Raise `SettingsError` unless all data is the path of a store."""
+    for each in data:
+        if not isinstance(each, str | os.PathLike):
+            raise SettingsError(
+                "cluster is for stores, which its workers read, not for matrices or text",
+                remedy=Remedy("convert text first, or leave {} out", Option("cluster")),
+                setting="cluster",
+            )
+
+
+def cluster_to_score(address: str | os.PathLike[str], workers: int | None) -> Cluster:
+    """The cluster at an address, or with processes of this machine."""
+    from streamsvm.cluster import Cluster
+
+    return Cluster(address, workers, workers or count_workers(None))
+
+
+def score_on_cluster(
+    cluster: Cluster, model: Model, data: StoreToScore, work: Work, counts: RowCounts
+) -> Iterator[Any]:
+    """What `work` returns for each block of a store, in their order.
+
+    Raises
+    ------
+    ClusterError
+        If workers differ, cannot read the store, or are lost faster than others do their work.
+    """
+    with data.open() as store, part_of_memory(2):
+        counts.n_rows, counts.unlabelled = store.n_rows, store.unlabelled
+        n_blocks = len(data.blocks(model, store))
+        data = dataclasses.replace(data, fingerprint=store.fingerprint)
+    cluster.check(why_unreadable, data)
+    (job,) = cluster.start([cluster.task("model", _hold, _Job(uuid.uuid4().hex, model, data, work))])
+    awaited: collections.deque[Any] = collections.deque()
+    try:
+        for block in range(n_blocks):
+            awaited += cluster.start([cluster.task("score", _score_block, job, block)])
+            if len(awaited) >= _AHEAD * max(len(cluster.workers), 1):
+                yield from cluster.results([awaited.popleft()])
+        while awaited:
+            yield from cluster.results([awaited.popleft()])
+    except WorkersLost as error:
+        raise ClusterError(error.message.problem, remedy=Remedy("run the command again")) from None
+
+
+def _hold(job: _Job) -> _Job:
+    return job
+
+
+class _Open:
+    """The blocks of a store that a worker has opened."""
+
+    def __init__(self, job: _Job) -> None:
+        self._store = job.data.open()
+        self.blocks = job.data.blocks(job.model, self._store)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+_OPENED: collections.OrderedDict[str, _Open] = collections.OrderedDict()
+_LOCK = threading.Lock()
+
+
+def _score_block(job: _Job, block: int) -> Any:
+    with _LOCK:  # a worker may have several threads
+        opened = _OPENED.get(job.token)
+        if opened is None:
+            opened = _OPENED[job.token] = _Open(job)
+        _OPENED.move_to_end(job.token)
+        while len(_OPENED) > _KEPT:
+            _OPENED.popitem(last=False)[1].close()
+        rows, names = opened.blocks.read(block)
+    return job.work(job.model, rows, names, opened.blocks.first_row(block))
