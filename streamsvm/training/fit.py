@@ -308,7 +308,8 @@ class Fit(Trainer):
                 self.stopped()
 
         scale = self.learner.average_scale if self.learner.averaging else None
-        return score_blocks(blocks, self.learner, scale, step)
+        of_training = blocks is self.source.cut
+        return score_blocks(blocks, self.learner, scale, step, of_training=of_training)
 
     def _calibrate(self, folder: Path) -> None:
         """Fit the temperature of the model in `folder`, which is not yet that of the run."""

@@ -236,6 +236,12 @@ class Learner:
             self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
+    def score_elsewhere(
+        self, n_blocks: int, average_scale: float | None
+    ) -> Iterator[list[np.ndarray]] | None:
+        """What `score` would add for each block of the training data, in parts; None if it is not known."""
+        return None
+
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
         """The coefficients of a model with these classes: of the last iterate, or of the average."""
         scale = self.average_scale if average else None

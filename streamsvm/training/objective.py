@@ -24,7 +24,12 @@ class Scoring(NamedTuple):
 
 
 def score_blocks(
-    blocks: Any, learner: Learner, average_scale: float | None, step: Callable[[int], None]
+    blocks: Any,
+    learner: Learner,
+    average_scale: float | None,
+    step: Callable[[int], None],
+    *,
+    of_training: bool = False,
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
@@ -36,6 +41,8 @@ def score_blocks(
         Score by the average too, from the same reading.
     step : callable
         Called with the number of each block that was scored.
+    of_training : bool
+        Whether the blocks are those that are trained on, which others may have, too.
 
     Returns
     -------
@@ -45,12 +52,23 @@ def score_blocks(
     """
     storage = learner.storage
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
+    elsewhere = learner.score_elsewhere(len(blocks), average_scale) if of_training else None
+    if elsewhere is not None:
+        for block, found in enumerate(elsewhere):
+            for part in found:
+                tallies += part
+            step(block)
+        return _scorings(tallies)
     prepared = (storage.prepare(blocks.read(block)) for block in range(len(blocks)))
     with Prefetcher(prepared) as all_rows:
         for block, rows in enumerate(all_rows):
             learner.score(storage.bind(rows), average_scale, tallies)
             step(block)
     storage.release()
+    return _scorings(tallies)
+
+
+def _scorings(tallies: np.ndarray) -> list[Scoring]:
     return [
         Scoring(float(tally[LOSS_SUM]), accuracy_of(tally), int(tally[VISITED] - tally[UNWEIGHTED]))
         for tally in tallies

@@ -6,6 +6,7 @@ it commits or measures, and go to the workers again when these go on.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import time
@@ -26,11 +27,14 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
 from streamsvm.training.parallel.cluster_pairs import centre_group, sum_group, visit_pair
-from streamsvm.training.parallel.cluster_parts import add_moved, sum_moved, visit_part
+from streamsvm.training.parallel.cluster_parts import add_moved, score_parts, sum_moved, visit_part
 from streamsvm.training.parallel.cluster_tasks import Held, Job, Place, Work, hold, take, zeros
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
+from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import Block
 from streamsvm.training.training_data import TrainingData
+
+_BLOCKS_AHEAD = 2  # that are scored before the result of one is awaited
 
 
 @dataclasses.dataclass
@@ -50,6 +54,7 @@ class _OnCluster(Learner):
 
     _cluster: Cluster
     _held: list[Any] | None = None  # futures of `Held`
+    _are_here = False  # whether the storage has the same weights
     _begins_average = False
     _counted = _Counted()
 
@@ -82,10 +87,11 @@ class _OnCluster(Learner):
             average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
             held = Held(np.ascontiguousarray(current), np.ascontiguousarray(average))
             tasks.append(self._cluster.task("weights", hold, held))
+        self._are_here = True
         return self._cluster.start(tasks)
 
     def gather(self) -> None:
-        if self._held is None:
+        if self._held is None or self._are_here:
             return
         weights = self.storage.weights
         rows: Any = slice(None)
@@ -214,7 +220,7 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
             if self.loss.centred:
                 self._centre_groups(place, held)
         started = cluster.start([*held, *told])
-        self._held = started[: len(held)]
+        self._held, self._are_here = started[: len(held)], False
         found = iter(self._results(started[len(held) :]))
         for day in days:
             tallies = []
@@ -318,10 +324,41 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
                 for each, worker in zip(held, copies, strict=True)
             ]
             started = cluster.start([*next_, *told])
-            self._held = started[: len(next_)]
+            self._held, self._are_here = started[: len(next_)], False
             self._take_in(block, self._results(started[len(next_) :]), keep)
             if self.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
+
+    def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
+        """Each worker scores some parts of each block with the weights that it has, or goes on with."""
+        if self._held is None:
+            self._held = self._send()
+        held, cluster, places = self._held, self._cluster, self._places(SCORED_PARTS)
+        copies = sorted(set(places))
+        if len(held) != len(copies):
+            held = held[:1] * len(copies)
+        awaited: collections.deque[list[Any]] = collections.deque()
+
+        def next_block() -> list[np.ndarray]:
+            tallies = []
+            for found, work in self._results(awaited.popleft()):
+                self._count(work)
+                tallies += found
+            return tallies
+
+        for number in range(n_blocks):
+            tasks = [
+                cluster.task(
+                    "score", score_parts, self._job, number, list(parts), held[copies.index(at)],
+                    average_scale, at=at,
+                )
+                for at, parts in itertools.groupby(range(SCORED_PARTS), lambda part: places[part])
+            ]  # fmt: skip
+            awaited.append(cluster.start(tasks))
+            if len(awaited) > _BLOCKS_AHEAD:
+                yield next_block()
+        while awaited:
+            yield next_block()
 
     def _take_in(self, block: Block, found: list[Any], keep: NewDuals | None) -> None:
         for _, work in found:

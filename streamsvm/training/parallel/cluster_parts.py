@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import row_span
+from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre_with_shared
+from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.sum_rows import add_rows, subtract_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.kernels.weights import Weights
 from streamsvm.training.learner import label_sets, problem_of
 from streamsvm.training.parallel.cluster_tasks import (
     Held,
@@ -22,10 +26,12 @@ from streamsvm.training.parallel.cluster_tasks import (
     here,
     local_weights,
     new_visitor,
+    reader_of,
     renumbered,
     rows_of,
 )
 from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
+from streamsvm.training.parallel.split_learner import scored_part
 from streamsvm.training.parallel.visitor import RowDuals
 
 
@@ -92,6 +98,28 @@ def sum_moved(left: Moved, right: Moved) -> Moved:
             add_rows(at, other, 1.0, total)
         sums.append(total)
     return Moved(features, *sums)
+
+
+def score_parts(
+    job: Job, number: int, parts: Sequence[int], held: Held, average_scale: float | None
+) -> tuple[list[np.ndarray], Work]:
+    """Score parts of a block, as `SplitLearner.score` does; returns the tallies of each, and the `Work`."""
+    begin = time.thread_time()
+    rows = reader_of(job).to_score(number)
+    dtype = held.current.dtype
+    weights = Weights.create(held.current, held.average_delta, job.time_unit, np.zeros((0, 2), np.uint64))
+    scratch = Scratch.create(held.current.shape[1], dtype)
+    pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
+    problem = problem_of(job.settings, job.n_classes)
+    found = []
+    for part in parts:
+        some, tallies = scored_part(rows, part), np.zeros((1 if average_scale is None else 2, N_TALLIES))
+        job.settings.trained_loss.loss_rows(
+            some, problem, weights, average_scale or 0.0, scratch, tallies, None, pairs, label_sets(some)
+        )
+        found.append(tallies)
+    moved = held.nbytes * (held.worker != here())
+    return found, Work(np.zeros(N_TALLIES), time.thread_time() - begin, moved, private_memory())
 
 
 def add_moved(job: Job, held: Held, moved: Moved, place: Place) -> Held:

@@ -37,10 +37,12 @@ class _Reader:
 
     def __init__(self, data: TrainingData) -> None:
         self._store = data.open()
-        self._source = data.source(data.blocks(self._store))
+        self._blocks = data.blocks(self._store)
+        self._source = data.source(self._blocks)
         self._pool = ThreadPoolExecutor(1, "streamsvm-read")
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])
+        self._scored: tuple[int, Rows] | None = None
         self._lock = threading.Lock()
 
     def rows(self, pass_number: int, number: int) -> Rows:
@@ -57,6 +59,13 @@ class _Reader:
             found = self._rows[wanted[0]]
         return found.result()
 
+    def to_score(self, number: int) -> Rows:
+        """A block by itself, with C as it is in the end; its other parts are soon asked for."""
+        with self._lock:
+            if self._scored is None or self._scored[0] != number:
+                self._scored = number, self._blocks.read(number)
+            return self._scored[1]
+
     def close(self) -> None:
         self._pool.shutdown()
         self._store.close()
@@ -68,6 +77,11 @@ _LOCK = threading.Lock()
 
 def rows_of(job: Job, place: Place) -> Rows:
     """The rows of a block, as this worker reads them."""
+    return reader_of(job).rows(place.pass_number, place.number)
+
+
+def reader_of(job: Job) -> _Reader:
+    """The data of a run, as this worker reads it."""
     with _LOCK:
         reader = _READERS.get(job.token)
         if reader is None:
@@ -75,7 +89,7 @@ def rows_of(job: Job, place: Place) -> Rows:
         _READERS.move_to_end(job.token)
         while len(_READERS) > _KEPT:
             _READERS.popitem(last=False)[1].close()
-    return reader.rows(place.pass_number, place.number)
+    return reader
 
 
 # -- what tasks are given and return ---------------------------------------------------------------

@@ -14,7 +14,7 @@ from streamsvm.training.learner import Learner, label_sets, new_buffer
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.workers import Spares, Threads
 
-_SCORED_PARTS = 16  # of a block: their sums are added up in order, whoever scores them
+SCORED_PARTS = 16  # of a block: their sums are added up in order, whoever scores them
 
 
 class SplitLearner(Learner):
@@ -49,8 +49,7 @@ class SplitLearner(Learner):
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         def work(part: int) -> np.ndarray:
-            begin, end = (rows.n_rows * p // _SCORED_PARTS for p in (part, part + 1))
-            some, found = _between(rows, begin, end), np.zeros_like(tallies)
+            some, found = scored_part(rows, part), np.zeros_like(tallies)
             with self._visitors.lent() as visitor:
                 self._kernels.loss_rows(
                     some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
@@ -58,12 +57,13 @@ class SplitLearner(Learner):
                 )  # fmt: skip
             return found
 
-        for found in self._workers.map(work, range(_SCORED_PARTS)):
+        for found in self._workers.map(work, range(SCORED_PARTS)):
             tallies += found
 
 
-def _between(rows: Rows, begin: int, end: int) -> Rows:
-    """The rows `begin` to `end`, whose values are views of those of all."""
+def scored_part(rows: Rows, part: int) -> Rows:
+    """One of the parts of rows, whose values are views of those of all."""
+    begin, end = (rows.n_rows * p // SCORED_PARTS for p in (part, part + 1))
     has_sets = len(rows.label_indptr) > 0
     return rows._replace(
         indptr=rows.indptr[begin : end + 1],

@@ -22,6 +22,7 @@ from streamsvm.errors import ClusterError, Interrupted, SettingsError, Streamsvm
 
 distributed = pytest.importorskip("distributed")
 from streamsvm import cluster as cluster_module  # noqa: E402
+from streamsvm.training.parallel.split_learner import SplitLearner  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
@@ -91,6 +92,26 @@ def test_a_cluster_gives_the_model_and_the_gaps_of_threads(
         assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
     assert dask.history[-1]["workers"] == 2
     assert two.relative_gap == one.relative_gap == dask.relative_gap
+
+
+def test_workers_with_all_weights_measure_the_gap(
+    store: Path, local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the process that waits for them scores no row."""
+    scored: list[int] = []
+    score = SplitLearner.score
+
+    def counting(self: SplitLearner, rows: Any, *more: Any) -> None:
+        scored.append(rows.n_rows)
+        score(self, rows, *more)
+
+    monkeypatch.setattr(SplitLearner, "score", counting)
+    by_rows = {**BY_ROWS, "gap": "pass"}
+    result = fit(store, tmp_path / "run", by_rows, cluster=local.scheduler_address)
+    assert sum(scored) == 0
+    fit(store, tmp_path / "threads", by_rows)
+    assert sum(scored) > 0
+    assert result.relative_gap is not None
 
 
 @pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
