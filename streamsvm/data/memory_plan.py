@@ -355,12 +355,34 @@ def private_memory() -> int:
 
     On systems that do not report this (Linux does), the peak of all resident memory.
     """
+    found = _status().get("RssAnon")
+    return _peak_resident() if found is None else found
+
+
+def peak_private_memory() -> int:
+    """The most bytes that this process has used since `forget_peak`, but for memory-mapped files."""
+    status = _status()
+    if not {"VmHWM", "VmRSS", "RssAnon"} <= status.keys():
+        return _peak_resident()
+    return status["VmHWM"] - (status["VmRSS"] - status["RssAnon"])
+
+
+def forget_peak() -> None:
+    """Let `peak_private_memory` begin anew, where the system can."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def _status() -> dict[str, int]:
+    """What Linux says of this process's memory, in bytes."""
     try:
         with open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith("RssAnon:"):
-                    return int(line.split()[1]) * 1024
+            lines = [line.split() for line in file if line.endswith(" kB\n")]
     except OSError:
-        pass
+        return {}
+    return {name.rstrip(":"): 1024 * int(size) for name, size, _ in lines}
+
+
+def _peak_resident() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -41,6 +41,7 @@ from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.splits import groups_of, why_split
 
 _DIRTY = 16  # bytes of a feature's dirty bits
+_WORKER_WEIGHTS, _WORKER_AVERAGES = 4.5, 3.0  # copies of the weights that a worker holds at most: measured
 _DUALS_OF_ROW = 8  # that a row has, on average and at most after the first pass, with few exceptions
 
 
@@ -341,16 +342,17 @@ def describe_fit(
 def _worker_bytes(store: Store, settings: Settings, plan: Plan) -> int:
     """What each worker of a cluster holds, if there is one for each split; without the program itself.
 
-    Weights before and after a task, those of the features of a task's rows, and two blocks. The weights are
-    those of two groups of classes, or all of them.
+    Weights before and after a task, those of the features of a task's rows, those that come from another
+    worker, and two blocks. The weights are those of two groups of classes, or all of them.
     """
-    row = (1 + settings.average) * weight_rows(store, settings) * np.dtype(settings.dtype).itemsize
+    copies = _WORKER_WEIGHTS + _WORKER_AVERAGES * settings.average
+    row = copies * weight_rows(store, settings) * np.dtype(settings.dtype).itemsize
     groups = _groups(store, settings)
     columns = columns_of(store, settings)
     if groups is not None:
         columns = 2 * int((groups.ranges[:, 2] - groups.ranges[:, 0]).max())
     blocks = 2 * min(plan.largest_block, plan.block_bytes)
-    return 3 * row * columns + plan.dual_bytes // settings.splits + blocks
+    return int(row * columns) + plan.dual_bytes // settings.splits + blocks
 
 
 def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.data.memory_plan import private_memory
+from streamsvm.data.memory_plan import peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.dual_lists import by_row, of_rows
@@ -111,7 +111,7 @@ def visit_pair(
         left, right = (each._replace(average_delta=each.average_delta[:0]) for each in held)
     left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
     told = lists if is_last else {key: part for key, part in lists.items() if key[0] != key[1]}
-    work = Work(tally, time.thread_time() - begin, moved, private_memory())
+    work = Work(tally, time.thread_time() - begin, moved, peak_private_memory())
     return left, right, (told, work), work
 
 

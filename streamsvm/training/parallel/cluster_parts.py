@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.data.memory_plan import private_memory
+from streamsvm.data.memory_plan import peak_private_memory
 from streamsvm.data.rows import row_span
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import OldDuals
-from streamsvm.kernels.sum_rows import add_rows, subtract_rows
+from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights
 from streamsvm.training.learner import label_sets, problem_of
@@ -24,6 +24,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     Place,
     Work,
     here,
+    in_slices,
     local_weights,
     new_visitor,
     reader_of,
@@ -77,10 +78,11 @@ def visit_part(
         (place.pass_number, (place.number * splits + split) * ROUNDS + place.step), label_sets(rows),
         was_read=place.was_read,
     )  # fmt: skip
-    subtract_rows(np.arange(len(features)), held.current[features], weights.current)
+    for some in in_slices(len(features)):
+        weights.current[some] -= held.current[features[some]]
     new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
     moved = held.nbytes * (held.worker != here())
-    work = Work(tally, time.thread_time() - begin, moved, private_memory())
+    work = Work(tally, time.thread_time() - begin, moved, peak_private_memory())
     return Moved(features, weights.current, weights.average_delta), (new, work)
 
 
@@ -90,12 +92,10 @@ def sum_moved(left: Moved, right: Moved) -> Moved:
     sums = []
     for a, b in ((left.current, right.current), (left.average_delta, right.average_delta)):
         total = np.zeros((len(features) if len(a) else 0, a.shape[1]), a.dtype)
-        if len(a):
-            other = np.zeros_like(total)
-            total[np.searchsorted(features, left.features)] = a
-            at = np.searchsorted(features, right.features)
-            other[at] = b
-            add_rows(at, other, 1.0, total)
+        for part, of_part in ((a, left.features), (b, right.features)):
+            at = np.searchsorted(features, of_part)
+            for some in in_slices(len(part)):
+                total[at[some]] += part[some]
         sums.append(total)
     return Moved(features, *sums)
 
@@ -119,21 +119,21 @@ def score_parts(
         )
         found.append(tallies)
     moved = held.nbytes * (held.worker != here())
-    return found, Work(np.zeros(N_TALLIES), time.thread_time() - begin, moved, private_memory())
+    return found, Work(np.zeros(N_TALLIES), time.thread_time() - begin, moved, peak_private_memory())
 
 
 def add_moved(job: Job, held: Held, moved: Moved, place: Place) -> Held:
     """Weights that have moved by the mean of what the parts have."""
     current, average = held.current.copy(), held.average_delta[:0]
-    rows = np.arange(len(moved.features))
     if place.averaging:
         kept = len(held.average_delta) and not place.begins_average
         average = held.average_delta.copy() if kept else np.zeros_like(current)
     for weights, step in ((current, moved.current), (average, moved.average_delta)):
-        if len(step):
-            few = weights[moved.features]
-            add_rows(rows, step, 1.0 / job.settings.splits, few)
+        for some in in_slices(len(step)):
+            features = moved.features[some]
+            few, rows = weights[features], np.arange(len(features))
+            add_rows(rows, step[some], 1.0 / job.settings.splits, few)
             if job.settings.trained_loss.extra_columns:
                 centre_with_shared(rows, few, job.n_classes)
-            weights[moved.features] = few
+            weights[features] = few
     return Held(current, average, here())

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.data.memory_plan import forget_peak
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.weights import Weights
@@ -26,6 +27,7 @@ from streamsvm.training.training_data import TrainingData
 
 Lists = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts, ids and values, as `divide_duals` has them
 
+_SLICE = 2**12  # features that are copied at a time
 _KEPT = 2  # blocks, and stores of runs, that a worker keeps
 
 
@@ -85,6 +87,7 @@ def reader_of(job: Job) -> _Reader:
     with _LOCK:
         reader = _READERS.get(job.token)
         if reader is None:
+            forget_peak()
             reader = _READERS[job.token] = _Reader(job.data)
         _READERS.move_to_end(job.token)
         while len(_READERS) > _KEPT:
@@ -182,7 +185,8 @@ def local_weights(features: np.ndarray, held: Sequence[Held], place: Place, job:
     dtype = held[0].current.dtype
     shape = len(features), sum(each.current.shape[1] for each in held)
     current = map_array(None, shape, dtype)
-    np.concatenate([each.current[features] for each in held], axis=1, out=current)
+    for some in in_slices(len(features)):
+        np.concatenate([each.current[features[some]] for each in held], axis=1, out=current[some])
     average = map_array(None, shape if place.averaging else (0, shape[1]), dtype)
     if place.averaging and not place.begins_average:
         for each, columns in zip(held, np.split(average, bounds_of(held)[1:-1], axis=1), strict=True):
@@ -190,6 +194,11 @@ def local_weights(features: np.ndarray, held: Sequence[Held], place: Place, job:
                 columns[:] = each.average_delta[features]
     none = np.zeros((0, 2), np.uint64)
     return Weights.create(current, average, job.time_unit if place.averaging else np.inf, none)
+
+
+def in_slices(n: int) -> Iterator[slice]:
+    """Slices of `n` features: indexing copies, and a copy of all weights at once may not fit into memory."""
+    return (slice(begin, begin + _SLICE) for begin in range(0, n, _SLICE))
 
 
 def bounds_of(held: Sequence[Held]) -> np.ndarray:
