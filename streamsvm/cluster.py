@@ -170,7 +170,9 @@ class Cluster:
         except (CancelledError, self._distributed.scheduler.KilledWorker, OSError) as error:
             raise WorkersLost(_line(error)) from None
         except MemoryError as error:
-            raise WorkersLost(f"a worker is out of memory: {_line(error)}") from None
+            raise WorkersLost(
+                f"a worker is out of memory ({_line(error)}): give workers more of it, or split the work more"
+            ) from None
 
     # -- checks ------------------------------------------------------------------------------------
 
