@@ -104,7 +104,7 @@ def test_any_number_of_threads_finds_the_same_bits(kind: str, tmp_path: Path, co
                 *_, scale = fit_transforms(parse_transforms(LOGS), raw).transforms
                 found.append(scale.array)
                 used.add(raw.workers)
-    assert used == {1, 2, 3}
+    assert used == ({1} if "dense" in kind else {1, 2, 3})
     np.testing.assert_allclose(found[0], expected, rtol=1e-5)
     assert {array.tobytes() for array in found} == {found[0].tobytes()}
 
