@@ -211,8 +211,9 @@ def fit(
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
     workers : int, optional
-        Threads that train: by default as many as processors, and never more than splits. With a cluster the
-        workers to wait for or, with a local one, the processes to start.
+        Threads that train, never more than splits, and that share the reading for the statistics of
+        transforms: by default as many as processors. With a cluster the workers to wait for or, with a local
+        one, the processes to start.
     cluster : str or path, optional
         Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
         "local" for processes on this machine. Several splits are its work, and the model is the same. The

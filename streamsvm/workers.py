@@ -6,8 +6,9 @@ import contextlib
 import numbers
 import os
 import queue
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, Self, TypeVar
 
 from streamsvm.errors import ClusterError, SettingsError
@@ -64,6 +65,64 @@ class Threads:
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def map_ahead(
+    work: Callable[[Item], Result], items: Iterable[Item], number: int
+) -> Generator[Result, None, None]:
+    """Yield what `work` makes of each item, in their order; `number` threads run ahead of its use.
+
+    One thread at a time takes an item, so that their iterator may read a store. An item or its result has a
+    place until the caller asks for the next one, and there are `number` places; the caller may still hold one
+    result more. With one thread the caller does all, and nothing runs ahead.
+
+    An error of the iterator or of `work` is raised in place of its item. The threads end with the generator,
+    after the item that they have: close it.
+    """
+    if number == 1:
+        yield from map(work, items)
+        return
+    source = iter(items)
+    taking, ended = threading.Lock(), threading.Event()
+    room = threading.Semaphore(number)
+    results: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()  # in the order of the items
+
+    def work_on_next() -> None:
+        with taking:
+            if ended.is_set():
+                return
+            result: Future[Result] = Future()
+            try:
+                item = next(source)
+            except BaseException as error:
+                ended.set()
+                if isinstance(error, StopIteration):
+                    results.put(None)
+                else:
+                    result.set_exception(error)
+                    results.put(result)
+                return
+            results.put(result)
+        try:
+            result.set_result(work(item))
+        except BaseException as error:
+            result.set_exception(error)
+
+    def run() -> None:
+        while not ended.is_set():
+            room.acquire()
+            work_on_next()
+
+    with ThreadPoolExecutor(number, "streamsvm-ahead") as pool:
+        try:
+            for _ in range(number):
+                pool.submit(run)
+            while (result := results.get()) is not None:
+                yield result.result()
+                room.release()
+        finally:
+            ended.set()
+            room.release(number)  # for those that wait
 
 
 class Spares(Generic[Item]):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import threading
+import weakref
+from collections.abc import Iterator
 
 import pytest
 
-from streamsvm.workers import Spares, Threads
+from streamsvm.workers import Spares, Threads, map_ahead
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
@@ -45,3 +50,114 @@ def test_what_is_lent_is_used_by_one_at_a_time() -> None:
     with spares.lent() as third:
         assert third in (first, second)
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7])
+def test_what_is_made_ahead_is_in_the_order_of_the_items_and_one_thread_takes_them(number: int) -> None:
+    taking = threading.Lock()
+
+    def items() -> Iterator[int]:
+        for item in range(200):
+            assert taking.acquire(blocking=False)
+            taking.release()
+            yield item
+
+    before = set(threading.enumerate())
+    assert list(map_ahead(lambda item: item**2, items(), number)) == [item**2 for item in range(200)]
+    assert list(map_ahead(lambda item: item**2, [], number)) == []
+    assert set(threading.enumerate()) == before
+
+
+def test_a_later_item_is_worked_on_while_an_earlier_one_takes_long() -> None:
+    later = threading.Event()
+
+    def work(item: int) -> int:
+        if item:
+            later.set()
+        else:
+            assert later.wait(timeout=60)
+        return item
+
+    assert list(map_ahead(work, range(4), 2)) == [0, 1, 2, 3]
+
+
+class Item:
+    pass
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_few_items_are_held_at_a_time(number: int) -> None:
+    alive: weakref.WeakSet[Item] = weakref.WeakSet()
+    most = 0
+
+    def new() -> Item:
+        nonlocal most
+        item = Item()
+        alive.add(item)
+        most = max(most, len(alive))
+        return item
+
+    for _ in map_ahead(lambda item: item, (new() for _ in range(200)), number):
+        pass
+    assert 2 <= most <= number + 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("where", ["work", "items"])
+def test_an_error_comes_in_the_place_of_its_item(number: int, where: str) -> None:
+    failed = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield from range(5)
+        if where == "items":
+            failed.set()
+            raise ValueError("item 5")
+        yield from range(5, 50)
+
+    def work(item: int) -> int:
+        if item == 6:
+            failed.set()
+            raise ValueError("item 6")
+        if where == "work" and item == 5:  # the later error comes first, and the earlier one is raised
+            assert number == 1 or failed.wait(timeout=60)
+            raise ValueError("item 5")
+        return item
+
+    before = set(threading.enumerate())
+    results = map_ahead(work, items(), number)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="item 5"):
+        next(results)
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_threads_end_when_the_caller_stops_early(number: int) -> None:
+    before, taken = set(threading.enumerate()), []
+
+    def items() -> Iterator[int]:
+        for item in range(10**6):
+            taken.append(item)
+            yield item
+
+    with contextlib.closing(map_ahead(str, items(), number)) as results:
+        assert [next(results) for _ in range(11)] == [str(item) for item in range(11)]
+    assert set(threading.enumerate()) == before
+    assert len(taken) <= 10 + number
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_interruption_while_the_caller_waits_ends_the_threads(number: int) -> None:
+    before = set(threading.enumerate())
+
+    def items() -> Iterator[int]:
+        for item in range(10**7):
+            if item == 100:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+
+    results = map_ahead(str, items(), number)
+    with pytest.raises(KeyboardInterrupt):
+        list(results)
+    results.close()
+    assert set(threading.enumerate()) == before

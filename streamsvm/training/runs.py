@@ -37,6 +37,7 @@ from streamsvm.transform_files import save_transforms, saved_records
 from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import TransformedStore, shift_to_text
+from streamsvm.workers import count_workers
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -72,7 +73,8 @@ def fit_store(
     paths = as_paths(path) or []
     with reads.of(open_to_train(paths, settings)) as raw:
         if fitted is None:
-            fitted = fit_to_store(raw, asked, settings, callbacks)
+            threads = count_workers(workers if cluster is None else None)
+            fitted = fit_to_store(raw, asked, settings, callbacks, threads)
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
@@ -146,7 +148,7 @@ def plan_store(
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
     with open_to_train(as_paths(path) or [], settings) as raw:
-        fitted = fit_to_store(raw, asked, settings, Callbacks())
+        fitted = fit_to_store(raw, asked, settings, Callbacks(), count_workers(None))
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
@@ -169,9 +171,9 @@ def class_counts(store: Store, settings: Settings) -> np.ndarray:
 
 
 def fit_to_store(
-    store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks
+    store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks, workers: int
 ) -> FittedTransforms:
-    """Transforms fitted to a store."""
+    """Transforms fitted to a store, whose reading `workers` threads share."""
 
     def progress(done: int, total: int) -> None:
         callbacks.progress("statistics", done, total)
@@ -179,5 +181,5 @@ def fit_to_store(
             raise Interrupted("stopped before the training began")
 
     numbered = TransformedStore(store, (), shift_to_text(store, transforms))
-    raw = raw_store(numbered, settings.memory, progress)
+    raw = raw_store(numbered, settings.memory, progress, workers)
     return fit_transforms(transforms, raw, memory=settings.memory)

@@ -217,6 +217,6 @@ class StoreSearch:
         if settings.transform not in self._transforms:
             with open_to_train(self._paths, settings) as store:
                 self._transforms[settings.transform] = fit_to_store(
-                    store, parse_transforms(settings.transform), settings, self._callbacks
+                    store, parse_transforms(settings.transform), settings, self._callbacks, self._workers
                 )
         return self._transforms[settings.transform]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,11 +17,13 @@ from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import TrainingData
 from streamsvm.transforms.counts import Counts
+from streamsvm.workers import map_ahead
 
 OF_DATA = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _FOR_COUNTS = {"normalize", "log1p"}
 _SLICES, _SLICE = 16, 1024  # rows of a store that are looked at for what they are
 _LEAST_PIECE, _MOST_PIECE = 2**12, 2**20  # non-zeros that are read at a time
+_LEAST_CHUNKS = 2  # in a piece of several at a time: the chunks at its ends are decoded twice
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
 _SCAN = 2**16  # row pointers read at a time
 
@@ -43,6 +46,10 @@ class Raw(NamedTuple):
         Returns the statistics of the features, if they are known.
     multilabel : bool
         Whether a row may have several labels, or none.
+    workers : int
+        Threads that read and transform pieces.
+    progress : callable
+        Called with the number of rows that a reading is through with.
     """
 
     n_features: int
@@ -53,6 +60,8 @@ class Raw(NamedTuple):
     sample: Iterable[Rows]
     statistics: Callable[[], Statistics | None] = lambda: None
     multilabel: bool = False
+    workers: int = 1
+    progress: Callable[[int], None] = lambda done: None
 
 
 class FittedTransforms(NamedTuple):
@@ -123,7 +132,8 @@ def fit_transforms(
                         f"{needed:,} bytes",
                         needed_memory=needed,
                     )
-                known = gather(_transformed(fitted, data), n_features, kind)
+                with contextlib.closing(_transformed(fitted, data)) as pieces:
+                    known = gather(pieces, n_features, kind)
             return known
 
         transform = transform.fitted(TrainingData(n_features, names, data.index_base, statistics))
@@ -134,18 +144,31 @@ def fit_transforms(
     return FittedTransforms(fitted, record)
 
 
-def _transformed(transforms: Sequence[Transform], data: Raw) -> Iterator[Rows]:
-    for first, rows in data.pieces():
-        yield apply(transforms, rows, where=data.where, first=first)
+def _transformed(transforms: Sequence[Transform], data: Raw) -> Generator[Rows, None, None]:
+    """Yield the pieces of the data after the transforms, in their order, which statistics depend on."""
+
+    def transformed(piece: tuple[int, Rows]) -> tuple[int, Rows]:
+        first, rows = piece
+        return first, apply(transforms, rows, where=data.where, first=first)
+
+    with contextlib.closing(map_ahead(transformed, data.pieces(), data.workers)) as pieces:
+        for first, rows in pieces:
+            yield rows
+            data.progress(first + rows.n_rows)
 
 
 def raw_store(
     store: Store,
     memory: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    workers: int = 1,
 ) -> Raw:
-    """A store as training data; `progress` is called with the rows read and all rows."""
-    takes = max(_LEAST_PIECE, min(_MOST_PIECE, memory // (_PIECE_SHARE * _NNZ_BYTES)))
+    """A store as training data; `progress` is called with the rows read and all rows.
+
+    At most `workers` threads transform its pieces: fewer if `memory` has no room for so many pieces. Only
+    one of them reads at a time, as a store asks for; its chunks are decoded by several threads anyway.
+    """
+    workers, takes = _share_memory(store, memory, workers)
 
     def pieces() -> Iterator[tuple[int, Rows]]:
         begin = 0
@@ -158,7 +181,6 @@ def raw_store(
                 end = begin + max(n, 1)
                 yield begin, store.rows(begin, end)
                 begin = end
-                progress(begin, store.n_rows)
 
     def sample() -> Iterator[Rows]:
         n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
@@ -167,8 +189,20 @@ def raw_store(
 
     return Raw(
         store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample(),
-        store.statistics, store.multilabel,
+        store.statistics, store.multilabel, workers, lambda done: progress(done, store.n_rows),
     )  # fmt: skip
+
+
+def _share_memory(store: Store, memory: int, workers: int) -> tuple[int, int]:
+    """How many threads gain by transforming pieces and have room for them, and the non-zeros of a piece."""
+    if any("X/values" in member.arrays for member in store.members):
+        workers = 1  # reading a dense matrix takes most of the time: docs/parallel.md
+    room = memory // (_PIECE_SHARE * _NNZ_BYTES)
+    chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
+    least = max(_LEAST_PIECE, min(_LEAST_CHUNKS * chunk, _MOST_PIECE))
+    workers = max(1, min(workers, room // least - 1))  # besides theirs, a piece is being added
+    pieces = 1 if workers == 1 else workers + 1
+    return workers, max(_LEAST_PIECE, min(_MOST_PIECE, room // pieces))
 
 
 def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
