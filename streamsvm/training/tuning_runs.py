@@ -216,7 +216,10 @@ class StoreSearch:
         """The transforms of the settings, fitted to all rows: once for all trainings with the same ones."""
         if settings.transform not in self._transforms:
             with open_to_train(self._paths, settings) as store:
+                asked, threads = parse_transforms(settings.transform), count_workers(None)
+                if self._cluster is None:
+                    threads = count_workers(self._workers)
                 self._transforms[settings.transform] = fit_to_store(
-                    store, parse_transforms(settings.transform), settings, self._callbacks, self._workers
+                    store, asked, settings, self._callbacks, threads
                 )
         return self._transforms[settings.transform]
