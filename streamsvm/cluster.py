@@ -213,6 +213,11 @@ class Cluster:
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
             return self.results(self.start(tasks))
 
+    def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run a function in the process of each worker that is there, whether it can or not."""
+        with contextlib.suppress(OSError, TimeoutError):
+            self._client.run(function, *arguments, on_error="ignore")
+
     @contextlib.contextmanager
     def _one_line(self) -> Iterator[None]:
         """Errors of a cluster on which nothing runs yet."""

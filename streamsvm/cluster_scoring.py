@@ -100,15 +100,18 @@ def why_unreadable(data: StoreToScore) -> str | None:
     return None
 
 
-def check_is_store(data: Iterable[Any]) -> None:
-    """Raise `SettingsError` unless all data is the path of a store."""
+def check_is_store(data: Iterable[Any], **of_matrices: Any) -> None:
+    """Raise `SettingsError` unless all data is the path of a store, with nothing that matrices need."""
     for each in data:
         if not isinstance(each, str | os.PathLike):
             raise SettingsError(
-                "cluster is for stores, which its workers read, not for matrices or text",
+                "cluster is for paths of stores, which its workers read, not for matrices or text",
                 remedy=Remedy("convert text first, or leave {} out", Option("cluster")),
                 setting="cluster",
             )
+    for name, value in of_matrices.items():
+        if value is not None:
+            raise SettingsError(f"{name} is for the rows of a matrix; a store has its own", setting=name)
 
 
 def cluster_to_score(address: str | os.PathLike[str], workers: int | None) -> Cluster:
@@ -133,7 +136,8 @@ def score_on_cluster(
         n_blocks = len(data.blocks(model, store))
         data = dataclasses.replace(data, fingerprint=store.fingerprint)
     cluster.check(why_unreadable, data)
-    (job,) = cluster.start([cluster.task("model", _hold, _Job(uuid.uuid4().hex, model, data, work))])
+    token = uuid.uuid4().hex
+    (job,) = cluster.start([cluster.task("model", _hold, _Job(token, model, data, work))])
     awaited: collections.deque[Any] = collections.deque()
     try:
         for block in range(n_blocks):
@@ -144,6 +148,8 @@ def score_on_cluster(
             yield from cluster.results([awaited.popleft()])
     except WorkersLost as error:
         raise ClusterError(error.message.problem, remedy=Remedy("run the command again")) from None
+    finally:
+        cluster.tell(_close, token)  # else nobody could write to the file
 
 
 def _hold(job: _Job) -> _Job:
@@ -163,6 +169,13 @@ class _Open:
 
 _OPENED: collections.OrderedDict[str, _Open] = collections.OrderedDict()
 _LOCK = threading.Lock()
+
+
+def _close(token: str) -> None:
+    with _LOCK:
+        opened = _OPENED.pop(token, None)
+    if opened is not None:
+        opened.close()
 
 
 def _score_block(job: _Job, block: int) -> Any:

@@ -139,7 +139,7 @@ def evaluate(
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(shown(progress))
         if cluster is not None:
-            check_is_store([data])
+            check_is_store([data], y=y, groups=groups)
             if observe is not None:
                 raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
             found = stack.enter_context(cluster_to_score(cluster, workers))

@@ -192,7 +192,7 @@ def predict(
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
         if cluster is not None:
-            check_is_store(sources.values())
+            check_is_store(sources.values(), groups=groups)
             found = stack.enter_context(cluster_to_score(cluster, workers))
         threads = stack.enter_context(Threads(n_workers))
         kept = _Kept(model, top_k, proba=proba)

@@ -114,6 +114,21 @@ def test_evaluates_several_labels_a_row(address: str, tmp_path: Path) -> None:
         assert getattr(ours, name) == getattr(theirs, name)
 
 
+def test_columns_of_the_file_that_workers_have_read(address: str, tmp_path: Path) -> None:
+    """They have closed it when the predictions are written into it."""
+    anndata = pytest.importorskip("anndata")
+    X, y = make_problem(120, D, K, noise=2.0)
+    cells = anndata.AnnData(X)
+    cells.obs["type"] = np.array(y).astype(str)
+    cells.write_h5ad(tmp_path / "a.h5ad")
+    streamsvm.fit(tmp_path / "a.h5ad", label="type", out=tmp_path / "run", passes=2, progress=False)
+    expected = streamsvm.predict(tmp_path / "run", tmp_path / "a.h5ad").labels
+    streamsvm.predict(tmp_path / "run", tmp_path / "a.h5ad", into=tmp_path / "a.h5ad", cluster=address)
+    written = anndata.read_h5ad(tmp_path / "a.h5ad").obs["streamsvm_label"]
+    assert expected is not None
+    assert written.astype(str).tolist() == expected[:, 0].tolist()
+
+
 def test_a_store_that_workers_cannot_read(
     store: Path, run: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,10 +140,14 @@ def test_a_store_that_workers_cannot_read(
 
 def test_a_cluster_scores_stores_alone(store: Path, run: Path) -> None:
     X = np.zeros((3, D), np.float32)
-    with pytest.raises(SettingsError, match="cluster is for stores"):
+    with pytest.raises(SettingsError, match="cluster is for paths of stores"):
         streamsvm.predict(run, X, cluster="local")
-    with pytest.raises(SettingsError, match="cluster is for stores"):
+    with pytest.raises(SettingsError, match="cluster is for paths of stores"):
         streamsvm.evaluate(run, X, ["1", "2", "3"], cluster="local")
+    with pytest.raises(SettingsError, match="y is for the rows of a matrix"):
+        streamsvm.evaluate(run, store, ["1"] * N, cluster="local")
+    with pytest.raises(SettingsError, match="groups is for the rows of a matrix"):
+        streamsvm.predict(run, store, groups=[1] * N, cluster="local")
     with pytest.raises(SettingsError, match="observe is not for a cluster"):
         streamsvm.evaluate(run, store, cluster="local", observe=print)
 
