@@ -39,8 +39,6 @@ _NEAR = 1e-3
 # for each feature, and so many rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
-# With so many non-zeros for each feature, finding those that rows have takes longer than it saves.
-_NON_ZEROS_OF_ALL = 100
 
 
 class Learner:
@@ -315,9 +313,7 @@ class Learner:
 
 
 def features_of(indices: np.ndarray, n_features: int) -> np.ndarray:
-    """The features among `indices`, ascending; or simply all, if they are few beside the indices."""
-    if len(indices) >= _NON_ZEROS_OF_ALL * n_features:
-        return np.arange(n_features)
+    """The features among `indices`, ascending."""
     seen = np.zeros(n_features, np.bool_)
     mark(indices, seen)
     return np.flatnonzero(seen)

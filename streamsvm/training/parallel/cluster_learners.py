@@ -54,7 +54,6 @@ class _OnCluster(Learner):
 
     _cluster: Cluster
     _held: list[Any] | None = None  # futures of `Held`
-    _are_here = False  # whether the storage has the same weights
     _begins_average = False
     _counted = _Counted()
 
@@ -87,11 +86,10 @@ class _OnCluster(Learner):
             average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
             held = Held(np.ascontiguousarray(current), np.ascontiguousarray(average))
             tasks.append(self._cluster.task("weights", hold, held))
-        self._are_here = True
         return self._cluster.start(tasks)
 
     def gather(self) -> None:
-        if self._held is None or self._are_here:
+        if self._held is None:
             return
         weights = self.storage.weights
         rows: Any = slice(None)
@@ -220,7 +218,7 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
             if self.loss.centred:
                 self._centre_groups(place, held)
         started = cluster.start([*held, *told])
-        self._held, self._are_here = started[: len(held)], False
+        self._held = started[: len(held)]
         found = iter(self._results(started[len(held) :]))
         for day in days:
             tallies = []
@@ -324,16 +322,16 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
                 for each, worker in zip(held, copies, strict=True)
             ]
             started = cluster.start([*next_, *told])
-            self._held, self._are_here = started[: len(next_)], False
+            self._held = started[: len(next_)]
             self._take_in(block, self._results(started[len(next_) :]), keep)
             if self.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
-        """Each worker scores some parts of each block with the weights that it has, or goes on with."""
-        if self._held is None:
-            self._held = self._send()
-        held, cluster, places = self._held, self._cluster, self._places(SCORED_PARTS)
+        """Each worker scores some parts of each block."""
+        # What is sent for that is not kept: weights in the storage may be scaled before they are used again.
+        held = self._send() if self._held is None else self._held
+        cluster, places = self._cluster, self._places(SCORED_PARTS)
         copies = sorted(set(places))
         if len(held) != len(copies):
             held = held[:1] * len(copies)

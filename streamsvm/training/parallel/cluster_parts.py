@@ -107,7 +107,10 @@ def score_parts(
     begin = time.thread_time()
     rows = reader_of(job).to_score(number)
     dtype = held.current.dtype
-    weights = Weights.create(held.current, held.average_delta, job.time_unit, np.zeros((0, 2), np.uint64))
+    average = held.average_delta
+    if average_scale is not None and not len(average):
+        average = np.zeros_like(held.current)
+    weights = Weights.create(held.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
     scratch = Scratch.create(held.current.shape[1], dtype)
     pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
     problem = problem_of(job.settings, job.n_classes)

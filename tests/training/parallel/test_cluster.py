@@ -74,6 +74,7 @@ def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
         BY_ROWS,
         BY_ROWS | {"loss": "llw", "splits": 5, "inner_passes": 0},
         BY_CLASSES | {"loss": "llw", "inner_passes": 0},
+        BY_ROWS | {"C_path": "0.01,0.1,1", "splits": 2, "gap": "pass", "passes": 3},
         BY_ROWS | {"loss": "cs", "splits": 2, "hold_out": "1/5", "block_rows": None},
         BY_ROWS | {"loss": "ovr", "class_weight": "balanced", "average": False},
     ],
