@@ -75,7 +75,8 @@ class Cluster:
         self._count = 0
         try:
             self._client = self._connect(number, splits)
-            self._await_workers(number or 1)
+            wanted = number or 1
+            self._await_workers(min(wanted, splits) if self.address == LOCAL else wanted)
         except BaseException:
             self._stack.close()
             raise

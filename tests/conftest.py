@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes by their length: packed ones hold the time, and processes that share tests must agree."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of LIBSVM files named by STREAMSVM_DATA; tests that need it skip without."""
