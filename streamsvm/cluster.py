@@ -107,7 +107,7 @@ class Cluster:
     def _await_workers(self, number: int = 1) -> None:
         try:
             self._client.wait_for_workers(number, timeout=self.limits.connect)
-        except (TimeoutError, OSError):
+        except (TimeoutError, OSError, AttributeError):  # the last if the scheduler has gone
             raise ClusterError(
                 f"the cluster {self.address} has {len(self.workers)} workers, and {number} did not come in "
                 f"{self.limits.connect:g} seconds",
@@ -213,6 +213,10 @@ class Cluster:
         with self._one_line():
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
             return self.results(self.start(tasks))
+
+    def all(self, is_so: Callable[..., bool], *arguments: Any) -> bool:
+        """Whether a function returns true on each worker."""
+        return all(self._on_each(self.workers, is_so, *arguments))
 
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function in the process of each worker that is there, whether it can or not."""

@@ -36,6 +36,7 @@ def index_dtype(n_features: int) -> np.dtype:
 # -- run directory ---------------------------------------------------------------------------------
 
 RUN_VERSION = 8
+WORKER_LOGS_VERSION = 9  # of a commit that needs logs written by workers of a cluster
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
@@ -53,13 +54,14 @@ REPORT = "report.html"
 DUALS, WEIGHT_LOG = "duals", "changes"
 
 
-def log_name(kind: str, number: int) -> str:
-    return f"{kind}-{number}.bin"
+def log_name(kind: str, number: int, writer: str = "") -> str:
+    """Name of a log, or of what a worker of a cluster writes in its place."""
+    return f"{kind}-{number}-{writer}.bin" if writer else f"{kind}-{number}.bin"
 
 
 def log_number(kind: str, name: str) -> int | None:
-    """Number in the name of a log of this kind; None for other names."""
-    found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})\.bin", name)
+    """Number in the name of a log of this kind, also if a worker wrote it; None for other names."""
+    found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})(-[0-9a-f]{{32}})?\.bin", name)
     return int(found[1]) if found else None
 
 
@@ -69,6 +71,9 @@ LOG_HEADER = struct.Struct("<8sqqqqII")
 LOG_CRC = struct.Struct("<I")
 DUALS_MAGIC = b"SSVMDUAL"  # numbers: block, rows, non-zero duals
 WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
+# Of columns of the weights; numbers: features, values of each array, the first column. An array with the end
+# of the columns comes before those of WEIGHTS_MAGIC.
+COLUMNS_MAGIC = b"SSVMCOLS"
 SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 

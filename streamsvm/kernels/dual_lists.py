@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.jit import allocating
 
 
@@ -77,3 +79,38 @@ def of_rows(
     at[rows] = np.cumsum(counts, dtype=np.int64) - counts
     all_counts[rows] = counts
     return OldDuals.create(ids, values, at, at, all_counts)
+
+
+def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
+    """The duals of a block of `n_rows` rows, in parts of one or more; a row has `n_bytes` bytes of bits.
+
+    Those of a row may be in several parts, of other classes each: they become ordered by part.
+    """
+    rows, counts, ids, values, bits = (
+        np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields))
+    )
+    if len(np.unique(rows)) < len(rows):
+        of_each = np.repeat(rows, counts)
+        order = np.argsort(of_each, kind="stable")
+        rows, counts = np.unique(of_each[order], return_counts=True)
+        ids, values, counts = ids[order], values[order], counts.astype(np.int32)
+    if n_bytes == 0:
+        return of_rows(n_rows, rows, counts, ids, values)
+    bits_at = np.full(n_rows, -1, np.int64)
+    bits_at[rows] = n_bytes * np.arange(len(rows))
+    duals = of_rows(n_rows, rows, counts, ids, values)
+    return OldDuals.create(*duals[:5], bits.reshape(-1), bits_at)
+
+
+def span_of(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:
+    """The duals of successive rows of a block alone; a row has `n_bytes` bytes of bits."""
+    counts = old.counts[begin:end]
+    at = np.cumsum(counts, dtype=np.int64) - counts
+    within = np.arange(counts.sum(dtype=np.int64)) - np.repeat(at, counts)
+    ids = old.ids[np.repeat(old.ids_at[begin:end], counts) + within]
+    values = old.values[np.repeat(old.values_at[begin:end], counts) + within]
+    bits_at = old.bits_at[begin:end].copy()
+    there = bits_at >= 0
+    bits = old.bits[(bits_at[there][:, None] + np.arange(n_bytes)).reshape(-1)]
+    bits_at[there] = n_bytes * np.arange(np.count_nonzero(there))
+    return OldDuals.create(ids, values, at, at, counts.copy(), bits, bits_at)._replace(scale=old.scale)

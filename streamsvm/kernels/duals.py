@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -60,10 +60,46 @@ class DualBuffer(NamedTuple):
     bits: np.ndarray = np.zeros((0, 0), np.uint8)  # (n_rows, n_bytes): which duals are at C
 
 
+class RowDuals(NamedTuple):
+    """The duals of some rows of a block, one row after the other."""
+
+    rows: np.ndarray  # (n,) int32
+    counts: np.ndarray  # (n,) int32
+    ids: np.ndarray  # (n_duals,)
+    values: np.ndarray  # (n_duals,)
+    bits: np.ndarray  # (n, n_bytes) uint8: which duals are at C, for a loss that keeps these as bits
+
+    @classmethod
+    def none(cls, ids_dtype: np.dtype, values_dtype: np.dtype, n_bytes: int = 0) -> RowDuals:
+        """Of no rows."""
+        rows = np.zeros(0, np.int32)
+        return cls(
+            rows, rows, np.zeros(0, ids_dtype), np.zeros(0, values_dtype), np.zeros((0, n_bytes), np.uint8)
+        )
+
+    @classmethod
+    def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
+        """A copy of what a buffer holds."""
+        n_duals, n_rows = (int(n) for n in buffer.used)
+        arrays = (
+            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals],
+            buffer.bits[:n_rows],
+        )  # fmt: skip
+        return cls(*(array.copy() for array in arrays))
+
+    def as_buffer(self) -> DualBuffer:
+        """As a log takes them."""
+        used = np.array([len(self.ids), len(self.rows)])
+        return DualBuffer(self.ids, self.values, self.rows, self.counts, used, self.bits)
+
+
 class NewDuals(Protocol):
     """Where the new duals are kept until the next pass: a log, or arrays in memory."""
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
+
+    def add_worker_log(self, name: str, end: Any) -> None:
+        """Count what a worker of a cluster has written itself (see `streamsvm.run.dual_log`)."""
 
 
 class Duals(NamedTuple):

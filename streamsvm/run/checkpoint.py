@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,11 +33,17 @@ _LINE = 2**16  # bytes of a line of metrics, at most
 
 _NO_LOG = LogEnd()
 
+# Writes weights to logs of a number, and returns these by their names; or None.
+WriteWeights = Callable[[int], dict[str, LogEnd] | None]
+
 _Labels = Annotated[list[str], Check(format.are_labels, "labels")]
 _COUNTS = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # of the tally
 _Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
 _Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
 _IN_EVERY_REPORT = ("waited_seconds", "peak_memory_bytes")
+_WorkerLogs = Annotated[
+    dict[str, LogEnd], Check(lambda logs: all(map(_is_worker_log, logs)), "names of logs of workers")
+]
 _Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor from 1 to 2")]
 
 
@@ -107,6 +113,9 @@ class Position:
         Time spent in the pass in progress.
     stream : StreamPosition, optional
         For a run over a stream.
+    worker_logs : dict of str to LogEnd
+        What is committed of the logs that workers of a cluster have written, by their names: duals of passes
+        in `duals`, and weights of `weights_number`, which then have no other log.
     """
 
     passes_done: Count = 0
@@ -123,6 +132,26 @@ class Position:
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: StreamPosition | None = None
+    worker_logs: _WorkerLogs = dataclasses.field(default_factory=dict)
+
+    def worker_logs_of(self, kind: str, number: int) -> dict[str, LogEnd]:
+        """Those of the duals of a pass, or of the weights of a number."""
+        return {
+            name: end for name, end in self.worker_logs.items() if format.log_number(kind, name) == number
+        }
+
+    def with_worker_logs(self, logs: dict[str, LogEnd]) -> Position:
+        """With these too, and without those that it no longer needs."""
+        together = dataclasses.replace(self, worker_logs=self.worker_logs | logs)
+        needed = together.worker_logs_of(format.WEIGHT_LOG, self.weights_number)
+        for pass_number in self.duals:
+            needed |= together.worker_logs_of(format.DUALS, pass_number)
+        return dataclasses.replace(self, worker_logs=needed)
+
+
+def _is_worker_log(name: str) -> bool:
+    numbers = [format.log_number(kind, name) for kind in (format.DUALS, format.WEIGHT_LOG)]
+    return any(number is not None for number in numbers)
 
 
 def _is_tally(tally: tuple[float, ...]) -> bool:
@@ -137,7 +166,12 @@ def _is_report(report: dict[str, Any]) -> bool:
     return all(name in numbers for name in _IN_EVERY_REPORT) and all(are_finite)
 
 
-def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
+def commit(
+    run: RunDir,
+    position: Position,
+    storage: WeightStorage,
+    write_elsewhere: WriteWeights = lambda number: None,
+) -> tuple[Position, int]:
     """Make `position` and the weights what the run resumes from after a crash.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
@@ -150,6 +184,9 @@ def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Pos
         Of the weights; what it says of their log is what the last commit returned.
     storage : WeightStorage
         Its dirty bits say what changed since the last commit; they are cleared.
+    write_elsewhere : callable
+        Lets whoever else holds the weights write all of them to logs of this number; returns None if they are
+        in `storage`.
 
     Returns
     -------
@@ -167,7 +204,17 @@ def commit(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Pos
     """
     check_finite(run.path, encode(position))
     try:
-        position, size = _write_weights(run, position, storage)
+        number = run.last_weight_log() + 1
+        logs = write_elsewhere(number)
+        if logs is None:
+            position, size = _write_weights(run, position, storage)
+        else:
+            shape = storage.in_use.current.shape
+            position = dataclasses.replace(
+                position, weights=LogEnd(), weights_number=number, weights_shape=shape
+            )
+            size = sum(end.length for end in logs.values())
+        position = position.with_worker_logs(logs or {})
         _write_manifest(run, position)
         prune(run, position.duals)
     except BaseException:
@@ -203,6 +250,7 @@ def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> t
         has_no_bits
         or weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns
         or number == 0
+        or position.worker_logs_of(format.WEIGHT_LOG, number)
         or before.length > 2 * known
         or 2 * changed > known
     ):
@@ -219,7 +267,8 @@ def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> t
 
 def _write_manifest(run: RunDir, position: Position) -> None:
     """Write a commit aside, sync it, and rename it."""
-    record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
+    version = format.WORKER_LOGS_VERSION if position.worker_logs else format.RUN_VERSION
+    record = {"version": version, "run": run.identity, **encode(position)}
     manifest = json.dumps(format.sealed(record)).encode()
     if len(manifest) > durable.MOST_RECORD:
         raise RunError(
@@ -257,16 +306,16 @@ def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT) -> None:
     numbers = run.commits()
     durable.remove(run.checkpoints / _ASIDE)
     drop(run, numbers[kept:])
-    needed = set(map(run.duals, in_use))
+    needed = {(format.DUALS, number) for number in in_use}
     for number in numbers[:kept]:
         try:
             manifest = durable.read_record(run.commit_path(number) / format.MANIFEST)
-            needed.add(run.weight_log(manifest["weights_number"]))
-            needed.update(run.duals(int(p)) for p in manifest["duals"])
+            needed.add((format.WEIGHT_LOG, manifest["weights_number"]))
+            needed.update((format.DUALS, int(p)) for p in manifest["duals"])
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
             return  # a damaged commit does not say what it needs; `recover` reports it
-    for path in run.logs():
-        if path not in needed:
+    for path, log in run.logs().items():
+        if log not in needed:
             durable.remove(path)
 
 
@@ -359,9 +408,12 @@ def read_commit(
     path = folder / format.MANIFEST
     try:
         position = _read_manifest(run, path, shape)
-        logs = [(run.weight_log(position.weights_number), position.weights, weight_log.MAGICS)]
-        logs += [(run.duals(p), end, dual_log.MAGICS) for p, end in position.duals.items()]
-        for log, end, magics in logs if verify else ():
+        weights, of_workers = run.weight_log(position.weights_number), position.worker_logs
+        logs = [] if position.weights == _NO_LOG and of_workers else [(weights, position.weights)]
+        logs += [(run.duals(p), end) for p, end in position.duals.items()]
+        logs += [(run.path / name, end) for name, end in of_workers.items()]
+        for log, end in logs if verify else ():
+            magics = dual_log.MAGICS if log.name.startswith(format.DUALS) else weight_log.MAGICS
             if append_log.check(log, end.length, magics) != end:
                 raise RunError(f"{log} is not the log that {path} needs: it belongs to another run")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -377,7 +429,7 @@ def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> Po
         raise RunError(f"{path} is damaged: not JSON") from None
     if not format.is_sealed(manifest):
         raise RunError(f"{path} is damaged: its checksum does not match")
-    if manifest.get("version") != format.RUN_VERSION:
+    if manifest.get("version") not in (format.RUN_VERSION, format.WORKER_LOGS_VERSION):
         raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
     if manifest.get("run") != run.identity:
         raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")

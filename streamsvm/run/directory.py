@@ -72,14 +72,17 @@ class RunDir:
         """The folder of a commit."""
         return self.checkpoints / f"{number:08d}"
 
-    def logs(self) -> list[Path]:
-        """All logs that exist."""
-        return [path for path in self.path.iterdir() if _is_log(path.name)]
+    def logs(self) -> dict[Path, tuple[str, int]]:
+        """The kind and number of each log that exists."""
+        return {path: log for path in self.path.iterdir() if (log := _log(path.name)) is not None}
 
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY, *format.FORMER} or _is_log(name)
+        return (
+            name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY, *format.FORMER}
+            or _log(name) is not None
+        )
 
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
@@ -134,9 +137,12 @@ class RunDir:
         return numbers
 
 
-def _is_log(name: str) -> bool:
-    kinds = (format.DUALS, format.WEIGHT_LOG)
-    return any(format.log_number(kind, name) is not None for kind in kinds)
+def _log(name: str) -> tuple[str, int] | None:
+    """The kind and number of a log of this name."""
+    for kind in (format.DUALS, format.WEIGHT_LOG):
+        if (number := format.log_number(kind, name)) is not None:
+            return kind, number
+    return None
 
 
 def identity(record: dict[str, Any]) -> str:

@@ -9,19 +9,35 @@ each class, and the counts are of the other duals.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
-from streamsvm.kernels.duals import DualBuffer, OldDuals, place_duals, repeats_class
-from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
+from streamsvm.kernels.dual_lists import joined, span_of
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
+from streamsvm.run.append_log import AppendLog, LogEnd, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
 
 
 class DualWriter(AppendLog):
-    """The log of the duals of the pass in progress, open for appending."""
+    """The log of the duals of the pass in progress, open for appending.
+
+    Attributes
+    ----------
+    worker_logs : dict of str to LogEnd
+        The logs of this pass that workers have written, by their names.
+    """
+
+    def __init__(self, path: Path, end: LogEnd) -> None:
+        super().__init__(path, end)
+        self.worker_logs: dict[str, LogEnd] = {}
+
+    def add_worker_log(self, name: str, end: LogEnd) -> None:
+        """Count what a worker has written: its log may have come further already."""
+        self.worker_logs[name] = max(self.worker_logs.get(name, end), end)
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None:
         """Append the new duals of rows of a block."""
@@ -33,14 +49,15 @@ class DualWriter(AppendLog):
         self.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
 
 
-class DualLog:
-    """The duals of a pass, for reading.
+class DualFiles(NamedTuple):
+    """Where the duals of a pass are, and what they are: as processes tell each other.
 
-    Parameters
+    Attributes
     ----------
     path : Path
+        Of the log.
     length : int
-        Bytes of the log; 0 if there is none: then all duals are zero.
+        Its bytes; 0 if there is none: then all duals are zero, or in the logs of workers.
     values_dtype, ids_dtype : dtype
         Types of the duals and of their ids.
     n_ids : int
@@ -51,53 +68,142 @@ class DualLog:
         Bytes of a row's bits, by its loss.
     distinct_ids : bool
         Whether no two duals of a row have one id.
+    worker_logs : tuple of (str, int)
+        Names, in the same folder, and lengths of the logs that workers wrote.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        length: int,
-        values_dtype: np.dtype,
-        ids_dtype: np.dtype,
-        n_ids: int,
-        max_duals: int,
-        bytes_of_bits: int = 0,
-        *,
-        distinct_ids: bool = True,
-    ) -> None:
+    path: Path
+    length: int
+    values_dtype: np.dtype
+    ids_dtype: np.dtype
+    n_ids: int
+    max_duals: int
+    bytes_of_bits: int = 0
+    distinct_ids: bool = True
+    worker_logs: tuple[tuple[str, int], ...] = ()
+
+
+class _Log:
+    """One log, memory-mapped."""
+
+    def __init__(self, path: Path, length: int) -> None:
         self.path = path
-        self._length = length
-        self._n_ids = n_ids
-        self._distinct_ids = distinct_ids
-        self._max_duals = max_duals
-        self._bytes_of_bits = bytes_of_bits
+        self.content = mapped(path, length)
+        self.parts = list(scan(path, length, MAGICS)) if length else []
+
+
+class WorkerDuals:
+    """What a worker has written at once: duals of some rows of a block.
+
+    Attributes
+    ----------
+    first_row, first_id : int
+        By which whoever knows how the work was shared finds out whose duals these are.
+    """
+
+    def __init__(self, files: DualFiles, log: _Log, part: Part) -> None:
+        self._files, self._log, self._part = files, log, part
+        block, n, n_duals = part.numbers
+        int32, uint8 = np.dtype(np.int32), np.dtype(np.uint8)
+        kinds: list[np.dtype] = [int32, int32, uint8, files.ids_dtype, files.values_dtype]
+        counts = [n, n, n * files.bytes_of_bits, n_duals, n_duals]
+        sizes = [count * kind.itemsize for count, kind in zip(counts, kinds, strict=True)]
+        if min(n, n_duals) < 0 or (places := offsets(part.at, *sizes))[-1] != part.at + part.size:
+            raise _foreign(log.path, block)
+        rows, counts_, bits, ids, values = (
+            log.content[at : at + size].view(kind)
+            for at, size, kind in zip(places, sizes, kinds, strict=False)
+        )
+        self._duals = RowDuals(rows, counts_, ids, values, bits.reshape(n, files.bytes_of_bits))
+        self.first_row, self.first_id = (int(array[0]) if len(array) else -1 for array in (rows, ids))
+
+    def read(self, n_rows: int) -> RowDuals:
+        """Views of the log; raises `RunError` if they are damaged, or not of a block of `n_rows` rows."""
+        check_length(self._log.path, len(self._log.content))
+        check_part(self._log.path, self._part, self._log.content)
+        files, found = self._files, self._duals
+        if not (
+            len(found.rows) > 0
+            and 0 <= found.rows.min() <= found.rows.max() < n_rows
+            and 0 <= found.counts.min() <= found.counts.max() <= files.max_duals
+            and found.counts.sum(dtype=np.int64) == len(found.ids)
+            and (len(found.ids) == 0 or found.ids.max() < files.n_ids)
+        ):
+            raise _foreign(self._log.path, self._part.numbers[0])
+        return found
+
+
+class DualLog:
+    """The duals of a pass, for reading."""
+
+    def __init__(self, files: DualFiles) -> None:
+        self.files = files
+        self._log = _Log(files.path, files.length)
+        self._counts = self._log.content.view(np.int32)
+        self._ids = self._log.content.view(files.ids_dtype)
+        self._values = self._log.content.view(files.values_dtype)
         self._parts: dict[int, list[Part]] = {}
-        for part in scan(path, length, MAGICS) if length else ():
+        for part in self._log.parts:
             self._parts.setdefault(part.numbers[0], []).append(part)
-        self._content = mapped(path, length)
-        self._counts = self._content.view(np.int32)
-        self._ids = self._content.view(ids_dtype)
-        self._values = self._content.view(values_dtype)
+        self._of_workers: dict[int, dict[bytes, WorkerDuals]] = {}
+        for name, length in files.worker_logs:
+            log = _Log(files.path.parent / name, length)
+            for part in log.parts:
+                self._of_workers.setdefault(part.numbers[0], {})[part.header] = WorkerDuals(files, log, part)
+
+    def of_workers(self, block: int) -> list[WorkerDuals] | None:
+        """What workers wrote of a block; None if they did not."""
+        found = self._of_workers.get(block)
+        return None if found is None else sorted(found.values(), key=lambda duals: duals.first_id)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
-        """Return the duals of a block, as views of the log; rows without any have a count of 0.
+        """Return the duals of a block; rows without any have a count of 0.
 
-        Raises `RunError` if they are damaged, or impossible numbers: kernels rely on them.
+        They are views of the log, unless workers wrote them. Raises `RunError` if they are damaged, or
+        impossible numbers: kernels rely on them.
         """
-        if self._length:
-            check_length(self.path, self._length)
+        if block in self._of_workers:
+            return self.span(block, n_rows, 0, n_rows)
+        files, content, n_bytes = self.files, self._log.content, self.files.bytes_of_bits
+        if files.length:
+            check_length(files.path, files.length)
         duals = OldDuals(
             self._ids, self._values,
             np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32),
-            self._content, np.full(n_rows if self._bytes_of_bits else 0, -1, np.int64),
+            content, np.full(n_rows if n_bytes else 0, -1, np.int64),
         )  # fmt: skip
         place_duals(self._counts[:0], self._counts[:0], 0, 0, 0, duals)  # loads it, before training begins
         for part in self._parts.get(block, ()):
-            check_part(self.path, part, self._content)
+            check_part(files.path, part, content)
             if not self._place(part, duals):
-                raise self._foreign(block)
-        if self._distinct_ids and repeats_class(duals, np.zeros(self._n_ids, np.int64)):
-            raise self._foreign(block)
+                raise _foreign(files.path, block)
+        return self._without_repeats(block, duals)
+
+    def span(self, block: int, n_rows: int, begin: int, end: int) -> OldDuals:
+        """Return a copy of the duals of successive rows of a block of `n_rows`, at ends of workers' parts."""
+        files, n_bytes = self.files, self.files.bytes_of_bits
+        of_workers = self.of_workers(block)
+        if of_workers is None:
+            return span_of(self.segment(block, n_rows), begin, end, n_bytes)
+        parts = [RowDuals.none(files.ids_dtype, files.values_dtype, n_bytes)]
+        for duals in of_workers:
+            if begin <= duals.first_row < end:
+                part = duals.read(n_rows)
+                if not (begin <= part.rows.min() and part.rows.max() < end):
+                    raise _foreign(files.path, block)
+                parts.append(part._replace(rows=part.rows - np.int32(begin)))
+        return self._without_repeats(block, joined(parts, end - begin, n_bytes))
+
+    def check_rows(self, block: int, duals: RowDuals, rows: np.ndarray) -> None:
+        """Raise `RunError` unless duals are of these rows, and no two of one row have one id."""
+        at = np.cumsum(duals.counts, dtype=np.int64) - duals.counts
+        if not np.array_equal(duals.rows, rows):
+            raise _foreign(self.files.path, block)
+        self._without_repeats(block, OldDuals.create(duals.ids, duals.values, at, at, np.array(duals.counts)))
+
+    def _without_repeats(self, block: int, duals: OldDuals) -> OldDuals:
+        if self.files.distinct_ids and repeats_class(duals, np.zeros(self.files.n_ids, np.int64)):
+            raise _foreign(self.files.path, block)
         return duals
 
     def _place(self, part: Part, duals: OldDuals) -> bool:
@@ -105,21 +211,23 @@ class DualLog:
         _, n, n_entries = part.numbers
         if n < 0 or n_entries < 0:
             return False
+        files, n_bytes = self.files, self.files.bytes_of_bits
         id_size, value_size = self._ids.itemsize, self._values.itemsize
-        sizes = (4 * n, 4 * n, n * self._bytes_of_bits, n_entries * id_size, n_entries * value_size)
+        sizes = (4 * n, 4 * n, n * n_bytes, n_entries * id_size, n_entries * value_size)
         rows_at, counts_at, bits_at, ids_at, values_at, end = offsets(part.at, *sizes)
         if end != part.at + part.size:
             return False
         rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
         ids = self._ids[ids_at // id_size :][:n_entries]
-        if n_entries and ids.max() >= self._n_ids:
+        if n_entries and ids.max() >= files.n_ids:
             return False
-        placed = place_duals(rows, counts, ids_at // id_size, values_at // value_size, self._max_duals, duals)
+        placed = place_duals(rows, counts, ids_at // id_size, values_at // value_size, files.max_duals, duals)
         if placed != n_entries:
             return False
-        if self._bytes_of_bits:
-            duals.bits_at[rows] = bits_at + self._bytes_of_bits * np.arange(n)
+        if n_bytes:
+            duals.bits_at[rows] = bits_at + n_bytes * np.arange(n)
         return True
 
-    def _foreign(self, block: int) -> RunError:
-        return RunError(f"{self.path}: block {block} does not belong to this run; fit again")
+
+def _foreign(path: Path, block: int) -> RunError:
+    return RunError(f"{path}: block {block} does not belong to this run; fit again")

@@ -7,20 +7,21 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import Coefficients
-from streamsvm.kernels.duals import DualBuffer, OldDuals
+from streamsvm.kernels.dual_lists import joined
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
 from streamsvm.model import Model
 from streamsvm.model_files import save_model, saved_record, write_record
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.checkpoint import Position, check_finite, commit, prune, recover
+from streamsvm.run.checkpoint import Position, WriteWeights, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualLog, DualWriter
+from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import Interval
@@ -83,23 +84,36 @@ class RunFiles:
 
     def restore(self, position: Position, storage: Any) -> None:
         """Write the committed weights into those of `storage`, which are zero."""
-        if position.weights_number:
-            restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
+        number = position.weights_number
+        if position.weights.length:
+            restore(self.run.weight_log(number), position.weights.length, storage)
+        for name, end in position.worker_logs_of(format.WEIGHT_LOG, number).items():
+            restore(self.run.path / name, end.length, storage)
 
     def old_duals(self, position: Position, pass_number: int) -> DualLog:
         """The duals that `position` says are committed of a pass."""
         end = position.duals.get(pass_number, LogEnd())
-        return DualLog(
-            self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes,
-            distinct_ids=self._distinct_ids,
-        )  # fmt: skip
+        written = position.worker_logs_of(format.DUALS, pass_number)
+        return DualLog(DualFiles(
+            self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes, self._distinct_ids,
+            tuple((name, log.length) for name, log in written.items()),
+        ))  # fmt: skip
 
     def new_duals(self, position: Position, pass_number: int) -> DualWriter:
         """The log of the duals of a pass, to append to what `position` says is committed of it."""
         return DualWriter(self.run.duals(pass_number), position.duals.get(pass_number, LogEnd()))
 
-    def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
-        """Make `position` the state that a crash falls back to; `new` is the log that is being written."""
+    def commit(
+        self,
+        position: Position,
+        storage: WeightStorage,
+        new: Any = None,
+        write_elsewhere: WriteWeights = lambda number: None,
+    ) -> Position:
+        """Make `position` the state that a crash falls back to; `new` is the log that is being written.
+
+        `write_elsewhere` is that of `streamsvm.run.checkpoint.commit`.
+        """
         begin = time.perf_counter()
         if new is not None:
             new.flush()
@@ -107,7 +121,7 @@ class RunFiles:
             durable.sync_tree(self.run.duals(pass_number))
         if self.run.metrics.exists():
             durable.sync_tree(self.run.metrics)
-        position, written = commit(self.run, position, storage)
+        position, written = commit(self.run, position, storage, write_elsewhere)
         self.checkpoint_bytes += written
         self.checkpoints += 1
         self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
@@ -173,37 +187,23 @@ class MemoryDuals:
     """The duals of a pass, in memory: what `DualWriter` and `DualLog` do with a file."""
 
     end = LogEnd()
+    worker_logs: ClassVar[dict[str, LogEnd]] = {}
 
     def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
         self._dtypes = values_dtype, ids_dtype
         self._bytes_of_bits = bytes_of_bits
-        self._parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
+        self._parts: dict[int, list[RowDuals]] = {}
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None:
-        n_entries, n_rows = (int(n) for n in buffer.used)
-        arrays = (
-            buffer.rows[:n_rows],
-            buffer.counts[:n_rows],
-            buffer.values[:n_entries],
-            buffer.ids[:n_entries],
-            buffer.bits[:n_rows],
-        )
-        self._parts.setdefault(block, []).append(tuple(array.copy() for array in arrays))
+        self._parts.setdefault(block, []).append(RowDuals.of_buffer(buffer))
+
+    def add_worker_log(self, name: str, end: LogEnd) -> None:
+        raise NotImplementedError
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
-        parts = self._parts.get(block, [])
-        kinds = (np.dtype(np.int32), np.dtype(np.int32), *self._dtypes, np.dtype(np.uint8))
-        rows, part_counts, values, ids, bits = (
-            np.concatenate([np.zeros(0, kind), *(part[k].reshape(-1) for part in parts)]).astype(kind)
-            for k, kind in enumerate(kinds)
-        )
-        starts, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
-        counts[rows] = part_counts
-        starts[rows] = np.cumsum(part_counts, dtype=np.int64) - part_counts
-        bits_at = np.full(n_rows if self._bytes_of_bits else 0, -1, np.int64)
-        if self._bytes_of_bits:
-            bits_at[rows] = self._bytes_of_bits * np.arange(len(rows))
-        return OldDuals.create(ids, values, starts, starts, counts, bits, bits_at)
+        values, ids = self._dtypes
+        none = RowDuals.none(ids, values, self._bytes_of_bits)
+        return joined([none, *self._parts.get(block, [])], n_rows, self._bytes_of_bits)
 
     def close(self) -> None:
         pass
@@ -231,7 +231,13 @@ class MemoryRun:
     def new_duals(self, position: Position, pass_number: int) -> MemoryDuals:
         return self._duals.setdefault(pass_number, MemoryDuals(*self._kinds))
 
-    def commit(self, position: Position, storage: WeightStorage, new: Any = None) -> Position:
+    def commit(
+        self,
+        position: Position,
+        storage: WeightStorage,
+        new: Any = None,
+        write_elsewhere: WriteWeights = lambda number: None,
+    ) -> Position:
         return position
 
     def prune(self, position: Position) -> None:

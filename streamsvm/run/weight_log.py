@@ -9,6 +9,9 @@ new log.
 A part has at most `_PART_VALUES` values of each array. It holds features (int64), the changed groups of
 each (uint64, one bit a group), and the values of these groups: first those of the weights, then, with an
 average, those of its delta. Other parts hold sparse rows: their numbers and sizes (int64), and their entries.
+
+The workers of a cluster write logs of the features and columns that each has, whole at each commit. There a
+part is of some columns, and first says where they end (int64).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import Remedy, RunError
-from streamsvm.format import SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
+from streamsvm.format import COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
 from streamsvm.kernels.duals import OldDuals, repeats_class
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
@@ -28,13 +31,36 @@ from streamsvm.kernels.sparse_rows import SparseRows, class_at, entry_places, mo
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
 
-MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, SPARSE_WEIGHTS_MAGIC)
+MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
 _PART_ROWS = 2**14
 
 
 def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | None) -> None:
     """Append what is dirty, and clear the dirty bits."""
+    for (n, size), arrays in _dirty_parts(weights, 0):
+        log.append(WEIGHTS_MAGIC, (n, size, 0), arrays)
+    if sparse_rows is not None:
+        for numbers in _dirty_rows(sparse_rows):
+            sizes = np.ascontiguousarray(sparse_rows.extents[numbers, 1])
+            entries = np.empty((int(sizes.sum()), sparse_rows.width), sparse_rows.pool.dtype)
+            gather_entries(sparse_rows, numbers, entries)
+            log.append(SPARSE_WEIGHTS_MAGIC, (len(numbers), len(entries), 0), [numbers, sizes, entries])
+        sparse_rows.dirty[:] = 0
+
+
+def append_columns(log: AppendLog, weights: Weights, first_feature: int, first_column: int) -> None:
+    """Append what is not zero of weights that are a part of others: from a feature and a column on."""
+    end = np.array([first_column + weights.current.shape[1]])
+    for (n, size), arrays in _dirty_parts(with_dirty(weights), first_feature):
+        log.append(COLUMNS_MAGIC, (n, size, first_column), [end, *arrays])
+
+
+def _dirty_parts(weights: Weights, first_feature: int) -> Iterator[tuple[tuple[int, int], list[np.ndarray]]]:
+    """The sizes and arrays of parts of what is dirty, of which the bits are cleared.
+
+    The arrays are overwritten by the next part.
+    """
     arrays = _arrays(weights)
     columns = weights.current.shape[1]
     capacity = _capacity(*weights.current.shape)
@@ -50,16 +76,8 @@ def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | N
             break
         for array, packed in zip(arrays, values, strict=True):
             pack(array, features, groups, n, weights.group_bits, packed)
-        log.append(
-            WEIGHTS_MAGIC, (n, size, 0), [features[:n], groups[:n], *(packed[:size] for packed in values)]
-        )
-    if sparse_rows is not None:
-        for numbers in _dirty_rows(sparse_rows):
-            sizes = np.ascontiguousarray(sparse_rows.extents[numbers, 1])
-            entries = np.empty((int(sizes.sum()), sparse_rows.width), sparse_rows.pool.dtype)
-            gather_entries(sparse_rows, numbers, entries)
-            log.append(SPARSE_WEIGHTS_MAGIC, (len(numbers), len(entries), 0), [numbers, sizes, entries])
-        sparse_rows.dirty[:] = 0
+        features[:n] += first_feature
+        yield (n, size), [features[:n], groups[:n], *(packed[:size] for packed in values)]
 
 
 def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average: bool, sparse: bool) -> int:
@@ -110,6 +128,8 @@ def restore(path: Path, length: int, storage: Any) -> None:
         if n > 0 and n_values >= 0:
             if part.magic == WEIGHTS_MAGIC:
                 restored = _restore_groups(part, content, storage.weights)
+            elif part.magic == COLUMNS_MAGIC:
+                restored = _restore_columns(part, content, storage.weights)
             elif storage.sparse_rows is not None:
                 restored = _restore_sparse(part, content, storage)
         if not restored:
@@ -120,24 +140,63 @@ def restore(path: Path, length: int, storage: Any) -> None:
 
 def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
     """Restore the groups of a part; return False if they cannot be of these weights."""
-    n, n_values, _ = part.numbers
-    arrays, columns = _arrays(weights), weights.current.shape[1]
-    *at, end = offsets(part.at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
-    if end != part.at + part.size:
+    found = _groups_of(part, part.at, content, weights, weights.current.shape[1])
+    if found is None:
         return False
-    features, groups = _view(content, at[0], n, np.int64), _view(content, at[1], n, np.uint64)
+    features, groups, *values = found
+    for array, packed in zip(_arrays(weights), values, strict=True):
+        unpack(array, features, groups, len(features), weights.group_bits, packed)
+    if len(weights.dirty):
+        weights.dirty[features, 1] |= groups
+    return True
+
+
+def _restore_columns(part: Part, content: np.ndarray, weights: Weights) -> bool:
+    """Restore a part of some columns; return False if they cannot be of these weights."""
+    begin = part.numbers[2]
+    if part.size < 8:
+        return False
+    end = int(_view(content, part.at, 1, np.int64)[0])
+    if not 0 <= begin < end <= weights.current.shape[1]:
+        return False
+    few = Weights.create(
+        weights.current[:, begin:end], weights.average_delta[:, begin:end], 1.0, weights.dirty
+    )
+    found = _groups_of(part, part.at + 8, content, few, end - begin)
+    if found is None:
+        return False
+    features, groups, *values = found
+    for array, packed in zip(_arrays(weights), values, strict=True):
+        some = np.zeros((len(features), end - begin), array.dtype)
+        unpack(some, np.arange(len(features)), groups, len(features), few.group_bits, packed)
+        array[features, begin:end] = some
+    if len(weights.dirty):
+        first, last = begin >> weights.group_bits, (end - 1) >> weights.group_bits
+        weights.dirty[features, 1] |= np.uint64((1 << (last + 1)) - (1 << first))
+    return True
+
+
+def _groups_of(
+    part: Part, at: int, content: np.ndarray, weights: Weights, columns: int
+) -> list[np.ndarray] | None:
+    """The features, groups and values of a part, from `at` on; None if they cannot be of these weights."""
+    n, n_values, _ = part.numbers
+    arrays = _arrays(weights)
+    *places, end = offsets(at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
+    if end != part.at + part.size:
+        return None
+    features, groups = _view(content, places[0], n, np.int64), _view(content, places[1], n, np.uint64)
     if not (
         _are_increasing(features, len(weights.current))
         and int(groups.max()) < 1 << -(-columns >> weights.group_bits)
         and count_values(groups, columns, weights.group_bits) == n_values
     ):
-        return False
-    for array, values_at in zip(arrays, at[2:], strict=True):
-        packed = _view(content, values_at, n_values, array.dtype)
-        unpack(array, features, groups, n, weights.group_bits, packed)
-    if len(weights.dirty):
-        weights.dirty[features, 1] |= groups
-    return True
+        return None
+    return [
+        features,
+        groups,
+        *(_view(content, a, n_values, x.dtype) for a, x in zip(places[2:], arrays, strict=True)),
+    ]
 
 
 def _restore_sparse(part: Part, content: np.ndarray, storage: Any) -> bool:

@@ -152,7 +152,7 @@ class Fit(Trainer):
         if this_pass > 1 and growth > 1:
             best = self.position.history[-1].get("best_scale", 1.0)
             scale = float(self.dtype.type(max(min(growth, best), 1.0)))
-            self.learner.storage.scale(scale)
+            self.learner.scale(scale)
         self.position = dataclasses.replace(self.position, dual_scale=scale)
 
     def position_after(self, block: Block) -> Position:

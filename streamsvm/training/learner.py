@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISIT
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
+from streamsvm.run.append_log import LogEnd
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
@@ -247,8 +249,18 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
-    def gather(self) -> None:
-        """Bring the weights into the storage, if they are elsewhere: before a commit."""
+    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
+        """What `learn` is given of the duals that the last pass left of a block."""
+        found: OldDuals = log.segment(block, n_rows)
+        return found
+
+    def write_weights(self, number: int) -> dict[str, LogEnd] | None:
+        """What a commit asks whoever holds the weights: see `streamsvm.run.checkpoint.commit`."""
+        return None
+
+    def scale(self, factor: float) -> None:
+        """Multiply the weights by a factor, before an average begins."""
+        self.storage.scale(factor)
 
     def work_of_pass(self) -> dict[str, float]:
         """What the record of a pass says of workers elsewhere, and begin to count anew."""

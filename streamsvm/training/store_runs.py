@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm import durable, format
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
-from streamsvm.errors import Call, ClusterError, Remedy
+from streamsvm.errors import Call, ClusterError, Message, Remedy
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
@@ -26,7 +29,7 @@ from streamsvm.training.held_out import held_out_blocks, open_held_out, other_he
 from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.results import FitResult
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import TrainingData, why_unreadable
+from streamsvm.training.training_data import TrainingData, is_in_reach, why_unreadable
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import OF_DATA
 from streamsvm.workers import Threads, WorkersLost
@@ -95,6 +98,28 @@ class StoreRun:
         if not isinstance(self.workers, Threads):
             self._warnings = self.workers.check(why_unreadable, self.data)
 
+    def _shared_folder(self) -> Path | None:
+        """The run directory, if the workers of a cluster see it and may write there."""
+        if isinstance(self.workers, Threads):
+            return None
+        content = uuid.uuid4().hex
+        # Named as a log that no pass needs, which is deleted if a crash leaves it behind.
+        probe = self.run.path.absolute() / format.log_name(format.DUALS, 0, content)
+        probe.write_text(content)
+        try:
+            if self.workers.all(is_in_reach, probe, content):
+                return probe.parent
+        finally:
+            durable.remove(probe)
+        self._warnings.append(
+            Message(
+                f"the workers do not reach the run directory {probe.parent}, so duals and weights go through "
+                "this process",
+                Remedy("put it where all machines can write"),
+            )
+        )
+        return None
+
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
         times, before = 0, None
@@ -123,6 +148,7 @@ class StoreRun:
         settings, store = self.settings, self.store
         loss = settings.trained_loss
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
+        folder = self._shared_folder()
         # Of the matrix: with sparse rows it has none.
         shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
         n_ids = dual_ids(store, settings) + self.plan.common_dual
@@ -151,6 +177,7 @@ class StoreRun:
                 pairs=self.weights.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
                 data=self.data,
+                folder=folder,
             ),
             position,
             self.callbacks,

@@ -185,6 +185,8 @@ class Trainer(abc.ABC):
                     duals=position.duals if new is None else position.duals | {this_pass: new.end},
                     pass_seconds=self.seconds(),
                 )
+                if new is not None and new.worker_logs:
+                    self.position = self.position.with_worker_logs(new.worker_logs)
                 if block.rows.n_rows == 0:
                     continue
                 self.note_memory()
@@ -236,7 +238,7 @@ class Trainer(abc.ABC):
         rows = learner.storage.bind(prepared)
         learner.storage.check_room(rows)
         self._begin_average_if_due(this_pass)
-        duals = old.segment(block.number, rows.n_rows)._replace(scale=self.position.dual_scale)
+        duals = learner.read_duals(old, block.number, rows.n_rows)._replace(scale=self.position.dual_scale)
         for at in learner.learn(block, rows, duals, new, self.next_pause(this_pass)):
             self.files.check_finite(learner.tally.tolist())
             self.at_pause(block, at)
@@ -255,8 +257,8 @@ class Trainer(abc.ABC):
 
     def commit(self, new: Any = None) -> None:
         """Commit the position, with the log of duals that is being written."""
-        self.learner.gather()
-        self.position = self.files.commit(self.position, self.learner.storage, new)
+        learner = self.learner
+        self.position = self.files.commit(self.position, learner.storage, new, learner.write_weights)
 
     def log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""

@@ -11,7 +11,7 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
 from streamsvm.format import DUALS_MAGIC
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.dual_log import DualLog, DualWriter
+from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.training.learner import new_buffer
 
 K = 300
@@ -19,7 +19,7 @@ VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
 
 
 def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
-    return DualLog(path, end.length, VALUES, IDS, K, max_duals)
+    return DualLog(DualFiles(path, end.length, VALUES, IDS, K, max_duals))
 
 
 def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
@@ -77,7 +77,7 @@ def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
     buffer.bits[:15] = np.packbits(at_bound[5:], axis=1, bitorder="little")
     with DualWriter(path, LogEnd()) as writer:
         writer.append_duals(0, buffer)
-    log = DualLog(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes)
+    log = DualLog(DualFiles(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes))
     np.testing.assert_array_equal(read_block(log, 0)[5:], free[5:])
     old = log.segment(0, 20)
     assert (old.bits_at[:5] == -1).all()
@@ -85,7 +85,7 @@ def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
         bits = np.unpackbits(old.bits[old.bits_at[row] :][:n_bytes], bitorder="little")[:K]
         np.testing.assert_array_equal(bits, at_bound[row])
     with pytest.raises(RunError, match="does not belong to this run"):
-        DualLog(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes + 8).segment(0, 20)
+        DualLog(DualFiles(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes + 8)).segment(0, 20)
 
 
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:

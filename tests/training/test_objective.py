@@ -18,7 +18,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import ROW_LOSSES as REGISTRY
-from streamsvm.run.dual_log import DualLog
+from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Settings
 from streamsvm.training import fit as fit_module
@@ -36,10 +36,10 @@ def parameters_of(loss: str) -> dict[str, Any]:
 def duals_of(run: Path, loss: str, pass_number: int, block_rows: int) -> np.ndarray:
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
-    log = DualLog(
+    log = DualLog(DualFiles(
         path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, REGISTRY[loss].max_duals(K),
         REGISTRY[loss].bytes_of_bits(K),
-    )  # fmt: skip
+    ))  # fmt: skip
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
         n_rows = min(block_rows, N - begin)

@@ -19,15 +19,17 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
-from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.losses.base import Loss
 from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, matchdays
 from streamsvm.training.parallel.split_learner import SplitLearner
-from streamsvm.training.parallel.visitor import RowDuals, Visitor
+from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import Block
 from streamsvm.workers import Threads
 
@@ -93,7 +95,13 @@ class ClassSplitLearner(SplitLearner):
     def compile(self, rows: Rows, old: OldDuals) -> None:
         super().compile(rows, old)
         rows = self.storage.bind(self.storage.prepare(rows))
-        self._sum_duals(rows, old)
+        sum_list(
+            self.loss,
+            self.problem,
+            rows,
+            np.zeros(0, np.int64),
+            divide_duals(old, np.zeros(0, np.int64), self._groups.groups, 1)[0],
+        )
         mark_rows_dirty(rows.indices, self.storage.weights)
         BlockDuals(rows, old, self._groups).of_pair((0, 1))
         self.centre(features_of(rows.indices, self.storage.n_features))
@@ -107,7 +115,7 @@ class ClassSplitLearner(SplitLearner):
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         rows = self._in_columns(rows)
-        duals = BlockDuals(rows, old, self._groups)
+        duals = self._block_duals(rows, old)
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.indices, self.storage.weights)
         begin, day, n_days = self.visited, 0, len(self._days)
@@ -125,12 +133,21 @@ class ClassSplitLearner(SplitLearner):
                     self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
             self.tally[VISITED] = begin + at
             if day == n_days:
-                for part in duals.parts():
-                    self.tally[DUAL_SUM] += self._sum_duals(rows, duals.as_old([part]))
-                    if keep is not None:
-                        keep.append_duals(block.number, part.as_buffer())
+                self._end_block(block, rows, duals, keep)
             if self.visited >= pause:
                 yield at
+
+    def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
+        return BlockDuals(rows, old, self._groups)
+
+    def _end_block(self, block: Block, rows: Rows, duals: BlockDuals, keep: NewDuals | None) -> None:
+        """Count the new duals of a block, and keep them."""
+        for members, lists in zip(duals.members, duals.lists, strict=True):
+            for each in lists:
+                self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, members, each)
+        if keep is not None:
+            for part in duals.parts():
+                keep.append_duals(block.number, part.as_buffer())
 
     def _visit_days(
         self, block: Block, rows: Rows, duals: BlockDuals, days: range
@@ -171,9 +188,6 @@ class ClassSplitLearner(SplitLearner):
             )  # fmt: skip
         duals.replace(pair, new)
         return tally
-
-    def _sum_duals(self, rows: Rows, duals: OldDuals) -> float:
-        return float(self._kernels.sum_duals(rows, duals, self.problem))
 
 
 class BlockDuals:
@@ -237,3 +251,16 @@ def divide_duals(
     counts, ids, values = by_group(duals, members, groups, n_groups)
     ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1]
     return list(zip(counts, np.split(ids, ends), np.split(values, ends), strict=True))
+
+
+def sum_list(
+    loss: Loss,
+    problem: Problem,
+    rows: Rows,
+    members: np.ndarray,
+    duals: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> float:
+    """The dual objective's sum over duals of some rows of a block, as `divide_duals` has them."""
+    counts, ids, values = duals
+    found = of_rows(len(members), np.arange(len(members)), counts, ids, values)
+    return float(loss.kernels.sum_duals(rows._replace(cost=rows.cost[members]), found, problem))

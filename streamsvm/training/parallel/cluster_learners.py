@@ -1,7 +1,8 @@
 """Learners whose work is done by the workers of a cluster: the same bytes as those that use threads.
 
 The weights are futures, which the workers hold and pass on among themselves. They come to this process when
-it commits or measures, and go to the workers again when these go on.
+it measures; and when it commits, unless the workers reach the run directory. Then these write weights and
+duals there themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import collections
 import dataclasses
 import itertools
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +22,19 @@ from streamsvm.cluster import Cluster
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import NewDuals, OldDuals
-from streamsvm.kernels.tally import CLOCK
+from streamsvm.kernels.dual_lists import joined, span_of
+from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.tally import CLOCK, DUAL_SUM
 from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.run.append_log import LogEnd
 from streamsvm.settings import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
-from streamsvm.training.parallel.cluster_pairs import centre_group, sum_group, visit_pair
-from streamsvm.training.parallel.cluster_parts import add_moved, score_parts, sum_moved, visit_part
-from streamsvm.training.parallel.cluster_tasks import Held, Job, Place, Work, hold, take, zeros
+from streamsvm.training.parallel.cluster_logs import write_weights
+from streamsvm.training.parallel.cluster_pairs import centre_group, keys_of, sum_group, visit_pair
+from streamsvm.training.parallel.cluster_parts import add_moved, norm2_of, score_parts, sum_moved, visit_part
+from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, hold, take, zeros
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import Block
@@ -53,13 +59,16 @@ class _OnCluster(Learner):
     """What both learners have in common: weights that are held by the workers."""
 
     _cluster: Cluster
-    _held: list[Any] | None = None  # futures of `Held`
+    _held: list[Any] | None = None  # futures of `Held`; none before the first visits
+    _is_here = True  # whether the storage has the weights, too
     _begins_average = False
     _counted = _Counted()
+    _logs: Logs | None = None
 
-    def _on(self, cluster: Cluster, job: Job) -> None:
+    def _on(self, cluster: Cluster, job: Job, folder: Path | None) -> None:
         self._cluster, self._job_facts, self._counted = cluster, job, _Counted()
         self._job: Any = None
+        self._folder, self._attempt = folder, uuid.uuid4().hex
 
     # -- the weights, there and here ---------------------------------------------------------------
 
@@ -74,10 +83,10 @@ class _OnCluster(Learner):
 
     def _send(self) -> list[Any]:
         """Futures of the weights, from those in the storage."""
-        self._workers_there = self._cluster.workers
         if self._job is None:
             (self._job,) = self._cluster.start([self._cluster.task("job", hold, self._job_facts)])
         weights, tasks = self.storage.weights, []
+        self._is_here, self._workers_there = True, self._cluster.workers
         for begin, end in self._columns():
             current = weights.current[:, begin:end]
             if not current.any():
@@ -88,8 +97,9 @@ class _OnCluster(Learner):
             tasks.append(self._cluster.task("weights", hold, held))
         return self._cluster.start(tasks)
 
-    def gather(self) -> None:
-        if self._held is None:
+    def _gather(self) -> None:
+        """Bring the weights into the storage."""
+        if self._held is None or self._is_here:
             return
         weights = self.storage.weights
         rows: Any = slice(None)
@@ -102,7 +112,49 @@ class _OnCluster(Learner):
             if self.averaging and len(held.average_delta):
                 weights.average_delta[rows, begin:end] = held.average_delta[rows]
             self._counted.gathered += held.nbytes
-        self._held = None
+        self._is_here = True
+
+    def scale(self, factor: float) -> None:
+        if factor != 1:
+            self._gather()
+            self._held = None
+            super().scale(factor)
+
+    def write_weights(self, number: int) -> dict[str, LogEnd] | None:
+        if self._folder is None or self._held is None:
+            self._gather()
+            return None
+        tasks = [
+            self._cluster.task(
+                "write", write_weights, self._job, self._folder, number, held, features, column, at=at
+            )
+            for held, features, column, at in self._shares()
+        ]  # fmt: skip
+        return dict(self._results(self._cluster.start(tasks)))
+
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        """What to write of the weights, and where: futures, their features, the first column, and workers."""
+        raise NotImplementedError
+
+    # -- duals in the run directory ----------------------------------------------------------------
+
+    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
+        if self._folder is None:
+            return super().read_duals(log, block, n_rows)
+        self._old_files = log.files
+        none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
+        return joined([none], 0, 0)  # the workers read them
+
+    def _begin_block(self, old: OldDuals, keep: NewDuals | None) -> None:
+        """Find out who is there, and where the duals are."""
+        self._workers_there = self._cluster.workers
+        if self._folder is not None:
+            folder = None if keep is None else self._folder
+            self._logs = Logs(self._old_files, old.scale, folder, self._attempt)
+
+    def _keep_written(self, told: Told, keep: NewDuals | None) -> None:
+        if told.written is not None and keep is not None:
+            keep.add_worker_log(*told.written)
 
     def _results(self, futures: list[Any]) -> list[Any]:
         begin = time.perf_counter()
@@ -136,15 +188,15 @@ class _OnCluster(Learner):
         self._begins_average = True
 
     def norm2(self, average_scale: float = 0.0) -> float:
-        self.gather()
+        self._gather()
         return super().norm2(average_scale)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        self.gather()
+        self._gather()
         super().score(rows, average_scale, tallies)
 
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        self.gather()
+        self._gather()
         return super().coefficients(columns, average=average)
 
     def _place(self, block: Block, step: int) -> Place:
@@ -152,7 +204,7 @@ class _OnCluster(Learner):
         begins, self._begins_average = self._begins_average, False
         return Place(
             block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
-            block.permute,
+            block.permute, self._logs,
         )  # fmt: skip
 
 
@@ -172,19 +224,54 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
         data: TrainingData,
         dual_entries: int,
         block_rows: int,
+        folder: Path | None,
     ) -> None:
         super().__init__(settings, storage, n_classes, groups, cluster.threads, dual_entries, block_rows)
         self._on(cluster, Job(
             cluster.token, data, settings, storage.n_features, n_classes, groups.n_columns,
             max(dual_entries, groups.n_columns), np.min_scalar_type(groups.n_columns - 1),
             storage.weights.time_unit, groups,
-        ))  # fmt: skip
+        ), folder)  # fmt: skip
 
     def _columns(self) -> list[tuple[int, int]]:
         return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
 
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        assert self._held is not None
+        features, places = (0, self.storage.n_features), self._places(len(self._held))
+        columns = self._columns()
+        return [
+            (held, features, begin, at)
+            for held, (begin, _), at in zip(self._held, columns, places, strict=True)
+        ]
+
+    def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
+        self._told: list[Told] = []
+        return super()._block_duals(rows, old) if self._folder is None else None
+
+    def _end_block(self, block: Block, rows: Rows, duals: BlockDuals, keep: NewDuals | None) -> None:
+        sums = {key: value for told in self._told for key, value in told.sums.items()}
+        for key in sorted(sums):
+            self.tally[DUAL_SUM] += sums[key]
+        for told in self._told:
+            self._keep_written(told, keep)
+        if keep is not None and self._folder is None:
+            for part in duals.parts():
+                keep.append_duals(block.number, part.as_buffer())
+
+    def learn(
+        self,
+        block: Block,
+        rows: Rows,
+        old: OldDuals,
+        keep: NewDuals | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:
+        self._begin_block(old, keep)
+        yield from super().learn(block, rows, old, keep, next_pause)
+
     def _visit_days(
-        self, block: Block, rows: Rows, duals: BlockDuals, days: range
+        self, block: Block, rows: Rows, duals: BlockDuals | None, days: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         cluster = self._cluster
         held = self._send() if self._held is None else list(self._held)
@@ -196,8 +283,9 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
             pairs = self._days[day]
             for pair, at in zip(pairs, self._places(len(pairs)), strict=True):
                 g, h = pair
-                wanted = [(g, h), (h, g), *([(g, g), (h, h)] if day == 0 else [])]
-                lists = {key: duals.lists[key[0]][key[1]] for key in wanted}
+                lists = None
+                if duals is not None:
+                    lists = {(a, b): duals.lists[a][b] for a, b in keys_of(pair, diagonal=day == 0)}
                 found = cluster.task(
                     "pair",
                     visit_pair,
@@ -218,14 +306,17 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
             if self.loss.centred:
                 self._centre_groups(place, held)
         started = cluster.start([*held, *told])
-        self._held = started[: len(held)]
+        self._held, self._is_here = started[: len(held)], False
         found = iter(self._results(started[len(held) :]))
+        lists_here: Any = duals and duals.lists
         for day in days:
             tallies = []
             for _ in self._days[day]:
-                lists, work = next(found)
-                for (g, h), part in lists.items():
-                    duals.lists[g][h] = part
+                one = next(found)
+                self._told.append(one)
+                work = one.work
+                for (g, h), part in one.duals.items():
+                    lists_here[g][h] = part
                 if not self.averaging:  # then no pair waits for the clocks of the day before
                     work.tally[CLOCK] += self.tally[CLOCK] - clock
                 tallies.append(work.tally)
@@ -258,7 +349,8 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
         dual_entries: int,
         block_rows: int,
         ids_dtype: np.dtype,
-        bytes_of_bits: int = 0,
+        bytes_of_bits: int,
+        folder: Path | None,
     ) -> None:
         super().__init__(
             settings,
@@ -276,10 +368,26 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
         self._on(cluster, Job(
             cluster.token, data, settings, storage.n_features, n_classes, columns, entries, ids_dtype,
             storage.weights.time_unit, None, bytes_of_bits, pairs,
-        ))  # fmt: skip
+        ), folder)  # fmt: skip
 
     def _columns(self) -> list[tuple[int, int]]:
         return [(0, self.storage.weights.current.shape[1])]
+
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        assert self._held is not None
+        copies = sorted(set(self._places(self._settings.splits)))
+        bounds = (self.storage.n_features * np.arange(len(copies) + 1) // len(copies)).tolist()
+        return [
+            (self._held[n % len(self._held)], features, 0, at)
+            for n, (features, at) in enumerate(zip(itertools.pairwise(bounds), copies, strict=True))
+        ]
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        if self._held is None or self._is_here:
+            return super().norm2(average_scale)
+        task = self._cluster.task("norm2", norm2_of, self._job, self._held[0], average_scale, self.problem)
+        found: list[float] = self._results(self._cluster.start([task]))
+        return found[0]
 
     def learn(
         self,
@@ -292,7 +400,10 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
         splits, cluster = self._settings.splits, self._cluster
         bounds = rows.n_rows * np.arange(splits + 1) // splits
         lengths, n_bytes = np.diff(bounds), self._job_facts.bytes_of_bits
-        of_parts = [_span(old, *ends, n_bytes) for ends in itertools.pairwise(bounds.tolist())]
+        self._begin_block(old, keep)
+        of_parts: list[OldDuals | None] = [None] * splits
+        if self._folder is None:
+            of_parts = [span_of(old, *ends, n_bytes) for ends in itertools.pairwise(bounds.tolist())]
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.indices, self.storage.weights)
         for number in range(ROUNDS):
@@ -322,15 +433,16 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
                 for each, worker in zip(held, copies, strict=True)
             ]
             started = cluster.start([*next_, *told])
-            self._held = started[: len(next_)]
+            self._held, self._is_here = started[: len(next_)], False
             self._take_in(block, self._results(started[len(next_) :]), keep)
             if self.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
         """Each worker scores some parts of each block."""
-        # What is sent for that is not kept: weights in the storage may be scaled before they are used again.
-        held = self._send() if self._held is None else self._held
+        if self._held is None:
+            self._held = self._send()
+        held = self._held
         cluster, places = self._cluster, self._places(SCORED_PARTS)
         copies = sorted(set(places))
         if len(held) != len(copies):
@@ -358,24 +470,12 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
         while awaited:
             yield next_block()
 
-    def _take_in(self, block: Block, found: list[Any], keep: NewDuals | None) -> None:
-        for _, work in found:
-            self._count(work)
-        self._count_parts(block, [(work.tally, duals) for duals, work in found], keep)
-
-
-def _span(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:
-    """The duals of successive rows of a block alone."""
-    counts = old.counts[begin:end]
-    at = np.cumsum(counts, dtype=np.int64) - counts
-    within = np.arange(counts.sum(dtype=np.int64)) - np.repeat(at, counts)
-    ids = old.ids[np.repeat(old.ids_at[begin:end], counts) + within]
-    values = old.values[np.repeat(old.values_at[begin:end], counts) + within]
-    bits_at = old.bits_at[begin:end].copy()
-    there = bits_at >= 0
-    bits = old.bits[(bits_at[there][:, None] + np.arange(n_bytes)).reshape(-1)]
-    bits_at[there] = n_bytes * np.arange(np.count_nonzero(there))
-    return OldDuals.create(ids, values, at, at, counts.copy(), bits, bits_at)._replace(scale=old.scale)
+    def _take_in(self, block: Block, found: list[Told], keep: NewDuals | None) -> None:
+        for told in found:
+            self._count(told.work)
+            self._keep_written(told, keep)
+        duals = [(told.work.tally, told.duals or []) for told in found]
+        self._count_parts(block, duals, keep)
 
 
 def _only(features: np.ndarray) -> Rows:

@@ -11,16 +11,18 @@ from streamsvm.data.memory_plan import peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.dual_lists import by_row, of_rows
-from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights
 from streamsvm.training.learner import features_of, problem_of
-from streamsvm.training.parallel.class_learner import divide_duals
+from streamsvm.training.parallel.class_learner import divide_duals, sum_list
+from streamsvm.training.parallel.cluster_logs import lists_of_old, row_duals, write_duals
 from streamsvm.training.parallel.cluster_tasks import (
     Held,
     Job,
     Lists,
     Place,
+    Told,
     Work,
     bounds_of,
     here,
@@ -29,7 +31,6 @@ from streamsvm.training.parallel.cluster_tasks import (
     renumbered,
     rows_of,
 )
-from streamsvm.training.parallel.visitor import RowDuals
 
 
 def _rows_at(rows: Rows, at: np.ndarray) -> Rows:
@@ -51,13 +52,14 @@ def visit_pair(
     lists: dict[tuple[int, int], Lists],
     before: list[Work],
     is_last: bool,
-) -> tuple[Held, Held, tuple[dict[tuple[int, int], Lists], Work], Work]:
+) -> tuple[Held, Held, Told, Work]:
     """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
 
     Parameters
     ----------
     lists : dict
-        Duals by the groups of the rows and of the classes: those that the groups do not bring along.
+        Duals by the groups of the rows and of the classes: those that the groups do not bring along. None, if
+        the workers read them.
     before : list of Work
         What was done on the matchday before, if the average's clock goes on from there.
     is_last : bool
@@ -66,18 +68,24 @@ def visit_pair(
     Returns
     -------
     tuple
-        The groups; their new duals as `lists`, and the `Work`; the `Work` alone.
+        The groups; what is `Told`, with new duals as `lists`; the `Work` alone.
     """
     begin = time.thread_time()
     groups, settings = job.groups, job.settings
     assert groups is not None
     held = [left, right]
-    own = {(g, g): each.duals for g, each in zip(pair, held, strict=True) if each.duals is not None}
-    lists = {**own, **lists}
     rows = rows_of(job, place)
     columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     of_rows_ = groups.groups[columns]
     members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
+    at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
+    of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
+    own = {(g, g): each.duals for g, each in zip(pair, held, strict=True) if each.duals is not None}
+    if place.logs is not None:
+        wanted = keys_of(pair, diagonal=place.step == 0)
+        rows_of_each = [members[at] for at in of_each]
+        lists = lists_of_old(job, place.logs, place, columns, pair, rows_of_each, wanted)
+    lists = {**own, **lists}
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = max([work.tally[CLOCK] for work in before], default=place.clock)
     moved = sum(each.nbytes for each in held if each.worker != here())
@@ -85,8 +93,6 @@ def visit_pair(
         bounds = bounds_of(held)
         # By what columns of the weights, which are ids of duals too, differ from those side by side.
         shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
-        at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
-        of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
         labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
         features, few = renumbered(_rows_at(rows, members), job.n_features)
         few = few._replace(labels=labels.astype(columns.dtype))
@@ -110,9 +116,24 @@ def visit_pair(
     elif place.begins_average:
         left, right = (each._replace(average_delta=each.average_delta[:0]) for each in held)
     left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
-    told = lists if is_last else {key: part for key, part in lists.items() if key[0] != key[1]}
+    told = {key: lists[key] for key in keys_of(pair, diagonal=is_last)}
+    of_key = {g: members[at] for g, at in zip(pair, of_each, strict=True)}
+    whole = problem_of(settings, groups.n_columns)._replace(ranges=groups.ranges)
+    sums = {
+        key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in told.items()
+    }
+    written = None
+    if place.logs is not None:
+        parts = [row_duals(of_key[g], each) for (g, _), each in told.items() if len(each[1])]
+        written, told = write_duals(place.logs, place, parts), {}
     work = Work(tally, time.thread_time() - begin, moved, peak_private_memory())
-    return left, right, (told, work), work
+    return left, right, Told(work, told, written, sums), work
+
+
+def keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
+    """Of the duals that a pair reads or tells: by the groups of the rows and of the classes."""
+    g, h = pair
+    return [(g, h), (h, g), *([(g, g), (h, h)] if diagonal else [])]
 
 
 def _with_rows(held: Held, features: np.ndarray, weights: Weights, columns: slice, place: Place) -> Held:

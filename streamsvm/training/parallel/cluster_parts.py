@@ -14,14 +14,17 @@ from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights
 from streamsvm.training.learner import label_sets, problem_of
+from streamsvm.training.parallel.cluster_logs import span_of_old, write_duals
 from streamsvm.training.parallel.cluster_tasks import (
     Held,
     Job,
     Place,
+    Told,
     Work,
     here,
     in_slices,
@@ -33,7 +36,6 @@ from streamsvm.training.parallel.cluster_tasks import (
 )
 from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
 from streamsvm.training.parallel.split_learner import scored_part
-from streamsvm.training.parallel.visitor import RowDuals
 
 
 class Moved(NamedTuple):
@@ -44,20 +46,18 @@ class Moved(NamedTuple):
     average_delta: np.ndarray  # the same shape; or (0, K)
 
 
-def visit_part(
-    job: Job, place: Place, split: int, held: Held, old: OldDuals
-) -> tuple[Moved, tuple[list[RowDuals], Work]]:
+def visit_part(job: Job, place: Place, split: int, held: Held, old: OldDuals | None) -> tuple[Moved, Told]:
     """Visit one round's rows of a part of a block, as `RowSplitLearner` does.
 
     Parameters
     ----------
     old : OldDuals
-        Of the part's rows alone.
+        Of the part's rows alone. None, if the workers read them.
 
     Returns
     -------
     tuple
-        What the weights moved by; the new duals, and the `Work`.
+        What the weights moved by; what is `Told`, with the new duals.
     """
     begin = time.thread_time()
     settings = job.settings
@@ -71,7 +71,11 @@ def visit_part(
     weights = local_weights(features, [held._replace(average_delta=held.average_delta[:0])], place, job)
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = place.clock
-    old = OldDuals.create(*(np.array(array) for array in old[:-1]))._replace(scale=old.scale)
+    if old is None:
+        assert place.logs is not None
+        old = span_of_old(job, place.logs, place, block.n_rows, first, end)
+    else:
+        old = OldDuals.create(*(np.array(array) for array in old[:-1]))._replace(scale=old.scale)
     new = new_visitor(job, job.columns, rows.n_rows).visit(
         rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
         problem_of(settings, job.n_classes)._replace(sigma=float(splits)), weights, tally,
@@ -83,7 +87,10 @@ def visit_part(
     new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
     moved = held.nbytes * (held.worker != here())
     work = Work(tally, time.thread_time() - begin, moved, peak_private_memory())
-    return Moved(features, weights.current, weights.average_delta), (new, work)
+    told = Told(work, new)
+    if place.logs is not None:
+        told = Told(work, None, write_duals(place.logs, place, new))
+    return Moved(features, weights.current, weights.average_delta), told
 
 
 def sum_moved(left: Moved, right: Moved) -> Moved:
@@ -106,12 +113,8 @@ def score_parts(
     """Score parts of a block, as `SplitLearner.score` does; returns the tallies of each, and the `Work`."""
     begin = time.thread_time()
     rows = reader_of(job).to_score(number)
-    dtype = held.current.dtype
-    average = held.average_delta
-    if average_scale is not None and not len(average):
-        average = np.zeros_like(held.current)
-    weights = Weights.create(held.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
-    scratch = Scratch.create(held.current.shape[1], dtype)
+    weights = _whole(job, held, averaged=average_scale is not None)
+    scratch = Scratch.create(held.current.shape[1], held.current.dtype)
     pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
     problem = problem_of(job.settings, job.n_classes)
     found = []
@@ -123,6 +126,20 @@ def score_parts(
         found.append(tallies)
     moved = held.nbytes * (held.worker != here())
     return found, Work(np.zeros(N_TALLIES), time.thread_time() - begin, moved, peak_private_memory())
+
+
+def norm2_of(job: Job, held: Held, average_scale: float, problem: Problem) -> float:
+    """‖w‖², as `Learner.norm2` has it."""
+    weights = _whole(job, held, averaged=average_scale > 0)
+    return float(job.settings.trained_loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
+
+
+def _whole(job: Job, held: Held, *, averaged: bool) -> Weights:
+    """The weights as kernels take them that do not move them."""
+    average = held.average_delta
+    if averaged and not len(average):
+        average = np.zeros_like(held.current)
+    return Weights.create(held.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
 
 
 def add_moved(job: Job, held: Held, moved: Moved, place: Place) -> Held:

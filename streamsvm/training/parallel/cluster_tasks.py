@@ -10,6 +10,7 @@ import collections
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from streamsvm.data.memory_plan import forget_peak
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.append_log import LogEnd
+from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer
@@ -45,7 +48,15 @@ class _Reader:
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
+        self._duals: DualLog | None = None
         self._lock = threading.Lock()
+
+    def dual_log(self, files: DualFiles) -> DualLog:
+        """The duals of the last pass."""
+        with self._lock:
+            if self._duals is None or self._duals.files != files:
+                self._duals = DualLog(files)
+            return self._duals
 
     def rows(self, pass_number: int, number: int) -> Rows:
         with self._lock:
@@ -126,6 +137,16 @@ class Place(NamedTuple):
     begins_average: bool
     clock: float  # of the average, unless tallies of earlier tasks tell
     permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
+    logs: Logs | None = None  # if the workers reach the run directory; else tasks are given old duals
+
+
+class Logs(NamedTuple):
+    """What workers need to know to read the duals of the last pass, and to write new ones."""
+
+    old: DualFiles
+    scale: float  # by which the old values are to be multiplied
+    folder: Path | None  # where new ones are written; None if they are not kept
+    attempt: str  # names the training in a process: one that goes on from a commit writes other logs
 
 
 class Held(NamedTuple):
@@ -141,13 +162,25 @@ class Held(NamedTuple):
         return self.current.nbytes + self.average_delta.nbytes
 
 
+Written = tuple[str, LogEnd]  # the name of a log, and how far it has come
+
+
 class Work(NamedTuple):
-    """What a task has to tell."""
+    """What a task has to tell of itself."""
 
     tally: np.ndarray
     seconds: float  # of the processor
     moved: int  # bytes of weights that came from another worker
     peak: int  # memory of the worker
+
+
+class Told(NamedTuple):
+    """What the visits of a task have found, beside the weights."""
+
+    work: Work
+    duals: Any  # new ones, unless they were written to the run directory
+    written: Written | None = None
+    sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by classes: as duals
 
 
 def hold(value: Any) -> Any:

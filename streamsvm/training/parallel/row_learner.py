@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
@@ -26,7 +26,7 @@ from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, label_sets, new_buffer
 from streamsvm.training.parallel.split_learner import SplitLearner
-from streamsvm.training.parallel.visitor import RowDuals, Visitor
+from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import Block
 from streamsvm.workers import Threads
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,6 +109,7 @@ def new_learner(
     pairs: ClassPairs | None,
     common_dual: bool,
     data: TrainingData | None = None,
+    folder: Path | None = None,
 ) -> Learner:
     """The learner of a run.
 
@@ -130,6 +132,8 @@ def new_learner(
         As for `Learner`.
     data : TrainingData, optional
         What the workers of a cluster read.
+    folder : Path, optional
+        Where they write duals and weights themselves: the run directory, if they reach it.
     """
     from streamsvm.training.learner import Learner, new_buffer
     from streamsvm.training.parallel.class_learner import ClassSplitLearner
@@ -142,9 +146,9 @@ def new_learner(
 
         assert data is not None
         if groups is not None:
-            return ClusterClassLearner(settings, storage, k, groups, workers, data, each, block_rows)
+            return ClusterClassLearner(settings, storage, k, groups, workers, data, each, block_rows, folder)
         return ClusterRowLearner(
-            settings, storage, k, pairs, workers, data, each, block_rows, ids_dtype, bytes_of_bits
+            settings, storage, k, pairs, workers, data, each, block_rows, ids_dtype, bytes_of_bits, folder
         )
     if groups is not None:
         return ClassSplitLearner(settings, storage, k, groups, workers, each, block_rows)

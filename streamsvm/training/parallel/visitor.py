@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
+from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
 from streamsvm.settings import Settings
 from streamsvm.training.inner_passes import InnerPasses
-
-
-class RowDuals(NamedTuple):
-    """The duals of some rows of a block, one row after the other."""
-
-    rows: np.ndarray  # (n,) int32
-    counts: np.ndarray  # (n,) int32
-    ids: np.ndarray  # (n_duals,)
-    values: np.ndarray  # (n_duals,)
-    bits: np.ndarray  # (n, n_bytes) uint8: which duals are at C, for a loss that keeps these as bits
-
-    def as_buffer(self) -> DualBuffer:
-        """As a log takes them."""
-        used = np.array([len(self.ids), len(self.rows)])
-        return DualBuffer(self.ids, self.values, self.rows, self.counts, used, self.bits)
 
 
 class Visitor:
@@ -96,12 +80,7 @@ class Visitor:
                     revisit, rows, weights.current[:, :width], buffer, place, was_read=was_read
                 )
             if len(buffer.ids):
-                n_duals, n_rows = (int(n) for n in buffer.used)
-                arrays = (
-                    buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals],
-                    buffer.values[:n_duals], buffer.bits[:n_rows],
-                )  # fmt: skip
-                found.append(RowDuals(*(array.copy() for array in arrays)))
+                found.append(RowDuals.of_buffer(buffer))
             buffer.used[:] = 0
         return found
 

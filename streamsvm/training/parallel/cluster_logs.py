@@ -1,0 +1,140 @@
+"""The logs of duals and weights that workers of a cluster write and read themselves, in the run directory.
+
+Each process writes logs of its own, and tells how far it has come; a commit counts what it was told. So no
+two write to one file, and what a worker wrote that was lost before it could tell does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm import durable, format
+from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.append_log import AppendLog, LogEnd
+from streamsvm.run.dual_log import DualLog, DualWriter, WorkerDuals
+from streamsvm.run.weight_log import append_columns
+from streamsvm.run.weights import map_array
+from streamsvm.training.parallel.class_learner import divide_duals
+from streamsvm.training.parallel.cluster_tasks import Held, Job, Lists, Logs, Place, Written, reader_of
+
+# -- duals -----------------------------------------------------------------------------------------
+
+_LOCK = threading.Lock()
+_open: dict[tuple[str, int], DualWriter] = {}  # the log that this process writes, of a training and a pass
+
+
+def write_duals(logs: Logs, place: Place, duals: Sequence[RowDuals]) -> Written | None:
+    """Append new duals to the log of this process, durably."""
+    if logs.folder is None:
+        return None
+    key = logs.attempt, place.pass_number
+    with _LOCK:
+        log = _open.pop(key, None)
+        while _open:
+            _open.popitem()[1].close()
+        if log is None:
+            name = format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
+            log = DualWriter(logs.folder / name, LogEnd())
+            durable.sync_dir(logs.folder)
+        try:
+            for part in duals:
+                log.append_duals(place.number, part.as_buffer())
+            log.sync()
+        except BaseException:  # it may end within a part: nothing is appended to it any more
+            log.close()
+            raise
+        _open[key] = log
+        return log.path.name, log.end
+
+
+def span_of_old(job: Job, logs: Logs, place: Place, n_rows: int, begin: int, end: int) -> OldDuals:
+    """The old duals of successive rows of a block of `n_rows`."""
+    log = reader_of(job).dual_log(logs.old)
+    return log.span(place.number, n_rows, begin, end)._replace(scale=logs.scale)
+
+
+def lists_of_old(
+    job: Job,
+    logs: Logs,
+    place: Place,
+    columns: np.ndarray,
+    pair: tuple[int, int],
+    members: Sequence[np.ndarray],
+    keys: Sequence[tuple[int, int]],
+) -> dict[tuple[int, int], Lists]:
+    """The old duals of a pair's rows for its classes, as `divide_duals` has them.
+
+    Parameters
+    ----------
+    columns : ndarray
+        Of the label of each row of the block.
+    members : sequence of ndarray
+        The rows of either group, ascending.
+    keys : sequence of (int, int)
+        What is wanted: by the groups of the rows, and of the classes.
+    """
+    assert job.groups is not None
+    groups, log, n_rows = job.groups.groups, reader_of(job).dual_log(logs.old), len(columns)
+    of_workers = log.of_workers(place.number)
+    if of_workers is None:
+        old = log.segment(place.number, n_rows)._replace(scale=logs.scale)
+        places = np.full(len(job.groups.ranges), -1)
+        places[list(pair)] = range(2)
+        found = [divide_duals(old, each, places[groups], 2) for each in members]
+        return {(g, h): found[pair.index(g)][pair.index(h)] for g, h in keys}
+    by_key = {(groups[columns[each.first_row]], groups[each.first_id]): each for each in of_workers}
+    return {
+        (g, h): _list_of(log, place.number, by_key.get((g, h)), members[pair.index(g)], n_rows, logs.scale)
+        for g, h in keys
+    }
+
+
+def _list_of(
+    log: DualLog, block: int, duals: WorkerDuals | None, members: np.ndarray, n_rows: int, scale: float
+) -> Lists:
+    counts = np.zeros(len(members), np.int32)
+    if duals is None:
+        return counts, np.zeros(0, log.files.ids_dtype), np.zeros(0, log.files.values_dtype)
+    found = duals.read(n_rows)
+    at = np.searchsorted(members, found.rows)
+    log.check_rows(block, found, members[at.clip(max=len(members) - 1)])
+    counts[at] = found.counts
+    values = found.values if scale == 1 else (scale * found.values.astype(float)).astype(found.values.dtype)
+    return counts, found.ids, values
+
+
+def row_duals(members: np.ndarray, lists: Lists) -> RowDuals:
+    """The duals of a list, of the rows that have some."""
+    counts, ids, values = lists
+    some = counts > 0
+    rows = members[some].astype(np.int32)
+    return RowDuals(rows, counts[some], ids, values, np.zeros((len(rows), 0), np.uint8))
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+def write_weights(
+    job: Job, folder: Path, number: int, held: Held, features: tuple[int, int], first_column: int
+) -> Written:
+    """Write the weights of some features, all columns that are held, to a log of their own, durably."""
+    some = slice(*features)
+    current, average = held.current[some], held.average_delta[some]
+    if job.settings.average and not len(average):
+        average = map_array(None, current.shape, current.dtype)
+    path = folder / format.log_name(format.WEIGHT_LOG, number, uuid.uuid4().hex)
+    try:
+        with AppendLog(path, LogEnd()) as log:
+            append_columns(log, Weights.create(current, average, 1.0), features[0], first_column)
+            log.sync()
+    except BaseException:
+        durable.remove(path)
+        raise
+    durable.sync_dir(folder)
+    return path.name, log.end
