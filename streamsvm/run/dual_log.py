@@ -145,16 +145,18 @@ class DualLog:
         self._parts: dict[int, list[Part]] = {}
         for part in self._log.parts:
             self._parts.setdefault(part.numbers[0], []).append(part)
-        self._of_workers: dict[int, dict[bytes, WorkerDuals]] = {}
+        self._of_workers: dict[int, dict[bytes, tuple[_Log, Part]]] = {}
         for name, length in files.worker_logs:
             log = _Log(files.path.parent / name, length)
             for part in log.parts:
-                self._of_workers.setdefault(part.numbers[0], {})[part.header] = WorkerDuals(files, log, part)
+                self._of_workers.setdefault(part.numbers[0], {})[part.header] = log, part
 
     def of_workers(self, block: int) -> list[WorkerDuals] | None:
-        """What workers wrote of a block; None if they did not."""
-        found = self._of_workers.get(block)
-        return None if found is None else sorted(found.values(), key=lambda duals: duals.first_id)
+        """What workers wrote of a block, by the first id; None if they did not."""
+        if block not in self._of_workers:
+            return None
+        found = [WorkerDuals(self.files, *each) for each in self._of_workers[block].values()]
+        return sorted(found, key=lambda duals: duals.first_id)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
         """Return the duals of a block; rows without any have a count of 0.
@@ -187,6 +189,8 @@ class DualLog:
             return span_of(self.segment(block, n_rows), begin, end, n_bytes)
         parts = [RowDuals.none(files.ids_dtype, files.values_dtype, n_bytes)]
         for duals in of_workers:
+            if not 0 <= duals.first_row < n_rows:
+                raise _foreign(files.path, block)
             if begin <= duals.first_row < end:
                 part = duals.read(n_rows)
                 if not (begin <= part.rows.min() and part.rows.max() < end):

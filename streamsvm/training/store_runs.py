@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm import durable, format
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
 from streamsvm.errors import Call, ClusterError, Message, Remedy
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
+from streamsvm.run.reach import is_in_reach, sample_file
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Interval, Settings
@@ -29,7 +28,7 @@ from streamsvm.training.held_out import held_out_blocks, open_held_out, other_he
 from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.results import FitResult
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import TrainingData, is_in_reach, why_unreadable
+from streamsvm.training.training_data import TrainingData, why_unreadable
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import OF_DATA
 from streamsvm.workers import Threads, WorkersLost
@@ -102,18 +101,13 @@ class StoreRun:
         """The run directory, if the workers of a cluster see it and may write there."""
         if isinstance(self.workers, Threads):
             return None
-        content = uuid.uuid4().hex
-        # Named as a log that no pass needs, which is deleted if a crash leaves it behind.
-        probe = self.run.path.absolute() / format.log_name(format.DUALS, 0, content)
-        probe.write_text(content)
-        try:
-            if self.workers.all(is_in_reach, probe, content):
-                return probe.parent
-        finally:
-            durable.remove(probe)
+        folder = self.run.path.absolute()
+        with sample_file(folder) as sample:
+            if self.workers.all(is_in_reach, sample):
+                return folder
         self._warnings.append(
             Message(
-                f"the workers do not reach the run directory {probe.parent}, so duals and weights go through "
+                f"the workers do not reach the run directory {folder}, so duals and weights go through "
                 "this process",
                 Remedy("put it where all machines can write"),
             )

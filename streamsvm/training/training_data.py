@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -47,14 +46,6 @@ def why_unreadable(data: TrainingData) -> str | None:
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
     return None
-
-
-def is_in_reach(path: Path, content: str) -> bool:
-    """Whether this process sees a file with this content, and may write beside it."""
-    try:
-        return path.read_text() == content and os.access(path.parent, os.W_OK)
-    except OSError:
-        return False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,15 @@ VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
 
 def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
     return DualLog(DualFiles(path, end.length, VALUES, IDS, K, max_duals))
+
+
+def open_of_workers(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
+    """A log, as one that a worker of a cluster wrote."""
+    none, logs = path.parent / "none", ((path.name, end.length),)
+    return DualLog(DualFiles(none, 0, VALUES, IDS, K, max_duals, worker_logs=logs))
+
+
+BOTH = pytest.mark.parametrize("opened", [open_log, open_of_workers])
 
 
 def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
@@ -59,10 +69,11 @@ def read_block(log: DualLog, block: int, n_rows: int = 20) -> np.ndarray:
     return found
 
 
-def test_duals_come_back(tmp_path: Path) -> None:
+@BOTH
+def test_duals_come_back(tmp_path: Path, opened: Callable[..., DualLog]) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)
-    log = open_log(path, end)
+    log = opened(path, end)
     for block, expected in enumerate(duals):
         np.testing.assert_array_equal(read_block(log, block), expected)
     assert not read_block(log, 99).any()
@@ -100,13 +111,14 @@ def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_block(again, 2), duals[2])
 
 
-def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
+@BOTH
+def test_damage_is_found_when_a_block_is_read(tmp_path: Path, opened: Callable[..., DualLog]) -> None:
     path = tmp_path / "duals-1.bin"
     _, end = write_log(path)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    log = open_log(path, end)
+    log = opened(path, end)
     with pytest.raises(RunError, match=r"duals-1\.bin is damaged: wrong checksum"):
         [log.segment(block, 20) for block in range(3)]
 
@@ -121,6 +133,7 @@ def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], b
     return log.end
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("rows", "counts", "ids"),
     [
@@ -132,11 +145,11 @@ def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], b
         ([0, 1], [2, 2], [0, 1, 1, 1]),  # a class twice in a row
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, rows, counts, ids) -> None:
+def test_impossible_numbers_are_refused(tmp_path: Path, rows, counts, ids, opened) -> None:
     """All checksums match: kernels rely on the numbers."""
     end = write_part(tmp_path / "log", rows, counts, ids)
     with pytest.raises(RunError, match="block 0 does not belong to this run"):
-        open_log(tmp_path / "log", end).segment(0, 20)
+        opened(tmp_path / "log", end).segment(0, 20)
 
 
 def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
@@ -144,22 +157,74 @@ def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
     assert open_log(tmp_path / "log", end).segment(0, 2).counts.tolist() == [2, 2]
 
 
+@BOTH
 @pytest.mark.parametrize(("n_rows", "n_entries"), [(2**60, 1), (1, 2**60), (-1, 1), (1, -5), (2**62, 2**62)])
-def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int) -> None:
+def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int, opened) -> None:
     with DualWriter(tmp_path / "log", LogEnd()) as log:
         log.append(DUALS_MAGIC, (0, n_rows, n_entries), [np.zeros(8)])
     with pytest.raises(RunError, match="block 0 does not belong to this run"):
-        open_log(tmp_path / "log", log.end).segment(0, 20)
+        opened(tmp_path / "log", log.end).segment(0, 20)
 
 
+@BOTH
 @pytest.mark.parametrize("max_duals", [K - 1, K])
-def test_a_row_has_at_most_the_duals_of_its_loss(tmp_path: Path, max_duals: int) -> None:
+def test_a_row_has_at_most_the_duals_of_its_loss(tmp_path: Path, max_duals: int, opened) -> None:
     """Kernels have room for that many."""
     for count in (max_duals, max_duals + 1):
         end = write_part(tmp_path / "log", [0], [count], list(range(min(count, K))) + [0] * (count - K))
-        log = open_log(tmp_path / "log", end, max_duals)
+        log = opened(tmp_path / "log", end, max_duals)
         if count == max_duals:
             assert log.segment(0, 1).counts.tolist() == [count]
         else:
             with pytest.raises(RunError, match="does not belong to this run"):
                 log.segment(0, 1)
+
+
+# -- logs of several workers -----------------------------------------------------------------------
+
+
+def write_worker_logs(folder: Path, parts: list[list[tuple[int, np.ndarray, np.ndarray]]]) -> DualLog:
+    """Logs with parts of a block of duals each: (block, rows, their dense duals)."""
+    logs = []
+    for n, of_worker in enumerate(parts):
+        buffer = new_buffer(20 * K, 20, VALUES, IDS)
+        with DualWriter(folder / f"duals-1-{n:032x}.bin", LogEnd()) as log:
+            for block, rows, duals in of_worker:
+                fill(buffer, rows, duals)
+                log.append_duals(block, buffer)
+        logs.append((log.path.name, log.end.length))
+    return DualLog(DualFiles(folder / "duals-1.bin", 0, VALUES, IDS, K, K - 1, worker_logs=tuple(logs)))
+
+
+def test_workers_divide_rows_or_classes_of_a_block(tmp_path: Path) -> None:
+    """And a part that two of them wrote counts once."""
+    rng = np.random.default_rng(0)
+    of_rows, of_classes = (
+        (rng.random((20, K)) * (rng.random((20, K)) < 0.05)).astype(VALUES) for _ in range(2)
+    )
+    low, high = rng.permutation(12), 12 + rng.permutation(8)
+    in_groups = [np.where(np.arange(K) // 100 == g, of_classes, 0).astype(VALUES) for g in range(3)]
+    rows = np.arange(20)
+    log = write_worker_logs(
+        tmp_path,
+        [
+            [(0, high, of_rows), (1, rows, in_groups[1]), (0, low[:5], of_rows)],
+            [(1, rows[::2], in_groups[2]), (1, rows, in_groups[0]), (0, low[5:], of_rows)],
+            [(0, high, of_rows), (1, rows[1::2], in_groups[2])],
+        ],
+    )
+    np.testing.assert_array_equal(read_block(log, 0), of_rows)
+    np.testing.assert_array_equal(read_block(log, 1), of_classes)
+    for begin, end in ((0, 12), (12, 20)):
+        span = log.span(0, 20, begin, end)
+        assert span.counts.tolist() == np.count_nonzero(of_rows[begin:end], axis=1).tolist()
+        assert span.values.sum() == pytest.approx(of_rows[begin:end].sum())
+    assert log.of_workers(2) is None
+    assert not read_block(log, 2).any()
+
+
+def test_a_part_is_of_one_span(tmp_path: Path) -> None:
+    duals = np.eye(20, K, dtype=VALUES)
+    log = write_worker_logs(tmp_path, [[(0, np.arange(20), duals)]])
+    with pytest.raises(RunError, match="does not belong to this run"):
+        log.span(0, 20, 0, 10)

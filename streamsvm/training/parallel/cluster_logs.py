@@ -6,9 +6,10 @@ two write to one file, and what a worker wrote that was lost before it could tel
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,16 @@ from streamsvm.run.dual_log import DualLog, DualWriter, WorkerDuals
 from streamsvm.run.weight_log import append_columns
 from streamsvm.run.weights import map_array
 from streamsvm.training.parallel.class_learner import divide_duals
-from streamsvm.training.parallel.cluster_tasks import Held, Job, Lists, Logs, Place, Written, reader_of
+from streamsvm.training.parallel.cluster_tasks import (
+    Held,
+    Job,
+    Lists,
+    Logs,
+    Place,
+    Written,
+    here,
+    reader_of,
+)
 
 # -- duals -----------------------------------------------------------------------------------------
 
@@ -38,17 +48,16 @@ def write_duals(logs: Logs, place: Place, duals: Sequence[RowDuals]) -> Written 
         log = _open.pop(key, None)
         while _open:
             _open.popitem()[1].close()
-        if log is None:
-            name = format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
-            log = DualWriter(logs.folder / name, LogEnd())
-            durable.sync_dir(logs.folder)
-        try:
+        path = logs.folder / format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
+        with _named(path if log is None else log.path), contextlib.ExitStack() as failed:
+            if log is None:
+                log = DualWriter(path, LogEnd())
+                durable.sync_dir(logs.folder)
+            failed.callback(log.close)  # it may end within a part: nothing is appended to it any more
             for part in duals:
                 log.append_duals(place.number, part.as_buffer())
             log.sync()
-        except BaseException:  # it may end within a part: nothing is appended to it any more
-            log.close()
-            raise
+            failed.pop_all()
         _open[key] = log
         return log.path.name, log.end
 
@@ -129,12 +138,17 @@ def write_weights(
     if job.settings.average and not len(average):
         average = map_array(None, current.shape, current.dtype)
     path = folder / format.log_name(format.WEIGHT_LOG, number, uuid.uuid4().hex)
-    try:
-        with AppendLog(path, LogEnd()) as log:
-            append_columns(log, Weights.create(current, average, 1.0), features[0], first_column)
-            log.sync()
-    except BaseException:
-        durable.remove(path)
-        raise
-    durable.sync_dir(folder)
+    with _named(path), AppendLog(path, LogEnd()) as log:
+        append_columns(log, Weights.create(current, average, 1.0), features[0], first_column)
+        log.sync()
+        durable.sync_dir(folder)
     return path.name, log.end
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of writing, with what and who; what was begun is deleted with other logs."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"the worker {here()} cannot write {path}: {durable.reason(error)}") from None
