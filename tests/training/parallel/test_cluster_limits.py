@@ -105,7 +105,7 @@ def test_a_worker_that_cannot_receive_weights(store: Path, tmp_path: Path, n_wor
 
 
 def test_a_worker_has_no_disk_left(store: Path, tmp_path: Path) -> None:
-    """The process that waits for the workers writes the run, then; and this one does without a cache of code."""
+    """Then the process that waits for the workers writes the run; and this one has no cache of code."""
     with start(2) as cluster:
         on_one_worker(cluster, leave_no_disk)
         streamsvm.fit(
