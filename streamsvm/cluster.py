@@ -56,6 +56,8 @@ class Cluster:
     ----------
     threads : Threads
         Of this process, which measures.
+    count : int
+        Tasks made so far.
 
     Raises
     ------
@@ -72,7 +74,7 @@ class Cluster:
         self._distributed = _load_distributed()
         self._stack = contextlib.ExitStack()
         self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
-        self._count = 0
+        self.count = 0
         try:
             self._client = self._connect(number, splits)
             wanted = number or 1
@@ -135,8 +137,8 @@ class Cluster:
         """
         import dask
 
-        self._count += 1
-        key = f"{name}-{self.token}", self._count
+        self.count += 1
+        key = f"{name}-{self.token}", self.count
         with dask.annotate(**({} if at is None else {"workers": [at], "allow_other_workers": movable})):
             return dask.delayed(function, pure=False)(*arguments, dask_key_name=key)
 

@@ -133,9 +133,13 @@ def restore(path: Path, length: int, storage: Any) -> None:
             elif storage.sparse_rows is not None:
                 restored = _restore_sparse(part, content, storage)
         if not restored:
-            raise RunError(
-                f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
-            )
+            raise _foreign(path, part)
+
+
+def _foreign(path: Path, part: Part) -> RunError:
+    return RunError(
+        f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
+    )
 
 
 def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
@@ -151,12 +155,29 @@ def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
     return True
 
 
-def _restore_columns(part: Part, content: np.ndarray, weights: Weights) -> bool:
+def restore_columns(path: Path, length: int, weights: Weights, first_column: int) -> None:
+    """What `restore` does for weights that are some columns of the whole, from one on.
+
+    They are not marked as known. Parts of the log that begin in other columns are left out.
+    """
+    content = mapped(path, length)
+    for part in scan(path, length, MAGICS):
+        is_here = first_column <= part.numbers[2] < first_column + weights.current.shape[1]
+        if (
+            part.magic == COLUMNS_MAGIC
+            and is_here
+            and not _restore_columns(part, content, weights, first_column)
+        ):
+            raise _foreign(path, part)
+
+
+def _restore_columns(part: Part, content: np.ndarray, weights: Weights, first_column: int = 0) -> bool:
     """Restore a part of some columns; return False if they cannot be of these weights."""
-    begin = part.numbers[2]
-    if part.size < 8:
+    n, n_values, begin = part.numbers
+    if min(n, n_values) <= 0 or part.size < 8:
         return False
-    end = int(_view(content, part.at, 1, np.int64)[0])
+    end = int(_view(content, part.at, 1, np.int64)[0]) - first_column
+    begin -= first_column
     if not 0 <= begin < end <= weights.current.shape[1]:
         return False
     few = Weights.create(

@@ -254,6 +254,10 @@ class Learner:
         found: OldDuals = log.segment(block, n_rows)
         return found
 
+    def restore(self, files: Any, position: Any) -> None:
+        """Take the weights of a `Position` from the files of the run."""
+        files.restore(position, self.storage)
+
     def write_weights(self, number: int) -> dict[str, LogEnd] | None:
         """What a commit asks whoever holds the weights: see `streamsvm.run.checkpoint.commit`."""
         return None

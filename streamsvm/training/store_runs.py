@@ -196,7 +196,7 @@ class StoreRun:
             reads=self.reads,
         )
         if position is not None:
-            files.restore(position, storage)
+            trainer.learner.restore(files, position)
         return trainer
 
     def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:

@@ -1,17 +1,9 @@
-"""Learners whose work is done by the workers of a cluster: the same bytes as those that use threads.
-
-The weights are futures, which the workers hold and pass on among themselves. They come to this process when
-it measures; and when it commits, unless the workers reach the run directory. Then these write weights and
-duals there themselves.
-"""
+"""Learners whose work is done by the workers of a cluster: the same bytes as those that use threads."""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,22 +11,19 @@ from typing import Any
 import numpy as np
 
 from streamsvm.cluster import Cluster
-from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_lists import joined, span_of
-from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.dual_lists import span_of
+from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_SUM
 from streamsvm.kernels.update import mark_rows_dirty
-from streamsvm.run.append_log import LogEnd
 from streamsvm.settings import Settings
-from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
-from streamsvm.training.parallel.cluster_logs import write_weights
 from streamsvm.training.parallel.cluster_pairs import centre_group, keys_of, sum_group, visit_pair
 from streamsvm.training.parallel.cluster_parts import add_moved, norm2_of, score_parts, sum_moved, visit_part
-from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, hold, take, zeros
+from streamsvm.training.parallel.cluster_tasks import Job, Place, Told, take
+from streamsvm.training.parallel.on_cluster import OnCluster
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import Block
@@ -43,172 +32,7 @@ from streamsvm.training.training_data import TrainingData
 _BLOCKS_AHEAD = 2  # that are scored before the result of one is awaited
 
 
-@dataclasses.dataclass
-class _Counted:
-    """What the workers did in a pass."""
-
-    tasks: int = 0
-    busy: float = 0.0
-    waited: float = 0.0
-    moved: int = 0
-    gathered: int = 0
-    peak: int = 0
-
-
-class _OnCluster(Learner):
-    """What both learners have in common: weights that are held by the workers."""
-
-    _cluster: Cluster
-    _held: list[Any] | None = None  # futures of `Held`; none before the first visits
-    _is_here = True  # whether the storage has the weights, too
-    _begins_average = False
-    _counted = _Counted()
-    _logs: Logs | None = None
-
-    def _on(self, cluster: Cluster, job: Job, folder: Path | None) -> None:
-        self._cluster, self._job_facts, self._counted = cluster, job, _Counted()
-        self._job: Any = None
-        self._folder, self._attempt = folder, uuid.uuid4().hex
-
-    # -- the weights, there and here ---------------------------------------------------------------
-
-    def _columns(self) -> list[tuple[int, int]]:
-        """The columns of the weights that belong together, as they are held."""
-        raise NotImplementedError
-
-    def _places(self, count: int) -> list[str]:
-        """The workers of so many pieces of work, neighbours on the same one."""
-        workers = self._workers_there
-        return [workers[at * len(workers) // count] for at in range(count)]
-
-    def _send(self) -> list[Any]:
-        """Futures of the weights, from those in the storage."""
-        if self._job is None:
-            (self._job,) = self._cluster.start([self._cluster.task("job", hold, self._job_facts)])
-        weights, tasks = self.storage.weights, []
-        self._is_here, self._workers_there = True, self._cluster.workers
-        for begin, end in self._columns():
-            current = weights.current[:, begin:end]
-            if not current.any():
-                tasks.append(self._cluster.task("weights", zeros, len(current), end - begin, current.dtype))
-                continue
-            average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
-            held = Held(np.ascontiguousarray(current), np.ascontiguousarray(average))
-            tasks.append(self._cluster.task("weights", hold, held))
-        return self._cluster.start(tasks)
-
-    def _gather(self) -> None:
-        """Bring the weights into the storage."""
-        if self._held is None or self._is_here:
-            return
-        weights = self.storage.weights
-        rows: Any = slice(None)
-        if len(weights.dirty):
-            rows = np.flatnonzero(weights.dirty[:, 0])
-            self.storage.check_room(_only(rows))
-        for (begin, end), future in zip(self._columns(), self._held, strict=False):
-            (held,) = self._results([future])
-            weights.current[rows, begin:end] = held.current[rows]
-            if self.averaging and len(held.average_delta):
-                weights.average_delta[rows, begin:end] = held.average_delta[rows]
-            self._counted.gathered += held.nbytes
-        self._is_here = True
-
-    def scale(self, factor: float) -> None:
-        if factor != 1:
-            self._gather()
-            self._held = None
-            super().scale(factor)
-
-    def write_weights(self, number: int) -> dict[str, LogEnd] | None:
-        if self._folder is None or self._held is None:
-            self._gather()
-            return None
-        tasks = [
-            self._cluster.task(
-                "write", write_weights, self._job, self._folder, number, held, features, column, at=at
-            )
-            for held, features, column, at in self._shares()
-        ]  # fmt: skip
-        return dict(self._results(self._cluster.start(tasks)))
-
-    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
-        """What to write of the weights, and where: futures, their features, the first column, and workers."""
-        raise NotImplementedError
-
-    # -- duals in the run directory ----------------------------------------------------------------
-
-    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
-        if self._folder is None:
-            return super().read_duals(log, block, n_rows)
-        self._old_files = log.files
-        none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
-        return joined([none], 0, 0)  # the workers read them
-
-    def _begin_block(self, old: OldDuals, keep: NewDuals | None) -> None:
-        """Find out who is there, and where the duals are."""
-        self._workers_there = self._cluster.workers
-        if self._folder is not None:
-            folder = None if keep is None else self._folder
-            self._logs = Logs(self._old_files, old.scale, folder, self._attempt)
-
-    def _keep_written(self, told: Told, keep: NewDuals | None) -> None:
-        if told.written is not None and keep is not None:
-            keep.add_worker_log(*told.written)
-
-    def _results(self, futures: list[Any]) -> list[Any]:
-        begin = time.perf_counter()
-        found = self._cluster.results(futures)
-        self._counted.waited += time.perf_counter() - begin
-        return found
-
-    def _count(self, work: Work) -> None:
-        counted = self._counted
-        counted.tasks += 1
-        counted.busy += work.seconds
-        counted.moved += work.moved
-        counted.peak = max(counted.peak, work.peak)
-
-    def work_of_pass(self) -> dict[str, float]:
-        counted, self._counted = self._counted, _Counted()
-        return {
-            "workers": len(self._cluster.workers),
-            "worker_tasks": counted.tasks,
-            "worker_seconds": counted.busy,
-            "worker_peak_memory_bytes": counted.peak,
-            "waited_for_workers_seconds": counted.waited,
-            "moved_bytes": counted.moved,
-            "gathered_bytes": counted.gathered,
-        }
-
-    # -- what needs the weights here ---------------------------------------------------------------
-
-    def begin_average(self) -> None:
-        super().begin_average()
-        self._begins_average = True
-
-    def norm2(self, average_scale: float = 0.0) -> float:
-        self._gather()
-        return super().norm2(average_scale)
-
-    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        self._gather()
-        super().score(rows, average_scale, tallies)
-
-    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        self._gather()
-        return super().coefficients(columns, average=average)
-
-    def _place(self, block: Block, step: int) -> Place:
-        """Of the next visits."""
-        begins, self._begins_average = self._begins_average, False
-        return Place(
-            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
-            block.permute, self._logs,
-        )  # fmt: skip
-
-
-class ClusterClassLearner(_OnCluster, ClassSplitLearner):
+class ClusterClassLearner(OnCluster, ClassSplitLearner):
     """`ClassSplitLearner` on a cluster: groups of columns move from worker to worker, and meet there.
 
     All matchdays of a block are one graph of tasks: a pair begins when its groups have ended their last one.
@@ -237,12 +61,10 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
         return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
 
     def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
-        assert self._held is not None
-        features, places = (0, self.storage.n_features), self._places(len(self._held))
-        columns = self._columns()
+        held, columns = self._hold(), self._columns()
+        features, places = (0, self.storage.n_features), self._places(len(held))
         return [
-            (held, features, begin, at)
-            for held, (begin, _), at in zip(self._held, columns, places, strict=True)
+            (each, features, begin, at) for each, (begin, _), at in zip(held, columns, places, strict=True)
         ]
 
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
@@ -274,7 +96,7 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
         self, block: Block, rows: Rows, duals: BlockDuals | None, days: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         cluster = self._cluster
-        held = self._send() if self._held is None else list(self._held)
+        held = list(self._hold())
         clock, told = self.tally[CLOCK], []
         works: list[Any] = []
         for day in days:
@@ -306,7 +128,7 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
             if self.loss.centred:
                 self._centre_groups(place, held)
         started = cluster.start([*held, *told])
-        self._held, self._is_here = started[: len(held)], False
+        self._moved(started[: len(held)])
         found = iter(self._results(started[len(held) :]))
         lists_here: Any = duals and duals.lists
         for day in days:
@@ -332,7 +154,7 @@ class ClusterClassLearner(_OnCluster, ClassSplitLearner):
             held[g] = cluster.task("centre", centre_group, self._job, place, g, group, sums, at=there)
 
 
-class ClusterRowLearner(_OnCluster, RowSplitLearner):
+class ClusterRowLearner(OnCluster, RowSplitLearner):
     """`RowSplitLearner` on a cluster: each worker has all weights, to which it adds what all have found.
 
     What the parts have found is summed up among the workers.
@@ -374,18 +196,18 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
         return [(0, self.storage.weights.current.shape[1])]
 
     def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
-        assert self._held is not None
+        held = self._hold()
         copies = sorted(set(self._places(self._settings.splits)))
         bounds = (self.storage.n_features * np.arange(len(copies) + 1) // len(copies)).tolist()
         return [
-            (self._held[n % len(self._held)], features, 0, at)
+            (held[n % len(held)], features, 0, at)
             for n, (features, at) in enumerate(zip(itertools.pairwise(bounds), copies, strict=True))
         ]
 
     def norm2(self, average_scale: float = 0.0) -> float:
-        if self._held is None or self._is_here:
+        if self._is_here:
             return super().norm2(average_scale)
-        task = self._cluster.task("norm2", norm2_of, self._job, self._held[0], average_scale, self.problem)
+        task = self._cluster.task("norm2", norm2_of, self._job, self._hold()[0], average_scale, self.problem)
         found: list[float] = self._results(self._cluster.start([task]))
         return found[0]
 
@@ -408,9 +230,7 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
             mark_rows_dirty(rows.indices, self.storage.weights)
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
-            if self._held is None:
-                self._held = self._send()
-            held, place = self._held, self._place(block, number)
+            held, place = self._hold(), self._place(block, number)
             at = self._places(splits)
             copies = sorted(set(at))  # of the weights, one on each worker
             if len(held) != len(copies):
@@ -433,16 +253,14 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
                 for each, worker in zip(held, copies, strict=True)
             ]
             started = cluster.start([*next_, *told])
-            self._held, self._is_here = started[: len(next_)], False
+            self._moved(started[: len(next_)])
             self._take_in(block, self._results(started[len(next_) :]), keep)
             if self.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
         """Each worker scores some parts of each block."""
-        if self._held is None:
-            self._held = self._send()
-        held = self._held
+        held = self._hold()
         cluster, places = self._cluster, self._places(SCORED_PARTS)
         copies = sorted(set(places))
         if len(held) != len(copies):
@@ -476,9 +294,3 @@ class ClusterRowLearner(_OnCluster, RowSplitLearner):
             self._keep_written(told, keep)
         duals = [(told.work.tally, told.duals or []) for told in found]
         self._count_parts(block, duals, keep)
-
-
-def _only(features: np.ndarray) -> Rows:
-    """Rows that say no more than which features they have."""
-    none = np.zeros(0)
-    return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

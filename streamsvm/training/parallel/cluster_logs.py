@@ -19,7 +19,7 @@ from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.dual_log import DualLog, DualWriter, WorkerDuals
-from streamsvm.run.weight_log import append_columns
+from streamsvm.run.weight_log import append_columns, restore_columns
 from streamsvm.run.weights import map_array
 from streamsvm.training.parallel.class_learner import divide_duals
 from streamsvm.training.parallel.cluster_tasks import (
@@ -143,6 +143,19 @@ def write_weights(
         log.sync()
         durable.sync_dir(folder)
     return path.name, log.end
+
+
+def read_weights(
+    job: Job, folder: Path, logs: Sequence[tuple[str, int]], first_column: int, n_columns: int
+) -> Held:
+    """Some columns of the weights, and their average, as logs of a commit have them: names and lengths."""
+    shape, dtype = (job.n_features, n_columns), np.dtype(job.settings.dtype)
+    current = map_array(None, shape, dtype)
+    average = map_array(None, shape if job.settings.average else (0, n_columns), dtype)
+    weights = Weights.create(current, average, 1.0, np.zeros((0, 2), np.uint64))
+    for name, length in logs:
+        restore_columns(folder / name, length, weights, first_column)
+    return Held(current, average, here())
 
 
 @contextlib.contextmanager

@@ -16,9 +16,13 @@ from run_files import model_bytes
 import streamsvm
 from streamsvm import cluster as cluster_module
 from streamsvm.errors import Interrupted, RunError
+from streamsvm.run import weights
 from streamsvm.run.directory import RunDir
 
 distributed = pytest.importorskip("distributed")
+from streamsvm.training.parallel import on_cluster  # noqa: E402
+from streamsvm.training.parallel.cluster_tasks import Held  # noqa: E402
+from streamsvm.training.parallel.on_cluster import OnCluster  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
@@ -59,6 +63,20 @@ def stop_after(blocks: int) -> Callable[[], bool]:
     return lambda: next(asked, None) is None
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Whenever weights come to this process."""
+    found: list[Any] = []
+    results = OnCluster._results
+
+    def counting(self: OnCluster, futures: list[Any]) -> list[Any]:
+        values = results(self, futures)
+        found.extend(value for value in values if isinstance(value, Held))
+        return values
+
+    monkeypatch.setattr(OnCluster, "_results", counting)
+    return found
+
+
 def last_commit(run: Path) -> dict[str, Any]:
     directory = RunDir(run)
     manifest: dict[str, Any] = json.loads(
@@ -94,10 +112,16 @@ def test_a_commit_is_of_what_workers_wrote(
 
 
 @EACH
+@pytest.mark.parametrize("largest", [2**26, 0], ids=["whole", "changes"])
 def test_workers_that_do_not_reach_the_run_directory(
-    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They give the same bytes, with a warning; and either kind goes on with what the other has begun."""
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], largest: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """They give the same bytes, with a warning; and either kind goes on with what the other has begun.
+
+    Whether this process writes all weights at each commit, or those that changed.
+    """
+    monkeypatch.setattr(weights, "_WRITTEN_WHOLE", largest)
     run, address = tmp_path / "run", local.scheduler_address
     begin = [(2, False), (4, True), (3, False), (2, True)]
     for n, (blocks, reached) in enumerate(begin):
@@ -124,6 +148,39 @@ def test_a_damaged_log_of_a_worker(store: Path, local: Any, tmp_path: Path, sett
     (run / name).write_bytes(content)
     with pytest.raises(RunError, match=rf"{name} is damaged"):
         streamsvm.resume(run, progress=False)
+
+
+@EACH
+@pytest.mark.parametrize("largest", [2**26, 0], ids=["whole", "changes"])
+def test_this_process_has_the_weights_only_when_it_needs_them(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], largest: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Without a gap: at the end, for the model. A run that goes on has them from its commit."""
+    monkeypatch.setattr(weights, "_WRITTEN_WHOLE", largest)
+    address, settings = local.scheduler_address, {**settings, "gap": "none"}
+    for run, blocks in (("run", 6), ("other", 2)):
+        gathered = counted(monkeypatch)
+        with pytest.raises(Interrupted):
+            fit(store, tmp_path / run, settings, cluster=address, stop=stop_after(blocks))
+        streamsvm.resume(tmp_path / run, cluster=address, progress=False)
+        # By classes, at the end of each pass, whose norm is of all groups.
+        assert len(gathered) == (3 * 2 * settings["splits"] if settings["split"] == "classes" else 1)
+    fit(store, tmp_path / "threads", settings)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
+    assert model_bytes(tmp_path / "other") == model_bytes(tmp_path / "threads")
+
+
+@EACH
+def test_without_commits_tasks_do_not_depend_on_all_earlier_ones(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_cluster, "_LONGEST_GRAPH", 1)
+    gathered, settings = counted(monkeypatch), {**settings, "gap": "none"}
+    fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
+    assert len(gathered) >= 8  # of 12 blocks
+    fit(store, tmp_path / "threads", settings)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
 
 
 def no_disk_left() -> None:

@@ -1,0 +1,257 @@
+"""Weights that the workers of a cluster hold.
+
+They are futures, which the workers pass on among themselves. They come to this process when it measures; and
+when it commits, unless the workers reach the run directory: then these write weights and duals there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import format
+from streamsvm.cluster import Cluster
+from streamsvm.coefficients import Coefficients
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.dual_lists import joined
+from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.tally import CLOCK
+from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.run.append_log import LogEnd
+from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.cluster_logs import read_weights, write_weights
+from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, hold, zeros
+from streamsvm.training.sources import Block
+
+# Tasks after which weights go to the workers anew, if no commit was made before: the scheduler keeps all that
+# their futures depend on, to run it again.
+_LONGEST_GRAPH = 20_000
+
+
+@dataclasses.dataclass
+class _Counted:
+    """What the workers did in a pass."""
+
+    tasks: int = 0
+    busy: float = 0.0
+    waited: float = 0.0
+    moved: int = 0
+    gathered: int = 0
+    peak: int = 0
+
+
+class OnCluster(Learner):
+    """What both learners have in common: weights that are held by the workers.
+
+    They may be in three places: with the workers (`_held`), in the storage (`_is_here`), and in the logs of a
+    commit (`_committed`). Those that have moved are with the workers alone.
+    """
+
+    _cluster: Cluster
+    _held: list[Any] | None = None  # futures of `Held`
+    _is_here = True
+    _is_blank = False  # whether the storage has never had any
+    _committed: dict[str, LogEnd] | None = None
+    _begins_average = False
+    _counted = _Counted()
+    _logs: Logs | None = None
+
+    def _on(self, cluster: Cluster, job: Job, folder: Path | None) -> None:
+        self._cluster, self._job_facts, self._counted = cluster, job, _Counted()
+        self._job: Any = None
+        self._folder, self._attempt = folder, uuid.uuid4().hex
+
+    # -- the weights: there, here, and in the run directory ------------------------------------------
+
+    def _columns(self) -> list[tuple[int, int]]:
+        """The columns of the weights that belong together, as they are held."""
+        raise NotImplementedError
+
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        """What to write of the weights, and where: futures, their features, the first column, and workers."""
+        raise NotImplementedError
+
+    def _places(self, count: int) -> list[str]:
+        """The workers of so many pieces of work, neighbours on the same one."""
+        workers = self._workers_there
+        return [workers[at * len(workers) // count] for at in range(count)]
+
+    def _hold(self) -> list[Any]:
+        """The futures of the weights."""
+        if self._job is None:
+            (self._job,) = self._cluster.start([self._cluster.task("job", hold, self._job_facts)])
+        if self._held is None:
+            self._workers_there, self._first_task = self._cluster.workers, self._cluster.count
+            tasks = self._sent() if self._committed is None else self._read(self._committed)
+            self._held = self._cluster.start(tasks)
+        return self._held
+
+    def _sent(self) -> list[Any]:
+        """Tasks of the weights in the storage."""
+        weights, tasks = self.storage.weights, []
+        for begin, end in self._columns():
+            current = weights.current[:, begin:end]
+            if not current.any():
+                tasks.append(self._cluster.task("weights", zeros, len(current), end - begin, current.dtype))
+                continue
+            average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
+            held = Held(np.ascontiguousarray(current), np.ascontiguousarray(average))
+            tasks.append(self._cluster.task("weights", hold, held))
+        return tasks
+
+    def _read(self, committed: dict[str, LogEnd]) -> list[Any]:
+        """Tasks that read the weights from the logs of a commit."""
+        logs = [(name, end.length) for name, end in committed.items()]
+        columns = self._columns()
+        return [
+            self._cluster.task(
+                "weights", read_weights, self._job, self._folder, logs, begin, end - begin, at=at
+            )
+            for (begin, end), at in zip(columns, self._places(len(columns)), strict=True)
+        ]
+
+    def _moved(self, held: list[Any]) -> None:
+        """Take note of new weights."""
+        self._held, self._is_here, self._committed = held, False, None
+
+    def _gather(self) -> None:
+        """Bring the weights into the storage."""
+        if self._is_here:
+            return
+        weights = self.storage.weights
+        for (begin, end), future in zip(self._columns(), self._hold(), strict=False):
+            (held,) = self._results([future])
+            rows: Any = slice(None)
+            if self._is_blank:
+                is_zero = ~held.current.any(axis=1)
+                if len(held.average_delta):
+                    is_zero &= ~held.average_delta.any(axis=1)
+                rows = np.flatnonzero(~is_zero)
+                if len(weights.dirty):
+                    mark_rows_dirty(rows, weights)
+            elif len(weights.dirty):
+                rows = np.flatnonzero(weights.dirty[:, 0])
+            if len(weights.dirty):
+                self.storage.check_room(_only(rows))
+            weights.current[rows, begin:end] = held.current[rows]
+            if len(held.average_delta):
+                weights.average_delta[rows, begin:end] = held.average_delta[rows]
+            self._counted.gathered += held.nbytes
+        self._is_here, self._is_blank = True, False
+
+    def restore(self, files: Any, position: Any) -> None:
+        logs = position.worker_logs_of(format.WEIGHT_LOG, position.weights_number)
+        if self._folder is None or not logs:
+            super().restore(files, position)
+        else:  # the workers read what they need
+            self._committed, self._is_here, self._is_blank = logs, False, True
+
+    def write_weights(self, number: int) -> dict[str, LogEnd] | None:
+        """Let the workers write, if they reach the run; what follows no longer depends on earlier tasks."""
+        if self._folder is None or (self._held is None and self._is_here):
+            self._gather()
+            self._held = None
+            return None
+        self._hold()
+        tasks = [
+            self._cluster.task(
+                "write", write_weights, self._job, self._folder, number, held, features, column, at=at
+            )
+            for held, features, column, at in self._shares()
+        ]
+        self._committed, self._held = dict(self._results(self._cluster.start(tasks))), None
+        return self._committed
+
+    def scale(self, factor: float) -> None:
+        if factor != 1:
+            self._gather()
+            self._held = self._committed = None
+            super().scale(factor)
+
+    # -- duals in the run directory ----------------------------------------------------------------
+
+    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
+        if self._folder is None:
+            return super().read_duals(log, block, n_rows)
+        self._old_files = log.files
+        none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
+        return joined([none], 0, 0)  # the workers read them
+
+    def _begin_block(self, old: OldDuals, keep: NewDuals | None) -> None:
+        """Find out who is there, and where the duals are."""
+        self._workers_there = self._cluster.workers
+        if self._folder is not None:
+            folder = None if keep is None else self._folder
+            self._logs = Logs(self._old_files, old.scale, folder, self._attempt)
+        if self._held is not None and self._cluster.count - self._first_task > _LONGEST_GRAPH:
+            self._gather()
+            self._held = None
+
+    def _keep_written(self, told: Told, keep: NewDuals | None) -> None:
+        if told.written is not None and keep is not None:
+            keep.add_worker_log(*told.written)
+
+    # -- what is counted ---------------------------------------------------------------------------
+
+    def _results(self, futures: list[Any]) -> list[Any]:
+        begin = time.perf_counter()
+        found = self._cluster.results(futures)
+        self._counted.waited += time.perf_counter() - begin
+        return found
+
+    def _count(self, work: Work) -> None:
+        counted = self._counted
+        counted.tasks += 1
+        counted.busy += work.seconds
+        counted.moved += work.moved
+        counted.peak = max(counted.peak, work.peak)
+
+    def work_of_pass(self) -> dict[str, float]:
+        counted, self._counted = self._counted, _Counted()
+        return {
+            "workers": len(self._cluster.workers),
+            "worker_tasks": counted.tasks,
+            "worker_seconds": counted.busy,
+            "worker_peak_memory_bytes": counted.peak,
+            "waited_for_workers_seconds": counted.waited,
+            "moved_bytes": counted.moved,
+            "gathered_bytes": counted.gathered,
+        }
+
+    # -- what needs the weights here ---------------------------------------------------------------
+
+    def begin_average(self) -> None:
+        super().begin_average()
+        self._begins_average = True
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        self._gather()
+        return super().norm2(average_scale)
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        if rows.n_rows:
+            self._gather()
+        super().score(rows, average_scale, tallies)
+
+    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
+        self._gather()
+        return super().coefficients(columns, average=average)
+
+    def _place(self, block: Block, step: int) -> Place:
+        """Of the next visits."""
+        begins, self._begins_average = self._begins_average, False
+        return Place(
+            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
+            block.permute, self._logs,
+        )  # fmt: skip
+
+
+def _only(features: np.ndarray) -> Rows:
+    """Rows that say no more than which features they have."""
+    none = np.zeros(0)
+    return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
