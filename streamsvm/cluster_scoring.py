@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm import on_worker
 from streamsvm.data.rows import Rows
 from streamsvm.errors import (
     ClusterError,
@@ -19,7 +20,6 @@ from streamsvm.errors import (
     Remedy,
     SettingsError,
     StoreError,
-    StreamsvmError,
     part_of_memory,
 )
 from streamsvm.model import Model
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Work = Callable[[Model, Rows, np.ndarray, int], Any]
 
 _AHEAD = 2  # blocks that each worker is given before the first result is awaited
-_KEPT = 2  # stores that a worker keeps open
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +44,7 @@ class StoreToScore:
     Attributes
     ----------
     path : str
+        From the root, for workers have other folders.
     label, layer, raw, labelled
         As for `open_store`.
     named : bool
@@ -89,23 +89,12 @@ class _Job:
     work: Work
 
 
-def why_unreadable(data: StoreToScore) -> str | None:
-    """Why this process cannot read the store; None if it can."""
-    try:
-        data.open().close()
-    except StreamsvmError as error:
-        return str(error)
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return None
-
-
 def check_is_store(data: Iterable[Any], **of_matrices: Any) -> None:
     """Raise `SettingsError` unless all data is the path of a store, with nothing that matrices need."""
     for each in data:
         if not isinstance(each, str | os.PathLike):
             raise SettingsError(
-                "cluster is for paths of stores, which its workers read, not for matrices or text",
+                "cluster is for paths of stores, which its workers read, not for what is open or in memory",
                 remedy=Remedy("convert text first, or leave {} out", Option("cluster")),
                 setting="cluster",
             )
@@ -135,9 +124,9 @@ def score_on_cluster(
         counts.n_rows, counts.unlabelled = store.n_rows, store.unlabelled
         n_blocks = len(data.blocks(model, store))
         data = dataclasses.replace(data, fingerprint=store.fingerprint)
-    cluster.check(why_unreadable, data)
+    cluster.check(on_worker.why_unreadable, data)
     token = uuid.uuid4().hex
-    (job,) = cluster.start([cluster.task("model", _hold, _Job(token, model, data, work))])
+    (job,) = cluster.start([cluster.task("model", on_worker.hold, _Job(token, model, data, work))])
     awaited: collections.deque[Any] = collections.deque()
     try:
         for block in range(n_blocks):
@@ -149,11 +138,7 @@ def score_on_cluster(
     except WorkersLost as error:
         raise ClusterError(error.message.problem, remedy=Remedy("run the command again")) from None
     finally:
-        cluster.tell(_close, token)  # else nobody could write to the file
-
-
-def _hold(job: _Job) -> _Job:
-    return job
+        cluster.tell(on_worker.close, token)  # else nobody could write to the file
 
 
 class _Open:
@@ -162,29 +147,17 @@ class _Open:
     def __init__(self, job: _Job) -> None:
         self._store = job.data.open()
         self.blocks = job.data.blocks(job.model, self._store)
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         self._store.close()
 
-
-_OPENED: collections.OrderedDict[str, _Open] = collections.OrderedDict()
-_LOCK = threading.Lock()
-
-
-def _close(token: str) -> None:
-    with _LOCK:
-        opened = _OPENED.pop(token, None)
-    if opened is not None:
-        opened.close()
+    def read(self, block: int) -> tuple[Rows, np.ndarray]:
+        with self._lock:  # a worker may have several threads
+            return self.blocks.read(block)
 
 
 def _score_block(job: _Job, block: int) -> Any:
-    with _LOCK:  # a worker may have several threads
-        opened = _OPENED.get(job.token)
-        if opened is None:
-            opened = _OPENED[job.token] = _Open(job)
-        _OPENED.move_to_end(job.token)
-        while len(_OPENED) > _KEPT:
-            _OPENED.popitem(last=False)[1].close()
-        rows, names = opened.blocks.read(block)
-    return job.work(job.model, rows, names, opened.blocks.first_row(block))
+    store = on_worker.opened(job.token, lambda: _Open(job))
+    rows, names = store.read(block)
+    return job.work(job.model, rows, names, store.blocks.first_row(block))

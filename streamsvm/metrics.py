@@ -21,7 +21,7 @@ from streamsvm.model import Model
 from streamsvm.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.rows_to_score import RowCounts, rows_to_score
-from streamsvm.text import parse_size
+from streamsvm.text import absolute, parse_size
 from streamsvm.workers import Threads, count_workers
 
 
@@ -143,7 +143,7 @@ def evaluate(
             if observe is not None:
                 raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
             found = stack.enter_context(cluster_to_score(cluster, workers))
-            there = StoreToScore(str(data), label, layer, raw, True, False, memory // 2)
+            there = StoreToScore(absolute(data), label, layer, raw, True, False, memory // 2)
             for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
                 metrics = metrics or asked.new_metrics(model, several=several)
                 metrics.add_sums(sums)

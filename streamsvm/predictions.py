@@ -24,7 +24,7 @@ from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
 from streamsvm.rows_to_score import RowCounts, rows_to_score
 from streamsvm.store.added_columns import adding_columns
-from streamsvm.text import parse_size, printable
+from streamsvm.text import absolute, parse_size, printable
 from streamsvm.workers import Threads, count_workers
 
 _UNNAMED = ""  # data that has no name of its own
@@ -216,7 +216,7 @@ def predict(
             batches: Iterator[Batch]
             wanted = _Wanted(file, where, top_k, threshold, proba, detailed, memory // 32)
             if cluster is not None:
-                data_there = StoreToScore(str(each), label, layer, raw, False, detailed, memory // 2)
+                data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory // 2)
                 batches = itertools.chain.from_iterable(
                     score_on_cluster(found, model, data_there, wanted.all_batches, counts)
                 )

@@ -129,11 +129,23 @@ def test_columns_of_the_file_that_workers_have_read(address: str, tmp_path: Path
     assert written.astype(str).tolist() == expected[:, 0].tolist()
 
 
+def test_a_store_may_be_named_from_the_folder_of_the_command(
+    store: Path, run: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is not the folder of the workers."""
+    monkeypatch.chdir(store.parent)
+    np.testing.assert_array_equal(
+        streamsvm.predict(run, store.name, cluster=address), streamsvm.predict(run, store)
+    )
+    assert streamsvm.evaluate(run, store.name, cluster=address).n == N
+
+
 def test_a_store_that_workers_cannot_read(
     store: Path, run: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its path is looked up in the folder of each process."""
+    """As on machines that do not have it: here they look for it in another folder."""
     monkeypatch.chdir(store.parent)
+    monkeypatch.setattr("streamsvm.predictions.absolute", str)
     with pytest.raises(ClusterError, match="cannot read the data"):
         streamsvm.predict(run, store.name, cluster=address)
 

@@ -120,7 +120,7 @@ LAYERS = (
     ("reading",),
     ("class_costs",),
     ("kernels",),
-    ("losses", "cluster"),
+    ("losses", "cluster", "on_worker"),
     (
         "setting",
         "setting_rules",

@@ -360,7 +360,10 @@ def private_memory() -> int:
 
 
 def peak_private_memory() -> int:
-    """The most bytes that this process has used since `forget_peak`, but for memory-mapped files."""
+    """The most bytes that this process has used since `forget_peak`, less what it has of mapped files now.
+
+    It had more or less of them at its peak: the system says no more.
+    """
     status = _status()
     if not {"VmHWM", "VmRSS", "RssAnon"} <= status.keys():
         return _peak_resident()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm import on_worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
@@ -28,7 +29,7 @@ from streamsvm.training.held_out import held_out_blocks, open_held_out, other_he
 from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.results import FitResult
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import TrainingData, why_unreadable
+from streamsvm.training.training_data import TrainingData
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import OF_DATA
 from streamsvm.workers import Threads, WorkersLost
@@ -95,7 +96,7 @@ class StoreRun:
 
     def _check_workers(self) -> None:
         if not isinstance(self.workers, Threads):
-            self._warnings = self.workers.check(why_unreadable, self.data)
+            self._warnings = self.workers.check(on_worker.why_unreadable, self.data)
 
     def _shared_folder(self) -> Path | None:
         """The run directory, if the workers of a cluster see it and may write there."""
@@ -125,7 +126,10 @@ class StoreRun:
                 trainer = trainer or self.trainer()
                 begins = trainer.position.passes_done, trainer.position.blocks_done
                 times, before = times + 1 if begins == before else 1, begins
-                return trainer.run()
+                result = trainer.run()
+                if not isinstance(self.workers, Threads):
+                    self.workers.tell(on_worker.close, self.workers.token)
+                return result
             except WorkersLost as error:
                 if times >= _MOST_LOSSES:
                     raise ClusterError(error.message.problem, remedy=resume) from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.errors import Remedy, StoreError, StreamsvmError
+from streamsvm.errors import Remedy, StoreError
 from streamsvm.losses import get_loss
 from streamsvm.settings import NONE, Settings
 from streamsvm.store import Store, open_stores
@@ -34,18 +34,6 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
         store.close()
         raise
     return store
-
-
-def why_unreadable(data: TrainingData) -> str | None:
-    """Why this process cannot read the data; None if it can."""
-    try:
-        with data.open() as store:
-            store.rows(0, min(1, store.n_rows))
-    except StreamsvmError as error:
-        return str(error)
-    except OSError as error:
-        return f"{error.filename}: {error.strerror}"
-    return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm import on_worker
 from streamsvm.data.memory_plan import forget_peak
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
@@ -31,7 +32,7 @@ from streamsvm.training.training_data import TrainingData
 Lists = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts, ids and values, as `divide_duals` has them
 
 _SLICE = 2**12  # features that are copied at a time
-_KEPT = 2  # blocks, and stores of runs, that a worker keeps
+_KEPT = 2  # blocks that a worker keeps
 
 
 # -- what workers read ----------------------------------------------------------
@@ -41,6 +42,7 @@ class _Reader:
     """The blocks of a run: the last ones are kept, and the next one of the pass is read ahead."""
 
     def __init__(self, data: TrainingData) -> None:
+        forget_peak()
         self._store = data.open()
         self._blocks = data.blocks(self._store)
         self._source = data.source(self._blocks)
@@ -84,10 +86,6 @@ class _Reader:
         self._store.close()
 
 
-_READERS: collections.OrderedDict[str, _Reader] = collections.OrderedDict()
-_LOCK = threading.Lock()
-
-
 def rows_of(job: Job, place: Place) -> Rows:
     """The rows of a block, as this worker reads them."""
     return reader_of(job).rows(place.pass_number, place.number)
@@ -95,15 +93,7 @@ def rows_of(job: Job, place: Place) -> Rows:
 
 def reader_of(job: Job) -> _Reader:
     """The data of a run, as this worker reads it."""
-    with _LOCK:
-        reader = _READERS.get(job.token)
-        if reader is None:
-            forget_peak()
-            reader = _READERS[job.token] = _Reader(job.data)
-        _READERS.move_to_end(job.token)
-        while len(_READERS) > _KEPT:
-            _READERS.popitem(last=False)[1].close()
-    return reader
+    return on_worker.opened(job.token, lambda: _Reader(job.data))
 
 
 # -- what tasks are given and return ---------------------------------------------------------------
@@ -181,11 +171,6 @@ class Told(NamedTuple):
     duals: Any  # new ones, unless they were written to the run directory
     written: Written | None = None
     sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by classes: as duals
-
-
-def hold(value: Any) -> Any:
-    """The value: a task that has data, which the scheduler keeps and sends again if it was lost."""
-    return value
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> Held:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm import format, on_worker
 from streamsvm.cluster import Cluster
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
@@ -25,7 +25,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.append_log import LogEnd
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.cluster_logs import read_weights, write_weights
-from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, hold, zeros
+from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, zeros
 from streamsvm.training.sources import Block
 
 # Tasks after which weights go to the workers anew, if no commit was made before: the scheduler keeps all that
@@ -84,7 +84,7 @@ class OnCluster(Learner):
     def _hold(self) -> list[Any]:
         """The futures of the weights."""
         if self._job is None:
-            (self._job,) = self._cluster.start([self._cluster.task("job", hold, self._job_facts)])
+            (self._job,) = self._cluster.start([self._cluster.task("job", on_worker.hold, self._job_facts)])
         if self._held is None:
             self._workers_there, self._first_task = self._cluster.workers, self._cluster.count
             tasks = self._sent() if self._committed is None else self._read(self._committed)
@@ -101,7 +101,7 @@ class OnCluster(Learner):
                 continue
             average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
             held = Held(np.ascontiguousarray(current), np.ascontiguousarray(average))
-            tasks.append(self._cluster.task("weights", hold, held))
+            tasks.append(self._cluster.task("weights", on_worker.hold, held))
         return tasks
 
     def _read(self, committed: dict[str, LogEnd]) -> list[Any]:
