@@ -57,7 +57,7 @@ def fit(
     import streamsvm
 
     if dry_run:
-        plan = streamsvm.plan(data, **settings)
+        plan = streamsvm.plan(data, **settings, workers=workers)
         print_plan(console, plan)
         console.result(plan)
         return

@@ -56,6 +56,7 @@ def plan(
     slice_rows: int | None = None,
     split: Literal["auto", "classes", "rows"] = "auto",
     splits: int = 1,
+    workers: int | None = None,
 ) -> dict[str, Any]:
     """What `fit` would hold in memory and on disk, without training.
 
@@ -81,7 +82,9 @@ def plan(
         As in `fit`.
     """
     given, tables = without_tables(dict(locals()))
-    return runs.plan_store(as_paths(data) or [], Settings.from_arguments(given), given=tables)
+    return runs.plan_store(
+        as_paths(data) or [], Settings.from_arguments(given), given=tables, workers=workers
+    )
 
 
 def resume(

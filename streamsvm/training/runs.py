@@ -143,12 +143,16 @@ def plan_store(
     settings: Settings,
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
+    workers: int | None = None,
 ) -> dict[str, Any]:
-    """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it."""
+    """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it.
+
+    `workers` threads read the statistics of transforms.
+    """
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
     with open_to_train(as_paths(path) or [], settings) as raw:
-        fitted = fit_to_store(raw, asked, settings, Callbacks(), count_workers(None))
+        fitted = fit_to_store(raw, asked, settings, Callbacks(), count_workers(workers))
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
