@@ -68,7 +68,10 @@ class _Reader:
             wanted = [(pass_number, block) for block in self._order[1][at : at + _KEPT]]
             for key in wanted:
                 if key not in self._rows:
-                    self._rows[key] = self._pool.submit(self._source.read, *key)
+                    try:
+                        self._rows[key] = self._pool.submit(self._source.read, *key)
+                    except RuntimeError as error:  # no thread can be started
+                        raise MemoryError(str(error)) from None
             for key in [key for key in self._rows if key not in wanted]:
                 del self._rows[key]
             found = self._rows[wanted[0]]

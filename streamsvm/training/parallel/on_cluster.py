@@ -7,6 +7,7 @@ when it commits, unless the workers reach the run directory: then these write we
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 import uuid
 from pathlib import Path
@@ -63,8 +64,13 @@ class OnCluster(Learner):
 
     def _on(self, cluster: Cluster, job: Job, folder: Path | None) -> None:
         self._cluster, self._job_facts, self._counted = cluster, job, _Counted()
-        self._job: Any = None
         self._folder, self._attempt = folder, uuid.uuid4().hex
+
+    @functools.cached_property
+    def _job(self) -> Any:
+        """The future of what all tasks need to know."""
+        (job,) = self._cluster.start([self._cluster.task("job", on_worker.hold, self._job_facts)])
+        return job
 
     # -- the weights: there, here, and in the run directory ------------------------------------------
 
@@ -83,8 +89,6 @@ class OnCluster(Learner):
 
     def _hold(self) -> list[Any]:
         """The futures of the weights."""
-        if self._job is None:
-            (self._job,) = self._cluster.start([self._cluster.task("job", on_worker.hold, self._job_facts)])
         if self._held is None:
             self._workers_there, self._first_task = self._cluster.workers, self._cluster.count
             tasks = self._sent() if self._committed is None else self._read(self._committed)

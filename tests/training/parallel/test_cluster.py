@@ -150,7 +150,7 @@ def stop_after(blocks: int) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
-@pytest.mark.parametrize("blocks", [1, 3, 6])
+@pytest.mark.parametrize("blocks", [1, 3, 4, 6])  # after 4, a pass is trained and not yet reported
 def test_a_run_goes_on_with_other_workers(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], blocks: int
 ) -> None:
