@@ -6,8 +6,12 @@ non-zeros, d features and k classes (L = k/16 lines of 64 bytes a feature) costs
 one split   n (row + z value + z L line), and reading n z values; inner passes cost half as much again
 classes     2S - 1 matchdays, on each of which one of S pairs visits a row: per core (2S - 1)/S n visits
             over the 2 ceil(k/2S/16) lines of a pair, n (a + b S) serial to file the duals.
-            Groups move to their neighbour on each day, so that a machine sends two and receives two, and
-            reads the rows of two: about 2 w and twice all rows a pass, whatever S is
+            Groups move to their neighbour on each day, so that a machine sends two and receives two: about
+            2 w for each block of rows, whatever S is. Each worker reads and holds all blocks, so that they
+            are the smaller, the more workers a machine has
+filed       what is not built: stores whose rows are filed by the groups of their classes. Then the days of
+            all rows come one after the other, and a machine reads the rows of two groups on each: about 2 w
+            and twice all rows a pass
 rows        per core n/S visits; each round copies, subtracts and adds up weights of the rows' features (10
             times their bytes) and adds up the machines' sums as a tree, there and back
 
@@ -40,6 +44,8 @@ _TOUCHED = 10  # times that a round of splits by rows reads or writes each weigh
 _ROUNDS = 2  # of each block of rows
 _INNER = 1.5  # visits and inner passes, to visits alone, where rows are read
 _VALUE = 8  # bytes of a non-zero in memory
+_TASK = 1.4e-3  # seconds of a task in Dask, with two workers on two cores that do next to nothing
+_TASKS = 4  # of a pair of groups that meet, about
 
 
 class Problem(NamedTuple):
@@ -120,6 +126,7 @@ def cost(
     average: bool = True,
     in_memory: bool = False,
     blocks: float | None = None,
+    filed: bool = False,
 ) -> Cost:
     """A pass of training.
 
@@ -137,7 +144,10 @@ def cost(
     in_memory : bool
         Whether the rows are in memory before.
     blocks : float, optional
-        That the rows come in; by default as many as fit an eighth of the memory of the machines.
+        That the rows come in; by default as many as fit: of splits by classes two into what the weights leave
+        of a machine's memory for each worker, of splits by rows eight into that of all machines.
+    filed : bool
+        Whether machines read the rows of the groups that they have, and no others.
     """
     n, z = problem.n, problem.z
     splits, machines = way.splits, min(cluster.machines, way.splits)
@@ -157,9 +167,16 @@ def cost(
         moving = waiting = 0.0
         read = data / speed
         held = copies * weights / machines
-        if machines > 1:
+        if machines > 1 and not filed:
+            left = max(cluster.memory - held, 1.0) / (2 * splits / machines)
+            blocks = max(1.0, data / left) if blocks is None else blocks
+            moving = blocks * 2 * copies * weights / cluster.network
+            waiting = blocks * days * max(2 * cluster.latency, splits * _TASKS * _TASK)
+            each += data / costs.reading  # each worker decompresses all rows
+            held += 2 * splits / machines * data / blocks
+        elif machines > 1:
             moving = 2 * copies * weights / cluster.network
-            waiting = days * 2 * cluster.latency
+            waiting = days * max(2 * cluster.latency, splits * _TASKS * _TASK)
             fits = held + data / machines < cluster.memory
             read = (2 * data if fits else days / machines * data) / speed
             held += data / machines if fits else 0.0
@@ -378,7 +395,7 @@ def predict(costs: Costs, results: dict[str, Any] | None, options: argparse.Name
         table = []
         for name, problem in _BIG.items():
             for cluster in clusters:
-                for split in ("one", "classes", "rows"):
+                for split in ("one", "classes", "classes, filed", "rows"):
                     table.append(_best(name, problem, cluster, split, aim, costs, results))
         print_table(
             f"Seconds of a pass, and hours to {aim}, with the best number of splits for it",
@@ -397,12 +414,13 @@ def _best(
     results: dict[str, Any] | None,
 ) -> list[Any]:
     cores = cluster.machines * cluster.cores
-    most = min(512, cores if split == "rows" else problem.k // 4 if split == "classes" else 1, cores)
+    kind, _, filed = split.partition(", ")
+    most = min(512, cores if kind == "rows" else problem.k // 4 if kind == "classes" else 1, cores)
     best: tuple[float, int, Cost, float] | None = None
     splits = 1 if split == "one" else 2
     while splits <= most:
-        found = cost(problem, Way(split, splits), costs, cluster)
-        passes = passes_to(results, split, aim).at(splits) if results else 1.0
+        found = cost(problem, Way(kind, splits), costs, cluster, filed=bool(filed))
+        passes = passes_to(results, kind, aim).at(splits) if results else 1.0
         hours = passes * found.seconds / 3600
         if best is None or hours < best[0]:
             best = hours, splits, found, passes

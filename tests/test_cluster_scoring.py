@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,30 @@ def test_files_of_several_stores_are_the_same(store: Path, run: Path, address: s
     more: dict[str, Any]
     for name, more in (("a.csv", {}), ("b.csv", {"cluster": address})):
         streamsvm.predict(run, [store, other], tmp_path / name, top_k=2, memory=memory, **more)
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+@pytest.mark.parametrize("when", [1, 3])
+def test_a_worker_that_is_killed_leaves_the_file_as_it_is(
+    store: Path, run: Path, tmp_path: Path, when: int
+) -> None:
+    """The others score what it had; and it is started anew."""
+    from distributed import LocalCluster
+
+    memory, calls = memory_of_many_blocks(run, store), []
+    streamsvm.predict(run, store, tmp_path / "a.csv", memory=memory)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+
+        def progress(*more: Any) -> None:
+            calls.append(more)
+            if len(calls) == when:
+                os.kill(cluster.workers[0].pid, signal.SIGKILL)
+
+        streamsvm.predict(
+            run, store, tmp_path / "b.csv", memory=memory, progress=progress,
+            cluster=cluster.scheduler_address, workers=2,
+        )  # fmt: skip
+    assert len(calls) > 5
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 

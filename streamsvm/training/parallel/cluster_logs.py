@@ -89,19 +89,29 @@ def lists_of_old(
         What is wanted: by the groups of the rows, and of the classes.
     """
     assert job.groups is not None
-    groups, log, n_rows = job.groups.groups, reader_of(job).dual_log(logs.old), len(columns)
-    of_workers = log.of_workers(place.number)
-    if of_workers is None:
+    reader, groups, n_rows = reader_of(job), job.groups.groups, len(columns)
+    log = reader.dual_log(logs.old)
+    by_key = reader.of_block(log, place.number, lambda: _by_groups(log, place.number, columns, groups))
+    if by_key is None:
         old = log.segment(place.number, n_rows)._replace(scale=logs.scale)
         places = np.full(len(job.groups.ranges), -1)
         places[list(pair)] = range(2)
         found = [divide_duals(old, each, places[groups], 2) for each in members]
         return {(g, h): found[pair.index(g)][pair.index(h)] for g, h in keys}
-    by_key = {(groups[columns[each.first_row]], groups[each.first_id]): each for each in of_workers}
     return {
         (g, h): _list_of(log, place.number, by_key.get((g, h)), members[pair.index(g)], n_rows, logs.scale)
         for g, h in keys
     }
+
+
+def _by_groups(
+    log: DualLog, block: int, columns: np.ndarray, groups: np.ndarray
+) -> dict[tuple[int, int], WorkerDuals] | None:
+    """What workers wrote of a block, by the groups of its rows and classes; None if they did not."""
+    found = log.of_workers(block)
+    if found is None:
+        return None
+    return {(int(groups[columns[each.first_row]]), int(groups[each.first_id])): each for each in found}
 
 
 def _list_of(

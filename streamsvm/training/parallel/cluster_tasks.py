@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from streamsvm.training.learner import features_of, new_buffer
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.training_data import TrainingData
+
+_T = TypeVar("_T")
 
 Lists = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts, ids and values, as `divide_duals` has them
 
@@ -51,6 +53,7 @@ class _Reader:
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
         self._duals: DualLog | None = None
+        self._of_block: tuple[DualLog | None, int, Any] = None, 0, None
         self._lock = threading.Lock()
 
     def dual_log(self, files: DualFiles) -> DualLog:
@@ -59,6 +62,14 @@ class _Reader:
             if self._duals is None or self._duals.files != files:
                 self._duals = DualLog(files)
             return self._duals
+
+    def of_block(self, log: DualLog, block: int, find: Callable[[], _T]) -> _T:
+        """What `find` finds out about the duals of a block, once for all tasks of that block."""
+        with self._lock:
+            if self._of_block[:2] != (log, block):
+                self._of_block = log, block, find()
+            found: _T = self._of_block[2]
+            return found
 
     def rows(self, pass_number: int, number: int) -> Rows:
         with self._lock:
