@@ -25,7 +25,7 @@ N, D, K = 700, 40, 6
 def address() -> Iterator[str]:
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         yield cluster.scheduler_address
 
 
@@ -89,7 +89,9 @@ def test_a_worker_that_is_killed_leaves_the_file_as_it_is(
 
     memory, calls = memory_of_many_blocks(run, store), []
     streamsvm.predict(run, store, tmp_path / "a.csv", memory=memory)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
+    ) as cluster:
 
         def progress(*more: Any) -> None:
             calls.append(more)

@@ -159,7 +159,7 @@ class OnCluster(Learner):
         """Let the workers write, if they reach the run; what follows no longer depends on earlier tasks."""
         if self._folder is None or (self._held is None and self._is_here):
             self._gather()
-            self._held = None
+            self._held = self._committed = None
             return None
         self._hold()
         tasks = [
