@@ -98,7 +98,8 @@ class WorkerDuals:
     Attributes
     ----------
     first_row, first_id : int
-        By which whoever knows how the work was shared finds out whose duals these are.
+        By which whoever knows how the work was shared finds out whose duals these are: no two workers share a
+        row of a block, but for duals of other classes.
     """
 
     def __init__(self, files: DualFiles, log: _Log, part: Part) -> None:
@@ -117,10 +118,14 @@ class WorkerDuals:
         self._duals = RowDuals(rows, counts_, ids, values, bits.reshape(n, files.bytes_of_bits))
         self.first_row, self.first_id = (int(array[0]) if len(array) else -1 for array in (rows, ids))
 
-    def read(self, n_rows: int) -> RowDuals:
-        """Views of the log; raises `RunError` if they are damaged, or not of a block of `n_rows` rows."""
+    def check(self) -> None:
+        """Raise `RunError` if they are damaged."""
         check_length(self._log.path, len(self._log.content))
         check_part(self._log.path, self._part, self._log.content)
+
+    def read(self, n_rows: int) -> RowDuals:
+        """Views of the log; raises `RunError` if they are damaged, or not of a block of `n_rows` rows."""
+        self.check()
         files, found = self._files, self._duals
         if not (
             len(found.rows) > 0
@@ -145,18 +150,25 @@ class DualLog:
         self._parts: dict[int, list[Part]] = {}
         for part in self._log.parts:
             self._parts.setdefault(part.numbers[0], []).append(part)
-        self._of_workers: dict[int, dict[bytes, tuple[_Log, Part]]] = {}
+        self._of_workers: dict[int, list[tuple[_Log, Part]]] = {}
         for name, length in files.worker_logs:
             log = _Log(files.path.parent / name, length)
             for part in log.parts:
-                self._of_workers.setdefault(part.numbers[0], {})[part.header] = log, part
+                self._of_workers.setdefault(part.numbers[0], []).append((log, part))
 
     def of_workers(self, block: int) -> list[WorkerDuals] | None:
         """What workers wrote of a block, by the first id; None if they did not."""
         if block not in self._of_workers:
             return None
-        found = [WorkerDuals(self.files, *each) for each in self._of_workers[block].values()]
-        return sorted(found, key=lambda duals: duals.first_id)
+        found: dict[tuple[int, int], WorkerDuals] = {}
+        for log, part in self._of_workers[block]:
+            duals = WorkerDuals(self.files, log, part)
+            key = duals.first_row, duals.first_id
+            if key in found:  # the same work, done twice; unless one of them is damaged
+                duals.check()
+                found[key].check()
+            found.setdefault(key, duals)
+        return sorted(found.values(), key=lambda duals: duals.first_id)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
         """Return the duals of a block; rows without any have a count of 0.

@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.format import DUALS_MAGIC
+from streamsvm.format import DUALS_MAGIC, LOG_HEADER
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.training.learner import new_buffer
@@ -228,3 +228,17 @@ def test_a_part_is_of_one_span(tmp_path: Path) -> None:
     log = write_worker_logs(tmp_path, [[(0, np.arange(20), duals)]])
     with pytest.raises(RunError, match="does not belong to this run"):
         log.span(0, 20, 0, 10)
+
+
+def test_of_two_alike_none_may_be_damaged(tmp_path: Path) -> None:
+    """Else the wrong one of two might be left out: here a damaged one looks like another."""
+    duals = np.eye(20, K, dtype=VALUES)
+    duals[:10] = duals[10:]  # so that both have the same ids
+    log = write_worker_logs(tmp_path, [[(0, np.arange(10), duals)], [(0, np.arange(10, 20), duals)]])
+    assert log.span(0, 20, 10, 20).counts.sum() == 10
+    path = tmp_path / log.files.worker_logs[1][0]
+    content = bytearray(path.read_bytes())
+    content[LOG_HEADER.size] = 0  # the first row
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="is damaged: wrong checksum"):
+        DualLog(log.files).span(0, 20, 0, 10)
