@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem
+from run_files import model_bytes
 
 import streamsvm
 
@@ -39,18 +40,27 @@ def text(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command_line_example(text: Path) -> None:
-    commands = example("sh", "streamsvm convert train")
+def run(commands: str, folder: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", "set -o pipefail\n" + commands],
-        cwd=text, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False,
+        cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_command_line_example(text: Path) -> None:
+    run(example("sh", "streamsvm convert train"), text)
     predicted = (text / "labels.txt").read_text().splitlines()
     assert len(predicted) == 20
     assert all(len(line.split("\t")) == 6 for line in predicted)  # three labels, each with its score
     assert (text / "stream-run/model/model.json").exists()
+
+
+def test_the_example_of_workers(text: Path) -> None:
+    pytest.importorskip("distributed")
+    run("streamsvm convert train --out train.zarr\n" + example("sh", "--cluster local"), text)
+    assert model_bytes(text / "threads") == model_bytes(text / "processes")
 
 
 def test_the_python_example(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
