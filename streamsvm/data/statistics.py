@@ -1,8 +1,10 @@
 """Statistics of features, from one reading of the rows, in float64 and in the order of the rows.
 
-Each takes its terms one by one in the order of the rows, so its bits do not depend on how the rows were cut
-into pieces. Deviations are summed from the running mean (Welford 1962): the difference of two sums of squares
-would lose the variance of a feature whose mean is large. Zeros are added at the end (Chan et al. 1979).
+Each takes its terms one by one in the order of the rows. Deviations are summed from the running mean (Welford
+1962): the difference of two sums of squares would lose the variance of a feature whose mean is large. Long
+data are cut into spans of rows, which depend on nothing but the number of rows; each span begins anew, and
+the spans are joined in their order (Chan et al. 1979), as zeros are at the end. So the bits depend neither on
+how the rows were cut into pieces, nor on how many workers read the spans.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import numpy as np
 from streamsvm.data.rows import Rows
 
 BYTES = {"counts": 8, "moments": 32}  # of a feature
+_LEAST_SPAN, _MOST_SPANS = 2**17, 64
+_SLICE = 2**16  # features of two spans that are joined at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +83,8 @@ class Statistics:
         return Statistics(self.n_rows, *(None if each is None else each[columns] for each in arrays))  # type: ignore[arg-type]
 
 
-class StatisticsBuilder:
-    """Gathers the statistics of rows that come in pieces, whose indices must be below `n_features`."""
+class SpanStatistics:
+    """Gathers the statistics of consecutive rows, whose indices must be below `n_features`."""
 
     def __init__(self, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
         from streamsvm.kernels import statistics as kernels  # numba takes long to load
@@ -105,11 +109,77 @@ class StatisticsBuilder:
         return Statistics(self._n_rows, self._count, *np.ascontiguousarray(self._moments.T))
 
 
+class StatisticsBuilder:
+    """Gathers the statistics of rows that come in pieces, span by span.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+        Of all rows together.
+    kind : {"counts", "moments"}
+    """
+
+    def __init__(self, n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
+        self._stops = [stop for _, stop in spans(n_rows)[:-1]]  # of the spans that another follows
+        self._n_features, self._kind = n_features, kind
+        self._done = 0
+        self._span = SpanStatistics(n_features, kind)
+        self._before: Statistics | None = None  # of the spans that are complete
+
+    def add(self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray) -> None:
+        """Add the next rows in CSR, shape (m + 1,), (nnz,) and (nnz,)."""
+        row, n_rows = 0, len(indptr) - 1
+        while row < n_rows:
+            stop = min(n_rows, row + self._stops[0] - self._done) if self._stops else n_rows
+            values = slice(int(indptr[row]), int(indptr[stop]))
+            self._span.add(stop - row, data[values], indices[values])
+            self._done += stop - row
+            row = stop
+            if self._stops and self._done == self._stops[0]:
+                del self._stops[0]
+                self._before = self.result()
+                self._span = SpanStatistics(self._n_features, self._kind)
+
+    def result(self) -> Statistics:
+        """The statistics of the rows so far; nothing can be added then."""
+        span = self._span.result()
+        return span if self._before is None else joined(self._before, span)
+
+
+def spans(n_rows: int) -> list[tuple[int, int]]:
+    """The first row of each span of so many rows, and the one after its last; there is one at least."""
+    length = max(_LEAST_SPAN, -(-n_rows // _MOST_SPANS))
+    return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
+
+
+def joined(first: Statistics, second: Statistics) -> Statistics:
+    """The statistics of two spans of rows together, in the arrays of the first."""
+    if first.kind == "counts":
+        first.count[:] += second.count
+        return dataclasses.replace(first, n_rows=first.n_rows + second.n_rows)
+    for start in range(0, len(first.count), _SLICE):
+        part = slice(start, start + _SLICE)
+        n, m = first.count[part], second.count[part]
+        (mean, deviations, largest), others = ([a[part] for a in each.moments] for each in (first, second))
+        share = m / np.maximum(n + m, 1)
+        change = others[0] - mean
+        deviations += others[1] + change**2 * share * n
+        mean += change * share
+        np.maximum(largest, others[2], out=largest)
+        n += m
+    return dataclasses.replace(first, n_rows=first.n_rows + second.n_rows)
+
+
+def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
+    """Bytes of memory that gathering takes: of several spans, one is gathered while others are joined."""
+    return BYTES[kind] * n_features * min(2, len(spans(n_rows)))
+
+
 def gather(
-    pieces: Iterable[Rows], n_features: int, kind: Literal["counts", "moments"] = "moments"
+    pieces: Iterable[Rows], n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments"
 ) -> Statistics:
-    """The statistics of rows that come in pieces, whose indices must be below `n_features`."""
-    builder = StatisticsBuilder(n_features, kind)
+    """The statistics of `n_rows` rows that come in pieces, whose indices must be below `n_features`."""
+    builder = StatisticsBuilder(n_rows, n_features, kind)
     for rows in pieces:
-        builder.add(rows.n_rows, rows.data, rows.indices)
+        builder.add(rows.indptr, rows.data, rows.indices)
     return builder.result()

@@ -158,7 +158,7 @@ class StoreWriter:
             self._record["n_labels"] = self.n_labels
         if statistics and self.n_features > layout.VAR_LIMIT:
             raise ValueError("there are more than 2**27 features")
-        self._statistics = StatisticsBuilder(self.n_features) if statistics else None
+        self._statistics = StatisticsBuilder(self.n_rows, self.n_features) if statistics else None
         if self.feature_names is not None or encoding is not None or statistics:
             self._record["version"] = format.FEATURES_STORE_VERSION
             self._record["statistics"] = statistics
@@ -267,7 +267,7 @@ class StoreWriter:
         self._arrays[layout.DATA].append(data)
         self._arrays[layout.INDICES].append(indices)
         if self._statistics is not None:
-            self._statistics.add(n, data, indices)
+            self._statistics.add(indptr, data, indices)
         self._arrays[layout.NORM2].append(norms)
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import BYTES, Statistics, gather
+from streamsvm.data.statistics import Statistics, bytes_needed, gather
 from streamsvm.data.value_kinds import VALUES_IN, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
@@ -33,7 +33,7 @@ class Raw(NamedTuple):
 
     Attributes
     ----------
-    n_features : int
+    n_rows, n_features : int
     names : sequence of str, or None
     index_base : int or None
     where : str
@@ -52,6 +52,7 @@ class Raw(NamedTuple):
         Called with the number of rows that a reading is through with.
     """
 
+    n_rows: int
     n_features: int
     names: Sequence[str] | None
     index_base: int | None
@@ -114,7 +115,7 @@ def fit_transforms(
     transforms = checked
     fitted: list[Transform] = []
     needs_statistics = any(each.needs is not None for each in transforms)
-    affordable = memory is None or BYTES["moments"] * data.n_features <= memory
+    affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory
     known = data.statistics() if needs_statistics and affordable else None
     n_features, names = data.n_features, data.names
     for at, transform in enumerate(transforms):
@@ -125,7 +126,7 @@ def fit_transforms(
                 kind: Literal["counts", "moments"] = (
                     "moments" if any(each.needs == "moments" for each in transforms[at:]) else "counts"
                 )
-                needed = BYTES[kind] * n_features
+                needed = bytes_needed(data.n_rows, n_features, kind)
                 if memory is not None and needed > memory:
                     raise PlanError(
                         f"the statistics of {n_features:,} features that {transforms[at].name} needs take "
@@ -133,7 +134,7 @@ def fit_transforms(
                         needed_memory=needed,
                     )
                 with contextlib.closing(_transformed(fitted, data)) as pieces:
-                    known = gather(pieces, n_features, kind)
+                    known = gather(pieces, data.n_rows, n_features, kind)
             return known
 
         transform = transform.fitted(TrainingData(n_features, names, data.index_base, statistics))
@@ -188,8 +189,8 @@ def raw_store(
             yield first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
 
     return Raw(
-        store.n_features, store.feature_names(), store.index_base, str(store.path), pieces, sample(),
-        store.statistics, store.multilabel, workers, lambda done: progress(done, store.n_rows),
+        store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path), pieces,
+        sample(), store.statistics, store.multilabel, workers, lambda done: progress(done, store.n_rows),
     )  # fmt: skip
 
 
@@ -215,4 +216,4 @@ def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:
     """Rows in memory as training data."""
     several = len(rows.label_indptr) > 0
-    return Raw(n_features, names, 0, "X", lambda: [(0, rows)], [rows], multilabel=several)
+    return Raw(rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [rows], multilabel=several)

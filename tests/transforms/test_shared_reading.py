@@ -170,7 +170,7 @@ def test_a_row_before_one_that_cannot_be_read_is_named(counts: sp.csr_array, wor
             yield at * N, good if at != 5 else good._replace(data=good.data + np.float32(0.5))
 
     def fit_to(fails_at: int) -> Callable[[], object]:
-        raw = Raw(D, None, None, "rows", lambda: pieces(fails_at), [], workers=workers)
+        raw = Raw(N, D, None, None, "rows", lambda: pieces(fails_at), [], workers=workers)
         return lambda: fit_transforms(parse_transforms("counts,idf"), raw)
 
     with pytest.raises(InputError, match=f"rows: row {5 * N} "):

@@ -129,7 +129,7 @@ def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> Non
             reads.append(step)
             return ((at, row_span(rows, at, min(at + step, N))) for at in range(0, N, step))
 
-        raw = Raw(D, None, None, "rows", pieces, [rows])
+        raw = Raw(N, D, None, None, "rows", pieces, [rows])
         found.append(fit_transforms(parse_transforms(text), raw).transforms)
         assert len(reads) == 2  # idf and scale=std share one; l2 changes what the others need
     for transforms in found[1:]:
@@ -181,11 +181,11 @@ def test_scaling_by_the_deviation_is_exact_for_constants_and_large_means(n: int)
     rows = Rows(
         matrix.data, matrix.indices.astype("i4"), matrix.indptr.astype("i8"), np.zeros(n, "i4"), np.zeros(n)
     )
-    found = gather([rows], dense.shape[1])
+    found = gather([rows], *dense.shape)
     expected = preprocessing.StandardScaler(with_mean=False).fit(dense)
     np.testing.assert_allclose(found.variance, expected.var_, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(Scale(kind="std").weights(found), 1 / expected.scale_, rtol=1e-6)
-    in_pieces = gather([row_span(rows, 0, 77), row_span(rows, 77, n)], dense.shape[1])
+    in_pieces = gather([row_span(rows, 0, 77), row_span(rows, 77, n)], *dense.shape)
     np.testing.assert_array_equal(in_pieces.variance, found.variance)
 
 
