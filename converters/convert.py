@@ -255,12 +255,13 @@ def convert(
     ValueError
         If another option is not among its choices.
     """
-    from streamsvm_converters.external_shuffle import ExternalShuffle, NumberedRows
+    from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.options import ReadOptions
     from streamsvm_converters.kinds.registry import open_reader
     from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
     from streamsvm_converters.libsvm.reader import check_choices
     from streamsvm_converters.staging import publish, staging_folder
+    from streamsvm_converters.waiting_rows import NumberedRows, WaitingRows
 
     from streamsvm.data.prefetch import Prefetcher
     from streamsvm.data.schema import read_schema
@@ -314,11 +315,11 @@ def convert(
 
         reader = open_reader(inputs, dataclasses.replace(options, folder=staging, progress=tell))
         columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
-        shuffled = ExternalShuffle(
+        waiting = WaitingRows(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
-            columns=[name for name, present in columns.items() if present],
-            expected=reader.expected_bytes,
+            [name for name, present in columns.items() if present],
         )  # fmt: skip
+        shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
         with shuffled:
             sources = _read_all(reader, weights, shuffled)
         counts = reader.counts

@@ -1,56 +1,44 @@
 """External shuffle: rows wait on disk until all are read, and come back in random or original order.
 
-The sort key of a row is a hash of (seed, row number), or of (seed, group) if the rows of a group stay
-together; these then come in the order of their numbers. Rows go to buckets by the top bits of their key; a
-bucket small enough is loaded, sorted and yielded, a larger one is first split by its next bits. The order is
-therefore that of the keys alone, whatever the memory. Rows that all fit into one bucket stay in memory.
+Rows go to buckets by the top bits of their key; a bucket small enough is loaded, sorted and yielded, a larger
+one is first split by its next bits. The order is therefore that of the keys alone, whatever the memory. Rows
+that all fit into one bucket stay in memory.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import numpy as np
-
-from streamsvm.data.csr_checks import row_pieces
-from streamsvm.data.rows import Rows, row_span
-from streamsvm.kernels.jit import kernel
-from streamsvm.kernels.random import draws
-from streamsvm.kernels.simd import prefetch
-
-_PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
-_BITS = (
-    6  # bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large
+from streamsvm_converters.waiting_rows import (
+    NO_NORMS,
+    Bucket,
+    NumberedRows,
+    SegmentFile,
+    Space,
+    WaitingRows,
+    take,
 )
-_MASK = 2**64 - 1
-_AHEAD = 8  # rows
-_NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the values it stores
 
-NumberedRows = tuple[Rows, np.ndarray]
+from streamsvm.data.rows import Rows, row_span
+
+# Bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large.
+_BITS = 6
+_NO_GROUPS = np.iinfo(np.int64).max, -1  # least and largest
 
 
 class ExternalShuffle:
     """Rows that are stored on disk and yielded in the order of their keys.
 
-    A context manager around the calls of `append`; `drain` follows. The files take 8 bytes per value (12 in
-    float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight, group and list of
-    labels, and 4 for each label of a list; each bucket is deleted once it is drained.
+    A context manager around the calls of `append`; `drain` or `buckets` follows. The files take 8 bytes per
+    value (12 in float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight,
+    group and list of labels, and 4 for each label of a list.
 
     Parameters
     ----------
-    folder : Path
-        An existing folder; the files in it belong to the shuffle.
-    dtype : dtype
-        Type of the values.
-    columns : collection of str
-        Which of "cost", "qid" and "label_codes" the rows have. With "qid" the rows of a group stay together.
-    seed : int or None
-        None keeps the order of the row numbers.
-    limit : int
-        Bytes of memory for one bucket.
+    waiting : WaitingRows
     expected : int, optional
         Bytes of memory that all rows would take, which determines the number of buckets. By default there
         are as many as possible.
@@ -58,46 +46,38 @@ class ExternalShuffle:
         Prefix of the file names.
     used_bits : int
         Bits of the keys by which the rows have been split already.
+    holds : bool
+        Whether rows stay in memory if they all fit into one bucket.
     """
 
     def __init__(
         self,
-        folder: Path,
-        dtype: np.dtype,
-        seed: int | None,
-        limit: int,
+        waiting: WaitingRows,
         *,
-        columns: Collection[str] = (),
         expected: int | None = None,
         name: str = "rows",
         used_bits: int = 0,
+        holds: bool = True,
     ) -> None:
-        self._folder, self._name = folder, name
-        self._dtype, self._seed, self._limit = dtype, seed, limit
-        self._used_bits = used_bits
-        self._columns = columns
-        self._weighted, self._grouped, self._multilabel = (
-            name in columns for name in ("cost", "qid", "label_codes")
-        )
+        self._waiting, self._name, self._used_bits = waiting, name, used_bits
+        limit = waiting.limit
         wanted = _BITS if expected is None else (expected // limit).bit_length()
-        self._bits = 0 if seed is None else min(_BITS, wanted)
+        self._bits = 0 if waiting.seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
-        self._space = _Space()
-        self._held = _HeldRows(min(limit, expected or limit), dtype) if self._bits == 0 else None
-        self._index_size = 4  # 8 once an index needs it
-        self._rows = np.zeros(1 << self._bits, dtype=np.int64)
-        self._nnz = np.zeros(1 << self._bits, dtype=np.int64)
-        self._labels = np.zeros(1 << self._bits, dtype=np.int64)
-        # The least and largest group of each bucket: one that is alone in it cannot be split.
-        self._groups = np.repeat([[np.iinfo(np.int64).max], [-1]], 1 << self._bits, axis=1)
+        self._space = Space()
+        self._held: _HeldRows | None = None
+        if self._bits == 0 and holds:
+            self._held = _HeldRows(min(limit, expected or limit), waiting.dtype)
+        self._buckets = [
+            Bucket((), used_bits + self._bits, 0, 0, 0, 4, *_NO_GROUPS) for _ in range(1 << self._bits)
+        ]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
         if self._bits == 0:
             self._count(0, rows)
-            if self._held is not None and (
-                self._bytes_of(0) > self._limit or not self._held.add(rows, numbers)
-            ):
+            too_many = self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit
+            if self._held is not None and (too_many or not self._held.add(rows, numbers)):
                 for earlier in self._held.batches:
                     self._write(0, *earlier)
                 self._held = None
@@ -105,9 +85,10 @@ class ExternalShuffle:
                 self._write(0, rows, numbers)
             return
         shift = np.uint64(64 - self._used_bits - self._bits)
-        buckets = (self._keys(rows, numbers) >> shift) & np.uint64((1 << self._bits) - 1)
+        keys = self._waiting.keys(rows, numbers)
+        buckets = (keys >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
-        rows, numbers = _take(rows, order, 0, rows.indices.dtype, self._space), numbers[order]
+        rows, numbers = take(rows, order, 0, rows.indices.dtype, self._space), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))
@@ -117,7 +98,11 @@ class ExternalShuffle:
     @property
     def n_labels(self) -> int:
         """Labels of all lists of labels together."""
-        return int(self._labels.sum())
+        return sum(bucket.n_labels for bucket in self._buckets)
+
+    def buckets(self) -> list[Bucket]:
+        """The buckets in the order of their keys, those without rows included, if rows are not held."""
+        return self._buckets
 
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
         """Yield all rows in order, without norms, and delete their files.
@@ -131,35 +116,11 @@ class ExternalShuffle:
         index_dtype : dtype
             Type of the indices afterwards.
         """
-        spaces = itertools.cycle([_Space(), _Space()])
-        for bucket in np.flatnonzero(self._rows).tolist():
-            path = self._path(bucket)
-            size = self._bytes_of(bucket)
-            least, largest = self._groups[:, bucket]
-            alone = least == largest or self._rows[bucket] == 1
-            if self._seed is not None and size > self._limit and not alone:
-                finer = ExternalShuffle(
-                    self._folder, self._dtype, self._seed, self._limit, columns=self._columns,
-                    expected=2 * size, name=path.name, used_bits=self._used_bits + self._bits,
-                )  # fmt: skip
-                with finer:
-                    for rows, numbers in self._pieces(bucket):
-                        finer.append(rows, numbers)
-                path.unlink()
-                yield from finer.drain(base, index_dtype)
-                continue
-            for rows, numbers in self._pieces(bucket):  # one piece if there are several keys to sort by
-                if self._seed is None:
-                    order = np.argsort(numbers)
-                elif self._grouped:
-                    order = np.lexsort((numbers, self._keys(rows, numbers)))
-                else:
-                    order = np.argsort(self._keys(rows, numbers))
-                lengths = np.diff(rows.indptr)[order]
-                for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _PIECE):
-                    taken = order[start:stop]
-                    yield _take(rows, taken, base, index_dtype, next(spaces)), numbers[taken]
-            path.unlink(missing_ok=True)  # there is none if the rows were held
+        if self._held is None:
+            yield from drain(self._waiting, self._buckets, base, index_dtype, keep=False)
+        elif self._held.batches:
+            spaces = itertools.cycle([Space(), Space()])
+            yield from self._waiting.sorted([self._held.joined()], base, index_dtype, spaces)
 
     def __enter__(self) -> ExternalShuffle:
         return self
@@ -169,100 +130,59 @@ class ExternalShuffle:
             if file is not None:
                 file.close()
 
-    def _keys(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
-        return draws(np.uint64((self._seed or 0) & _MASK), rows.qid if self._grouped else numbers)
-
-    def _path(self, bucket: int) -> Path:
-        return self._folder / f"{self._name}-{bucket:02x}"
-
-    def _bytes(self, n_rows: int, nnz: int, n_labels: int) -> int:
-        """Return the bytes of memory that rows take once loaded."""
-        per_row = 28 + 8 * len(self._columns)
-        return nnz * (self._index_size + self._dtype.itemsize) + n_rows * per_row + n_labels * 4
-
-    def _bytes_of(self, bucket: int) -> int:
-        return self._bytes(*(int(counts[bucket]) for counts in (self._rows, self._nnz, self._labels)))
-
-    def _per_row(self, rows: Rows) -> list[np.ndarray]:
-        """Return the further arrays of rows that are stored, with an entry for each row."""
-        lists = [np.diff(rows.label_indptr)] if self._multilabel else []
-        return [rows.cost] * self._weighted + [rows.qid] * self._grouped + lists
-
-    def _write(self, bucket: int, rows: Rows, numbers: np.ndarray) -> None:
-        file = self._files[bucket]
+    def _write(self, number: int, rows: Rows, numbers: np.ndarray) -> None:
+        file = self._files[number]
         if file is None:
-            file = self._files[bucket] = self._path(bucket).open("wb", buffering=2**16)
-        n_rows, nnz, index_size = rows.n_rows, len(rows.data), rows.indices.itemsize
-        head = np.array([n_rows, nnz, index_size, len(rows.label_codes)], dtype=np.int64)
-        own = (head, numbers, rows.labels, np.diff(rows.indptr), *self._per_row(rows))
-        for part in (*own, rows.label_codes, rows.indices, rows.data):
-            file.write(np.ascontiguousarray(part).data)
+            path = self._waiting.folder / f"{self._name}-{number:02x}"
+            file = self._files[number] = path.open("wb", buffering=2**16)
+            self._buckets[number] = self._buckets[number]._replace(files=(SegmentFile(path),))
+        self._waiting.write(file, rows, numbers)
 
-    def _count(self, bucket: int, rows: Rows) -> None:
+    def _count(self, number: int, rows: Rows) -> None:
         """Count rows that are added to a bucket."""
-        self._index_size = max(self._index_size, rows.indices.itemsize)
-        self._rows[bucket] += rows.n_rows
-        self._nnz[bucket] += len(rows.data)
-        self._labels[bucket] += len(rows.label_codes)
-        if self._grouped and rows.n_rows:
-            least, largest = self._groups[:, bucket]
-            self._groups[:, bucket] = min(least, rows.qid.min()), max(largest, rows.qid.max())
+        before = self._buckets[number]
+        groups = (rows.qid.min(), rows.qid.max()) if len(rows.qid) else _NO_GROUPS
+        self._buckets[number] = before.joined(
+            Bucket(
+                (), before.used_bits, rows.n_rows, len(rows.data), len(rows.label_codes),
+                rows.indices.itemsize, *map(int, groups),
+            )
+        )  # fmt: skip
 
-    def _pieces(self, bucket: int) -> Iterator[NumberedRows]:
-        """Yield the rows of a bucket in the order of `append`, as many at a time as stay within the limit."""
-        if self._held is not None:
-            yield self._held.joined()
-            return
-        with self._path(bucket).open("rb") as file:
-            held: list[_Segment] = []
-            size = 0
-            while head := file.read(32):
-                segment = _Segment(file.tell(), *np.frombuffer(head, dtype=np.int64).tolist())
-                more = self._bytes(segment.n_rows, segment.nnz, segment.n_labels)
-                if held and size + more > self._limit:
-                    yield self._load(file, held)
-                    held, size = [], 0
-                held.append(segment)
-                size += more
-                per_row, per_value = 20 + 8 * len(self._columns), segment.index_size + self._dtype.itemsize
-                stored = per_row * segment.n_rows + per_value * segment.nnz + 4 * segment.n_labels
-                file.seek(segment.at + stored)
-            yield self._load(file, held)
 
-    def _load(self, file: BinaryIO, segments: list[_Segment]) -> NumberedRows:
-        """Return the rows of some segments, one after another."""
-        n_rows = sum(segment.n_rows for segment in segments)
-        nnz = sum(segment.nnz for segment in segments)
-        n_labels = sum(segment.n_labels for segment in segments)
-        data = np.empty(nnz, self._dtype)
-        indices = np.empty(nnz, f"i{max(segment.index_size for segment in segments)}")
-        numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
-        indptr = np.zeros(n_rows + 1, np.int64)
-        cost = np.empty(n_rows * self._weighted)
-        qid = np.empty(n_rows * self._grouped, np.int64)
-        codes = np.empty(n_labels, np.int32)
-        label_indptr = np.zeros((n_rows + 1) * self._multilabel, np.int64)
-        row = at = label = 0
-        for segment in segments:
-            file.seek(segment.at)
-            rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
-            _fill(file, numbers[rows])
-            _fill(file, labels[rows])
-            _fill(file, indptr[1:][rows])
-            for own in (cost, qid, label_indptr[1:]):
-                _fill(file, own[rows])
-            _fill(file, codes[label : label + segment.n_labels])
-            if segment.index_size == indices.itemsize:
-                _fill(file, indices[values])
-            else:
-                narrow = np.empty(segment.nnz, f"i{segment.index_size}")
-                _fill(file, narrow)
-                indices[values] = narrow
-            _fill(file, data[values])
-            row, at, label = rows.stop, values.stop, label + segment.n_labels
-        np.cumsum(indptr, out=indptr)
-        np.cumsum(label_indptr, out=label_indptr)
-        return Rows(data, indices, indptr, labels, _NO_NORMS, cost, codes, label_indptr, qid), numbers
+def drain(
+    waiting: WaitingRows, buckets: Iterable[Bucket], base: int, index_dtype: np.dtype, *, keep: bool
+) -> Iterator[NumberedRows]:
+    """Yield the rows of buckets in order, as `ExternalShuffle.drain` does; files stay if `keep` says so."""
+    spaces = itertools.cycle([Space(), Space()])
+    for bucket in buckets:
+        if bucket.n_rows == 0:
+            continue
+        if waiting.must_split(bucket):
+            finer = split(waiting, bucket, bucket.files[0].path.name)
+            if not keep:
+                _delete(bucket)
+            yield from drain(waiting, finer, base, index_dtype, keep=False)
+            continue
+        yield from waiting.sorted(waiting.read(bucket), base, index_dtype, spaces)
+        if not keep:
+            _delete(bucket)
+
+
+def split(waiting: WaitingRows, bucket: Bucket, name: str) -> list[Bucket]:
+    """Write the rows of a bucket to finer ones, by further bits of their keys; files are prefixed `name`."""
+    finer = ExternalShuffle(
+        waiting, expected=2 * waiting.bytes_of(bucket), name=name, used_bits=bucket.used_bits
+    )
+    with finer:
+        for rows, numbers in waiting.read(bucket):
+            finer.append(rows, numbers)
+    return finer.buckets()
+
+
+def _delete(bucket: Bucket) -> None:
+    for file in bucket.files:
+        file.path.unlink()
 
 
 class _HeldRows:
@@ -293,7 +213,7 @@ class _HeldRows:
         }
         rows = Rows(
             self._data[: self._nnz], self._indices[: self._nnz],
-            _joined_indptr([part.indptr for part in parts]), per_row["labels"], _NO_NORMS, per_row["cost"],
+            _joined_indptr([part.indptr for part in parts]), per_row["labels"], NO_NORMS, per_row["cost"],
             per_row["label_codes"], _joined_indptr([part.label_indptr for part in parts]), per_row["qid"],
         )  # fmt: skip
         return rows, np.concatenate(numbers)
@@ -303,71 +223,3 @@ def _joined_indptr(parts: list[np.ndarray]) -> np.ndarray:
     """Join the row pointers of batches; rows without lists of labels have none."""
     lengths = np.concatenate([np.diff(part) for part in parts])
     return np.concatenate([parts[0][:1], np.cumsum(lengths)])
-
-
-class _Segment(NamedTuple):
-    """The rows of one `append`, from offset `at` of the bucket's file."""
-
-    at: int
-    n_rows: int
-    nnz: int
-    index_size: int
-    n_labels: int
-
-
-def _fill(file: BinaryIO, array: np.ndarray) -> None:
-    if len(array) and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
-        raise OSError(f"{file.name} has been truncated")
-
-
-class _Space:
-    """Arrays for the values of rows that are taken; those of the next rows take their place."""
-
-    def __init__(self) -> None:
-        self._data, self._indices = np.empty(0), np.empty(0)
-
-    def arrays(self, nnz: int, dtype: np.dtype, index_dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return an array for values and one for indices, of length `nnz`."""
-        if len(self._data) < nnz or (self._data.dtype, self._indices.dtype) != (dtype, index_dtype):
-            room = nnz + nnz // 4
-            self._data, self._indices = np.empty(room, dtype), np.empty(room, index_dtype)
-        return self._data[:nnz], self._indices[:nnz]
-
-
-def _take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, space: _Space) -> Rows:
-    """Return rows `order` without norms, each index less `base`; values and indices are in `space`."""
-    indptr = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
-    data, indices = space.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
-    _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
-    taken = Rows(data, indices, indptr, rows.labels[order], _NO_NORMS)
-    if len(rows.cost):
-        taken = taken._replace(cost=rows.cost[order])
-    if len(rows.qid):
-        taken = taken._replace(qid=rows.qid[order])
-    if len(rows.label_indptr):
-        lengths = np.diff(rows.label_indptr)[order]
-        ends = np.cumsum(lengths)
-        entries = np.arange(lengths.sum()) + np.repeat(rows.label_indptr[order] - (ends - lengths), lengths)
-        taken = taken._replace(
-            label_codes=rows.label_codes[entries], label_indptr=np.concatenate([[0], ends])
-        )
-    return taken
-
-
-@kernel
-def _gather(data, indices, indptr, order, base, out_data, out_indices):
-    """Write rows `order` of a CSR matrix to the `out` arrays, each index less `base`."""
-    size = 0
-    for place in range(len(order)):
-        if place + _AHEAD < len(order):  # rows are far apart: begin with one while others are copied
-            ahead = indptr[order[place + _AHEAD]]
-            prefetch(data, ahead)
-            prefetch(indices, ahead)
-        begin = indptr[order[place]]
-        length = indptr[order[place] + 1] - begin
-        for slot in range(length):
-            out_data[size + slot] = data[begin + slot]
-        for slot in range(length):
-            out_indices[size + slot] = indices[begin + slot] - base
-        size += length

@@ -10,10 +10,12 @@ from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import Features, Reader
 from streamsvm_converters.libsvm.groups import GroupPlaces
 from streamsvm_converters.libsvm.inputs import plain_size
+from streamsvm_converters.libsvm.parts import FoundInPart, Scan
 from streamsvm_converters.libsvm.reader import LibsvmReader
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy
+from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 
 class FileReader(Reader):
@@ -37,18 +39,24 @@ class FileReader(Reader):
             n_features=self._known_features, classes=None if like is None else like.classes,
             unseen_label=options.unseen_label, on_error=options.on_error, memory=options.memory,
             threads=options.threads, progress=options.progress, multilabel=options.multilabel,
-            groups="keep" if options.groups else "ignore",
+            groups="keep" if options.groups else "ignore", part=options.part,
         )  # fmt: skip
         reader.group_places = self._places = GroupPlaces(options.memory // 2) if options.groups else None
         self.counts, self.sources = reader.counts, reader.sources
+        self._code_of: dict[str, int] = {}  # of labels that were found in parts
+        self._decompress_seconds = 0.0  # of parts
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         yield from self._reader
+        self.check_groups()
+
+    def check_groups(self) -> None:
+        """Raise `InputError` if a group of the rows so far begins twice."""
         if self._places is not None and self.counts.rows:
             self._places.check(["standard input" if str(path) == "-" else str(path) for path in self.inputs])
 
     def labels(self) -> list[str]:
-        return self._reader.labels.texts()
+        return list(self._code_of) or self._reader.labels.texts()
 
     def features(self) -> Features:
         reader, wanted = self._reader, self.options.n_features
@@ -69,9 +77,53 @@ class FileReader(Reader):
             )
         return Features(width if wanted is None else wanted, base if auto else 0, base)
 
+    def found(self) -> FoundInPart:
+        """What is known of the part that was read, for `add_part` of the reader of all inputs."""
+        reader, part = self._reader, self.options.part
+        assert part is not None
+        labels = reader.labels.texts() if reader.labels.learns else []
+        groups = GroupPlaces(0) if self._places is None else self._places
+        return FoundInPart(
+            reader.rows_read - part.row, self.counts, labels, reader.smallest, reader.largest,
+            reader.largest_at, *groups.begun(),
+        )  # fmt: skip
+
+    def add_scan(self, found: Scan) -> None:
+        """Count an input that others have read."""
+        self.sources.append(found.source)
+        self.counts.bytes_read += found.source.size
+        self._decompress_seconds += found.decompress_seconds
+
+    def add_part(self, number: int, found: FoundInPart) -> np.ndarray | None:
+        """Count the next part of the text, of input `number`, that another process has read.
+
+        Returns
+        -------
+        ndarray of int32, or None
+            The code of each of its codes of labels, and -1 at the end; None if they are the same.
+
+        Raises
+        ------
+        PlanError
+            If the labels or groups of all parts do not fit in memory.
+        """
+        self.counts.add(found.counts)
+        reader = self._reader
+        reader.smallest = min(reader.smallest, found.smallest)
+        if found.largest > reader.largest:
+            reader.largest, reader.largest_at = found.largest, found.largest_at
+        if self._places is not None:
+            self._places.add(found.groups, number, found.group_lines)
+        if not reader.labels.learns:
+            return None
+        codes = [self._code_of.setdefault(label, len(self._code_of)) for label in found.labels]
+        if codes == list(range(len(codes))):
+            return None
+        return np.array([*codes, UNSEEN_LABEL], LABEL_DTYPE)
+
     @property
     def decompress_seconds(self) -> float:  # type: ignore[override]
-        return self._reader.decompress_seconds
+        return self._reader.decompress_seconds + self._decompress_seconds
 
     @property
     def expected_bytes(self) -> int | None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from streamsvm_converters.libsvm.position import TextPart
+
     from streamsvm.data.schema import DataSchema
 
 ANALYZERS = ("word", "char", "char_wb")
@@ -25,6 +27,8 @@ class ReadOptions:
         The classes and features of earlier data, which the rows must fit.
     labelled : bool
         Whether labels are read; if not, all codes are -1.
+    part : TextPart or None
+        LIBSVM text: the lines of the one input that are read.
     """
 
     dtype: str = "float32"
@@ -52,3 +56,4 @@ class ReadOptions:
     analyzer: str | None = None
     ngrams: tuple[int, int] | None = None
     bits: int | None = None
+    part: TextPart | None = None

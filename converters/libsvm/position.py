@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from streamsvm.schema import Count
+
+FIRST_ERRORS = 5  # whose messages are kept
 
 
 class Source(NamedTuple):
@@ -15,6 +17,25 @@ class Source(NamedTuple):
     name: str
     size: Count
     sha256: str
+
+
+class TextPart(NamedTuple):
+    """Whole lines of an input, to be read by themselves.
+
+    Attributes
+    ----------
+    path : str
+    begin, end : int
+        Bytes of plain text; an `end` of None is that of the input, and a compressed one has no other part.
+    line, row : int
+        Lines of this input, and rows of all inputs, before the part.
+    """
+
+    path: str
+    begin: int
+    end: int | None
+    line: int
+    row: int
 
 
 class Place(NamedTuple):
@@ -71,6 +92,13 @@ class Counts:
     unseen_features: Count = 0
     unseen_labels: Count = 0
     bytes_read: Count = 0
+
+    def add(self, later: Counts) -> None:
+        """Count the text of a part that comes after, but for its bytes."""
+        for each in fields(Counts):
+            if each.name not in ("first_errors", "bytes_read"):
+                setattr(self, each.name, getattr(self, each.name) + getattr(later, each.name))
+        self.first_errors += later.first_errors[: FIRST_ERRORS - len(self.first_errors)]
 
 
 @dataclass

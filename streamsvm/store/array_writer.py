@@ -44,7 +44,10 @@ class WriteTasks:
 
 
 class ArrayWriter:
-    """Fills one array: cuts the values into whole chunks, and hashes them."""
+    """Fills one array: cuts the values into whole chunks, and hashes them.
+
+    Chunks that other processes write are passed over by `skip`.
+    """
 
     def __init__(
         self, container: Container, name: str, spec: ArraySpec, chunk: int, tasks: WriteTasks
@@ -60,6 +63,7 @@ class ArrayWriter:
         self._spare: list[np.ndarray] = []  # written, to be filled again: fresh memory costs page faults
         self._written = 0
         self._sha = hashlib.sha256()
+        self._skipped = False
 
     def append(self, values: np.ndarray) -> None:
         """Add values, which are copied."""
@@ -73,6 +77,22 @@ class ArrayWriter:
             if self._buffered == len(self._buffer):
                 self._flush()
 
+    def skip(self, checksums: np.ndarray) -> None:
+        """Pass over whole chunks that were written elsewhere, whose checksums are given."""
+        if not len(checksums):
+            return
+        size = len(self._buffer)
+        if self._buffered:
+            raise StoreError(f"{self._name}: {self._buffered} elements of a chunk that was written elsewhere")
+        self._container.note_chunks(self._name, self._written // size, checksums)
+        self._written += size * len(checksums)
+        self._skipped = True
+
+    def flush(self) -> None:
+        """Write what is left, at the end of the array."""
+        if self._buffered:
+            self._flush()
+
     def _flush(self) -> None:
         buffer = self._buffer
         self._tasks.submit(self._write, self._written, buffer, self._buffered)
@@ -84,8 +104,11 @@ class ArrayWriter:
         self._container.write(self._name, start, buffer[:size])
         self._spare.append(buffer)
 
-    def finish(self) -> str:
-        self._flush()
+    def finish(self, digest: str | None = None) -> str:
+        """Write what is left; returns the SHA-256 of all values, which is `digest` if chunks were skipped."""
+        self.flush()
+        if self._skipped != (digest is not None):
+            raise ValueError(f"{self._name}: a digest is given if, and only if, chunks were skipped")
         if self._written != self._length:
             raise StoreError(f"{self._name}: {self._written} elements written, {self._length} announced")
-        return self._sha.hexdigest()
+        return digest or self._sha.hexdigest()

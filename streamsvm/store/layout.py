@@ -144,6 +144,11 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     return max(1, min(wanted, length, MAX_CHUNK))
 
 
+def is_of_rows(name: str) -> bool:
+    """Whether an array has entries for rows, their values or their labels, and so grows as rows are added."""
+    return name not in (COUNTS, CATEGORIES) and not name.startswith("var/")
+
+
 def text_digest(texts: Sequence[str]) -> str:
     """Return the SHA-256 of a list of strings, in hexadecimal."""
     return hashlib.sha256(json.dumps(list(texts), separators=(",", ":")).encode()).hexdigest()

@@ -12,20 +12,15 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm import format
-from streamsvm.data.csr_checks import (
-    find_label_violation,
-    find_violation,
-    first_labels,
-    is_monotonic,
-    row_norms,
-)
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import StatisticsBuilder
+from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter, WriteTasks
 from streamsvm.store.container import Container, array_metadata
 from streamsvm.store.open import open_container
+from streamsvm.store.part_writer import PartSettings, WrittenPart
+from streamsvm.store.rows_writer import RowsWriter, Sizes
 from streamsvm.text import check_classes
 
 CODECS = ("fast", "small", "none")
@@ -171,18 +166,18 @@ class StoreWriter:
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)
 
-        self._rows = 0
-        self._nnz = 0
-        self._labels = 0
-        self._weight_range = (np.inf, -np.inf)
-        self._groups, self._last_group = 0, -1
-        self._counts = np.zeros(len(self.classes), np.int64)
+        self._sizes = Sizes(self.n_rows, self.nnz, self.n_labels)  # as announced
         self._tasks = WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
+        self._specs: dict[str, tuple[layout.ArraySpec, int]] = {}  # of arrays of numbers, with their chunks
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
             for name in {layout.INDPTR, layout.LABELS_INDPTR} & self._arrays.keys():
                 self._arrays[name].append(np.zeros(1, np.int64))
+            self._rows = RowsWriter(
+                self.path, self.n_features, len(self.classes), self.dtype, self.columns, self._arrays,
+                statistics=self._statistics,
+            )  # fmt: skip
         except BaseException:
             self._close_after_error()
             raise
@@ -221,6 +216,7 @@ class StoreWriter:
             attrs = {} if name.startswith(("X/", "obsm/")) else _ARRAY
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
             arrays[name] = ArrayWriter(container, name, spec, chunk, self._tasks)
+            self._specs[name] = spec, chunk
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
@@ -242,100 +238,55 @@ class StoreWriter:
         """
         if self._container is None:
             raise StoreError(f"{self.path}: the writer is closed")
-        start, n = self._rows, rows.n_rows
-        indptr = np.asarray(rows.indptr, np.int64)
-        data = np.ascontiguousarray(rows.data, self.dtype)
-        self._rows += n
-        self._nnz += len(data)
-        if layout.LABEL_SETS in self.columns:
-            self._labels += len(rows.label_codes)
-        if self._rows > self.n_rows or self._nnz > self.nnz or self._labels > self.n_labels:
+        sizes = self._rows.sizes.plus(self._rows.sizes_of(rows))
+        if any(found > announced for found, announced in zip(sizes, self._sizes, strict=True)):
             raise StoreError(
-                f"{self.path}: more rows or non-zeros than announced ({self._announced()}); "
+                f"{self.path}: more rows or non-zeros than announced ({self._announced(sizes)}); "
                 "the input changed while it was read"
             )
-        labels = np.asarray(rows.labels)
-        indices = np.ascontiguousarray(rows.indices)
-        reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
-        if reason is None:
-            norms = row_norms(data, indptr)
-            if not np.isfinite(norms).all():
-                reason = f"row {int(np.argmin(np.isfinite(norms)))}: the squared norm overflows"
-        if reason is not None:
-            raise StoreError(f"{self.path}: rows from {start} on cannot be stored: {reason}")
-        self._arrays[layout.INDPTR].append(indptr[1:] + (self._nnz - len(data)))
-        self._arrays[layout.DATA].append(data)
-        self._arrays[layout.INDICES].append(indices)
-        if self._statistics is not None:
-            self._statistics.add(indptr, data, indices)
-        self._arrays[layout.NORM2].append(norms)
-        self._arrays[layout.CODES].append(labels)
-        self._arrays[layout.NAMES].append(names)
-        if layout.WEIGHTS in self.columns:
-            self._arrays[layout.WEIGHT].append(rows.cost)
-            least, largest = self._weight_range
-            self._weight_range = rows.cost.min(initial=least), rows.cost.max(initial=largest)
-        if layout.GROUPS in self.columns:
-            self._arrays[layout.QID].append(rows.qid)
-            self._groups += int(np.count_nonzero(np.diff(rows.qid, prepend=self._last_group)))
-            self._last_group = rows.qid[-1] if n else self._last_group
-        if layout.LABEL_SETS in self.columns:
-            labels = rows.label_codes
-            self._arrays[layout.LABELS_INDPTR].append(rows.label_indptr[1:] + (self._labels - len(labels)))
-            self._arrays[layout.LABELS_CODES].append(labels)
-            self._arrays[layout.LABELS_ONES].append(np.ones(len(labels), np.int8))
-        self._counts += np.bincount(labels[labels >= 0], minlength=len(self.classes))
+        self._rows.append(rows, names)
 
-    def _invalid(
-        self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, labels: np.ndarray, names: np.ndarray
-    ) -> str | None:
-        """Return why a reader would refuse these rows, or None."""
-        if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != len(indices):
-            return "the lengths of the arrays do not match"
-        if indptr[0] != 0 or indptr[-1] != len(data) or not is_monotonic(indptr):
-            return "indptr does not rise from 0 to the number of values"
-        if len(labels) and not -1 <= labels.min() <= labels.max() < len(self.classes):
-            return f"a label code is outside -1..{len(self.classes) - 1}"
-        if len(names) and np.min(names) < 0:
-            return "a row name is negative"
-        violation = find_violation(data, indices, indptr, self.n_features)
-        if violation is None:
-            return None
-        return f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
+    def part_settings(self) -> PartSettings:
+        """What other processes need to write parts of the rows."""
+        codec = self._record["codec"]
+        arrays = {name: self._specs[name] for name in self._arrays if layout.is_of_rows(name)}
+        return PartSettings(
+            self.path, self.n_features, len(self.classes), self.dtype, tuple(self.columns), arrays, codec
+        )
 
-    def _invalid_columns(self, rows: Rows) -> str | None:
-        """Return why a reader would refuse the weights, groups or labels of these rows, or None."""
-        if layout.WEIGHTS in self.columns:
-            if len(rows.cost) != rows.n_rows:
-                return "there is not one weight a row"
-            if not (np.isfinite(rows.cost) & (rows.cost >= 0)).all():
-                return "a weight is negative or not finite"
-        if layout.GROUPS in self.columns:
-            if len(rows.qid) != rows.n_rows:
-                return "there is not one group a row"
-            if rows.n_rows and np.min(rows.qid) < 0:
-                return "the number of a group is negative"
-        if layout.LABEL_SETS in self.columns:
-            codes, indptr = rows.label_codes, rows.label_indptr
-            if len(indptr) != rows.n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(codes):
-                return "the lengths of the lists of labels do not match"
-            if not is_monotonic(indptr):
-                return "label_indptr does not rise"
-            if (violation := find_label_violation(codes, indptr, len(self.classes))) is not None:
-                return (
-                    f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
-                )
-            if not np.array_equal(first_labels(codes, indptr), rows.labels):
-                return "the label of a row is not the first of its labels"
-        return None
+    def add_part(self, part: WrittenPart) -> None:
+        """Add rows whose whole chunks another process has written; raises `StoreError` as `append` does."""
+        if part.before != self._rows.sizes:
+            raise StoreError(f"{self.path}: a part begins after {part.before}, not {self._rows.sizes}")
+        for name, ends in part.arrays.items():
+            array = self._arrays[name]
+            array.append(ends.head)
+            array.skip(ends.checksums)
+            array.append(ends.tail)
+        self._rows.sizes = part.after
+        self._rows.totals.add(part.totals)
 
-    def _announced(self) -> str:
+    def complete_rows(self) -> None:
+        """Write all that is left of the arrays of rows: others can read them then, for `finish`."""
+        for name, array in self._arrays.items():
+            if layout.is_of_rows(name):
+                array.flush()
+        self._tasks.finish()
+
+    def _announced(self, given: Sizes) -> str:
         """Say how many rows, non-zeros and labels were given, and how many were announced."""
-        labels = f", {self._labels} of {self.n_labels} labels" if layout.LABEL_SETS in self.columns else ""
-        return f"{self._rows} of {self.n_rows} rows, {self._nnz} of {self.nnz} non-zeros{labels}"
+        labels = f", {given.n_labels} of {self.n_labels} labels" if layout.LABEL_SETS in self.columns else ""
+        return f"{given.n_rows} of {self.n_rows} rows, {given.nnz} of {self.nnz} non-zeros{labels}"
 
-    def finish(self) -> str:
+    def finish(self, digests: Mapping[str, str] | None = None, statistics: Statistics | None = None) -> str:
         """Complete the store: write the rest, make it durable, then write the record.
+
+        Parameters
+        ----------
+        digests : mapping of str to str, optional
+            After `add_part`: the SHA-256 of the arrays that others have written chunks of, by name.
+        statistics : Statistics, optional
+            After `add_part`, if the store has them: those of all rows.
 
         Returns
         -------
@@ -351,21 +302,24 @@ class StoreWriter:
         container = self._container
         if container is None:
             raise StoreError(f"{self.path}: the writer is closed")
-        if (self._rows, self._nnz, self._labels) != (self.n_rows, self.nnz, self.n_labels):
+        if self._rows.sizes != self._sizes:
             raise StoreError(
-                f"{self.path}: {self._announced()} were given; the input changed while it was read"
+                f"{self.path}: {self._announced(self._rows.sizes)} were given; "
+                "the input changed while it was read"
             )
-        self._arrays[layout.COUNTS].append(self._counts)
+        totals = self._rows.totals
+        self._arrays[layout.COUNTS].append(totals.class_counts)
         if layout.FEATURES in self._arrays:
             for start in range(0, self.n_features, 2**18):
                 stop = min(start + 2**18, self.n_features)
                 self._arrays[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
         if self._statistics is not None:
-            found = self._statistics.result()
+            found = self._statistics.result() if statistics is None else statistics
             values = (found.count.astype(np.int64), *found.moments)
             for name, value in zip(layout.STATISTICS, values, strict=True):
                 self._arrays[f"var/{name}"].append(value)
-        digests = {name: array.finish() for name, array in self._arrays.items()}
+        given = digests or {}
+        digests = {name: array.finish(given.get(name)) for name, array in self._arrays.items()}
         self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
         named = self.feature_names is not None
@@ -383,9 +337,9 @@ class StoreWriter:
         }
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
         if layout.GROUPS in self.columns:
-            record["n_groups"] = self._groups
-        if layout.WEIGHTS in self.columns and self._rows:
-            record["weight_range"] = [float(end) for end in self._weight_range]
+            record["n_groups"] = totals.n_groups
+        if layout.WEIGHTS in self.columns and self.n_rows:
+            record["weight_range"] = [float(end) for end in totals.weight_range]
         if checksums:
             record["chunk_checksums"] = checksums
         container.set_record(format.STORE_ATTR, format.sealed(record))

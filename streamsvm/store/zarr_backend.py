@@ -338,9 +338,8 @@ class ZarrContainer(Container):
             folder = self.path / path
             folder.mkdir()
             _write(folder, array_document(spec.dtype, spec.length, chunk, spec.fill, CODECS[codec], attrs))
-            folder /= "c"
-            folder.mkdir()
-            self._writers[path] = ChunkWriter(folder, spec, chunk, CODECS[codec])
+            (folder / "c").mkdir()
+            self._writers[path] = chunk_writer(self.path, path, spec, chunk, codec)
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -355,6 +354,9 @@ class ZarrContainer(Container):
         if len(values):
             with self.wrapped(path):
                 self._writers[path].write(start, values)
+
+    def note_chunks(self, path: str, first: int, checksums: np.ndarray) -> None:
+        self._writers[path].checksums[first : first + len(checksums)] = checksums
 
     def write_checksums(self) -> dict[str, str]:
         digests = {}
@@ -409,6 +411,13 @@ class ZarrContainer(Container):
         if self._root_file is not None:
             os.close(self._root_file)
             self._root_file = None
+
+
+def chunk_writer(
+    store: Path, name: str, spec: ArraySpec, chunk: int, codec: str, *, sync: bool = False
+) -> ChunkWriter:
+    """What writes the chunks of an array that `ZarrContainer.create_array` made, in any process."""
+    return ChunkWriter(store / name / "c", spec, chunk, CODECS[codec], sync=sync)
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:

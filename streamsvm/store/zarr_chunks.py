@@ -278,7 +278,8 @@ def encode_text(texts: Sequence[str], codec: dict[str, Any]) -> bytes:
 class ChunkWriter:
     """Writes the chunk files of one array of numbers; zarr takes three times as long for the same files.
 
-    Chunks may be written in any order, and by several threads.
+    Chunks may be written in any order, and by several threads. With `sync` each is durable when it is
+    written.
 
     Attributes
     ----------
@@ -286,9 +287,11 @@ class ChunkWriter:
         The crc32c of each chunk written so far.
     """
 
-    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any], *, sync: bool = False
+    ) -> None:
         assert spec.dtype is not None
-        self._folder, self._spec, self._chunk = folder, spec, chunk
+        self._folder, self._spec, self._chunk, self._sync = folder, spec, chunk, sync
         self.checksums = np.zeros(-(-spec.length // chunk), "<u4")
         self._blosc = _blosc(codec) if codec else None
 
@@ -307,3 +310,6 @@ class ChunkWriter:
             file.write(payload)
             self.checksums[number] = google_crc32c.value(bytes(payload))
             file.write(self.checksums[number].tobytes())
+            if self._sync:
+                file.flush()
+                os.fsync(file.fileno())

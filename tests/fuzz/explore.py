@@ -29,7 +29,7 @@ COMPILED = [
     ),
     *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),
     "streamsvm_converters.libsvm.labels",
-    "streamsvm_converters.external_shuffle",
+    "streamsvm_converters.waiting_rows",
 ]
 
 

@@ -1,0 +1,295 @@
+"""Rows that wait on disk to be sorted: files of segments, and buckets of rows whose keys begin alike.
+
+The sort key of a row is a hash of (seed, row number), or of (seed, group) if the rows of a group stay
+together; these then come in the order of their numbers. Without a seed it is the row number itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Self
+
+import numpy as np
+
+from streamsvm.data.csr_checks import row_pieces
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.random import draws
+from streamsvm.kernels.simd import prefetch
+
+_PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
+_MASK = 2**64 - 1
+_AHEAD = 8  # rows
+NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the values it stores
+
+NumberedRows = tuple[Rows, np.ndarray]
+
+
+class SegmentFile(NamedTuple):
+    """A file of rows.
+
+    Attributes
+    ----------
+    path : Path
+    codes : Path or None
+        An ``.npy`` file with the code that each label code in it stands for, and -1 at its end; None if they
+        are right as they are.
+    """
+
+    path: Path
+    codes: Path | None = None
+
+
+class Bucket(NamedTuple):
+    """Rows whose keys have the same first bits.
+
+    Attributes
+    ----------
+    files : tuple of SegmentFile
+        Without a seed, in the order of the row numbers.
+    used_bits : int
+        How many bits of the keys are the same.
+    n_rows, nnz, n_labels : int
+        `n_labels` counts those of lists of labels.
+    index_size : int
+        Bytes of the widest index.
+    least_group, largest_group : int
+        A group that is alone in a bucket cannot be split.
+    """
+
+    files: tuple[SegmentFile, ...]
+    used_bits: int
+    n_rows: int
+    nnz: int
+    n_labels: int
+    index_size: int
+    least_group: int
+    largest_group: int
+
+    def joined(self, other: Bucket) -> Bucket:
+        """The rows of two buckets of the same keys."""
+        return Bucket(
+            self.files + other.files, self.used_bits,
+            self.n_rows + other.n_rows, self.nnz + other.nnz, self.n_labels + other.n_labels,
+            max(self.index_size, other.index_size),
+            min(self.least_group, other.least_group), max(self.largest_group, other.largest_group),
+        )  # fmt: skip
+
+    def coded(self, codes: Path) -> Self:
+        """The same bucket, whose label codes stand for those in a file."""
+        return self._replace(files=tuple(file._replace(codes=codes) for file in self.files))
+
+
+@dataclass(frozen=True)
+class WaitingRows:
+    """What rows that wait are, and in which order they come back.
+
+    Attributes
+    ----------
+    folder : Path
+        An existing folder; the files in it belong to the shuffle.
+    dtype : dtype
+        Of the values.
+    seed : int or None
+        None keeps the order of the row numbers.
+    limit : int
+        Bytes of memory for one bucket.
+    columns : collection of str
+        Which of "cost", "qid" and "label_codes" the rows have. With "qid" the rows of a group stay together.
+    """
+
+    folder: Path
+    dtype: np.dtype
+    seed: int | None
+    limit: int
+    columns: Collection[str] = ()
+
+    def has(self, column: str) -> bool:
+        return column in self.columns
+
+    def keys(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
+        """What rows are sorted by, uint64."""
+        return draws(np.uint64((self.seed or 0) & _MASK), rows.qid if self.has("qid") else numbers)
+
+    def bytes_of(self, bucket: Bucket | Segment) -> int:
+        """The bytes of memory that rows take once loaded."""
+        per_row = 28 + 8 * len(self.columns)
+        per_value = bucket.index_size + self.dtype.itemsize
+        return bucket.nnz * per_value + bucket.n_rows * per_row + bucket.n_labels * 4
+
+    def must_split(self, bucket: Bucket) -> bool:
+        """Whether rows take more memory than there is, and have several keys."""
+        alone = bucket.least_group == bucket.largest_group or bucket.n_rows == 1
+        return self.seed is not None and self.bytes_of(bucket) > self.limit and not alone
+
+    def sorted(
+        self,
+        batches: Iterable[NumberedRows],
+        base: int,
+        index_dtype: np.dtype,
+        spaces: Iterator[Space],
+    ) -> Iterator[NumberedRows]:
+        """Yield the rows of batches in order, without norms, and their numbers.
+
+        With several keys, there is one batch. `base` is subtracted from all indices, and `index_dtype` is
+        their type afterwards. What is yielded is in the next of `spaces`.
+        """
+        for rows, numbers in batches:
+            if self.seed is None:
+                order = np.argsort(numbers)
+            elif self.has("qid"):
+                order = np.lexsort((numbers, self.keys(rows, numbers)))
+            else:
+                order = np.argsort(self.keys(rows, numbers))
+            lengths = np.diff(rows.indptr)[order]
+            for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _PIECE):
+                taken = order[start:stop]
+                yield take(rows, taken, base, index_dtype, next(spaces)), numbers[taken]
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def write(self, file: BinaryIO, rows: Rows, numbers: np.ndarray) -> None:
+        """Append rows as a segment."""
+        head = [rows.n_rows, len(rows.data), rows.indices.itemsize, len(rows.label_codes)]
+        lists = [np.diff(rows.label_indptr)] if self.has("label_codes") else []
+        per_row = [rows.cost] * self.has("cost") + [rows.qid] * self.has("qid") + lists
+        own = (np.array(head, np.int64), numbers, rows.labels, np.diff(rows.indptr), *per_row)
+        for part in (*own, rows.label_codes, rows.indices, rows.data):
+            file.write(np.ascontiguousarray(part).data)
+
+    def read(self, bucket: Bucket) -> Iterator[NumberedRows]:
+        """Yield the rows of a bucket, as many at a time as stay within the limit."""
+        held: list[Segment] = []
+        size = 0
+        for segment in self._segments(bucket):
+            more = self.bytes_of(segment)
+            if held and size + more > self.limit:
+                yield self._load(held)
+                held, size = [], 0
+            held.append(segment)
+            size += more
+        if held:
+            yield self._load(held)
+
+    def _segments(self, bucket: Bucket) -> Iterator[Segment]:
+        for each in bucket.files:
+            with each.path.open("rb") as file:
+                while head := file.read(32):
+                    segment = Segment(each, file.tell(), *np.frombuffer(head, dtype=np.int64).tolist())
+                    per_row, per_value = 20 + 8 * len(self.columns), segment.index_size + self.dtype.itemsize
+                    stored = per_row * segment.n_rows + per_value * segment.nnz + 4 * segment.n_labels
+                    yield segment
+                    file.seek(segment.at + stored)
+
+    def _load(self, segments: list[Segment]) -> NumberedRows:
+        """Return the rows of some segments, one after another."""
+        n_rows = sum(segment.n_rows for segment in segments)
+        nnz = sum(segment.nnz for segment in segments)
+        n_labels = sum(segment.n_labels for segment in segments)
+        data = np.empty(nnz, self.dtype)
+        indices = np.empty(nnz, f"i{max(segment.index_size for segment in segments)}")
+        numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
+        indptr = np.zeros(n_rows + 1, np.int64)
+        cost = np.empty(n_rows * self.has("cost"))
+        qid = np.empty(n_rows * self.has("qid"), np.int64)
+        codes = np.empty(n_labels, np.int32)
+        label_indptr = np.zeros((n_rows + 1) * self.has("label_codes"), np.int64)
+        row = at = label = 0
+        for source, group in itertools.groupby(segments, lambda segment: segment.file):
+            code_of = None if source.codes is None else np.load(source.codes)
+            with source.path.open("rb") as file:
+                for segment in group:
+                    file.seek(segment.at)
+                    rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
+                    lists = slice(label, label + segment.n_labels)
+                    _fill(file, numbers[rows])
+                    _fill(file, labels[rows])
+                    _fill(file, indptr[1:][rows])
+                    for own in (cost, qid, label_indptr[1:]):
+                        _fill(file, own[rows])
+                    _fill(file, codes[lists])
+                    if segment.index_size == indices.itemsize:
+                        _fill(file, indices[values])
+                    else:
+                        narrow = np.empty(segment.nnz, f"i{segment.index_size}")
+                        _fill(file, narrow)
+                        indices[values] = narrow
+                    _fill(file, data[values])
+                    if code_of is not None:
+                        labels[rows], codes[lists] = code_of[labels[rows]], code_of[codes[lists]]
+                    row, at, label = rows.stop, values.stop, lists.stop
+        np.cumsum(indptr, out=indptr)
+        np.cumsum(label_indptr, out=label_indptr)
+        return Rows(data, indices, indptr, labels, NO_NORMS, cost, codes, label_indptr, qid), numbers
+
+
+class Segment(NamedTuple):
+    """Rows that were appended together, from offset `at` of their file."""
+
+    file: SegmentFile
+    at: int
+    n_rows: int
+    nnz: int
+    index_size: int
+    n_labels: int
+
+
+def _fill(file: BinaryIO, array: np.ndarray) -> None:
+    if len(array) and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
+        raise OSError(f"{file.name} has been truncated")
+
+
+class Space:
+    """Arrays for the values of rows that are taken; those of the next rows take their place."""
+
+    def __init__(self) -> None:
+        self._data, self._indices = np.empty(0), np.empty(0)
+
+    def arrays(self, nnz: int, dtype: np.dtype, index_dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Return an array for values and one for indices, of length `nnz`."""
+        if len(self._data) < nnz or (self._data.dtype, self._indices.dtype) != (dtype, index_dtype):
+            room = nnz + nnz // 4
+            self._data, self._indices = np.empty(room, dtype), np.empty(room, index_dtype)
+        return self._data[:nnz], self._indices[:nnz]
+
+
+def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, space: Space) -> Rows:
+    """Return rows `order` without norms, each index less `base`; values and indices are in `space`."""
+    indptr = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
+    data, indices = space.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
+    _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
+    taken = Rows(data, indices, indptr, rows.labels[order], NO_NORMS)
+    if len(rows.cost):
+        taken = taken._replace(cost=rows.cost[order])
+    if len(rows.qid):
+        taken = taken._replace(qid=rows.qid[order])
+    if len(rows.label_indptr):
+        lengths = np.diff(rows.label_indptr)[order]
+        ends = np.cumsum(lengths)
+        entries = np.arange(lengths.sum()) + np.repeat(rows.label_indptr[order] - (ends - lengths), lengths)
+        taken = taken._replace(
+            label_codes=rows.label_codes[entries], label_indptr=np.concatenate([[0], ends])
+        )
+    return taken
+
+
+@kernel
+def _gather(data, indices, indptr, order, base, out_data, out_indices):
+    """Write rows `order` of a CSR matrix to the `out` arrays, each index less `base`."""
+    size = 0
+    for place in range(len(order)):
+        if place + _AHEAD < len(order):  # rows are far apart: begin with one while others are copied
+            ahead = indptr[order[place + _AHEAD]]
+            prefetch(data, ahead)
+            prefetch(indices, ahead)
+        begin = indptr[order[place]]
+        length = indptr[order[place] + 1] - begin
+        for slot in range(length):
+            out_data[size + slot] = data[begin + slot]
+        for slot in range(length):
+            out_indices[size + slot] = indices[begin + slot] - base
+        size += length

@@ -1,0 +1,200 @@
+"""Rows to the arrays of a store: each batch is checked, and counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from streamsvm.data.csr_checks import (
+    find_label_violation,
+    find_violation,
+    first_labels,
+    is_monotonic,
+    row_norms,
+)
+from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import StatisticsBuilder
+from streamsvm.errors import StoreError
+from streamsvm.store import layout
+
+
+class Sizes(NamedTuple):
+    """How long the arrays of some rows are."""
+
+    n_rows: int = 0
+    nnz: int = 0
+    n_labels: int = 0  # of a store with lists of labels
+
+    def plus(self, other: Sizes) -> Sizes:
+        return Sizes(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+@dataclasses.dataclass
+class Totals:
+    """What a store records of its rows beside the arrays.
+
+    Attributes
+    ----------
+    class_counts : ndarray of int64, shape (n_classes,)
+    weight_range : tuple of float
+        The least and the largest weight.
+    n_groups, first_group, last_group : int
+        Groups of rows, and the groups of the first and the last row; -1 without rows or groups.
+    """
+
+    class_counts: np.ndarray
+    weight_range: tuple[float, float] = (np.inf, -np.inf)
+    n_groups: int = 0
+    first_group: int = -1
+    last_group: int = -1
+
+    def add(self, later: Totals) -> None:
+        """Count the rows that come after."""
+        self.class_counts += later.class_counts
+        (least, largest), (other_least, other_largest) = self.weight_range, later.weight_range
+        self.weight_range = min(least, other_least), max(largest, other_largest)
+        if later.n_groups:
+            self.n_groups += later.n_groups - (later.first_group == self.last_group)
+            self.first_group = self.first_group if self.first_group >= 0 else later.first_group
+            self.last_group = later.last_group
+
+
+class Appendable(Protocol):
+    """An array that is written from its beginning to its end."""
+
+    def append(self, values: np.ndarray) -> None: ...
+
+
+class RowsWriter:
+    """Appends rows to the arrays of a store, or of a part of it.
+
+    Parameters
+    ----------
+    path : Path
+        Of the store, for messages.
+    n_features, n_classes : int
+    dtype : dtype
+        Of the values.
+    columns : collection of str
+        Which of `layout.COLUMNS` the store has.
+    arrays : mapping of str to Appendable
+        Those with an entry for each row, value or label, by name.
+    before : Sizes
+        Of the rows of the store that are not written here, and come before.
+    statistics : StatisticsBuilder, optional
+        Is given the rows, too.
+
+    Attributes
+    ----------
+    sizes : Sizes
+        Of the rows so far, those before included.
+    totals : Totals
+        Of the rows that were written here.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        n_features: int,
+        n_classes: int,
+        dtype: np.dtype,
+        columns: Collection[str],
+        arrays: Mapping[str, Appendable],
+        before: Sizes = Sizes(),  # noqa: B008  # it is immutable
+        statistics: StatisticsBuilder | None = None,
+    ) -> None:
+        self.path, self.n_features, self.n_classes, self.dtype = path, n_features, n_classes, dtype
+        self.columns, self._arrays = columns, arrays
+        self.sizes, self._statistics = before, statistics
+        self.totals = Totals(np.zeros(n_classes, np.int64))
+
+    def sizes_of(self, rows: Rows) -> Sizes:
+        """How long their arrays are in this store."""
+        has_lists = layout.LABEL_SETS in self.columns
+        return Sizes(rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0)
+
+    def append(self, rows: Rows, names: np.ndarray) -> None:
+        """Write rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
+        before = self.sizes
+        indptr = np.asarray(rows.indptr, np.int64)
+        data = np.ascontiguousarray(rows.data, self.dtype)
+        labels = np.asarray(rows.labels)
+        indices = np.ascontiguousarray(rows.indices)
+        reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
+        if reason is None:
+            norms = row_norms(data, indptr)
+            if not np.isfinite(norms).all():
+                reason = f"row {int(np.argmin(np.isfinite(norms)))}: the squared norm overflows"
+        if reason is not None:
+            raise StoreError(f"{self.path}: rows from {before.n_rows} on cannot be stored: {reason}")
+        self._arrays[layout.INDPTR].append(indptr[1:] + before.nnz)
+        self._arrays[layout.DATA].append(data)
+        self._arrays[layout.INDICES].append(indices)
+        if self._statistics is not None:
+            self._statistics.add(indptr, data, indices)
+        self._arrays[layout.NORM2].append(norms)
+        self._arrays[layout.CODES].append(labels)
+        self._arrays[layout.NAMES].append(names)
+        found = Totals(np.zeros(self.n_classes, np.int64))
+        if layout.WEIGHTS in self.columns:
+            self._arrays[layout.WEIGHT].append(rows.cost)
+            found.weight_range = rows.cost.min(initial=np.inf), rows.cost.max(initial=-np.inf)
+        if layout.GROUPS in self.columns and rows.n_rows:
+            self._arrays[layout.QID].append(rows.qid)
+            found.n_groups = 1 + int(np.count_nonzero(np.diff(rows.qid)))
+            found.first_group, found.last_group = int(rows.qid[0]), int(rows.qid[-1])
+        if layout.LABEL_SETS in self.columns:
+            labels = rows.label_codes
+            self._arrays[layout.LABELS_INDPTR].append(rows.label_indptr[1:] + before.n_labels)
+            self._arrays[layout.LABELS_CODES].append(labels)
+            self._arrays[layout.LABELS_ONES].append(np.ones(len(labels), np.int8))
+        found.class_counts += np.bincount(labels[labels >= 0], minlength=self.n_classes)
+        self.sizes = before.plus(self.sizes_of(rows))
+        self.totals.add(found)
+
+    def _invalid(
+        self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, labels: np.ndarray, names: np.ndarray
+    ) -> str | None:
+        """Return why a reader would refuse these rows, or None."""
+        if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != len(indices):
+            return "the lengths of the arrays do not match"
+        if indptr[0] != 0 or indptr[-1] != len(data) or not is_monotonic(indptr):
+            return "indptr does not rise from 0 to the number of values"
+        if len(labels) and not -1 <= labels.min() <= labels.max() < self.n_classes:
+            return f"a label code is outside -1..{self.n_classes - 1}"
+        if len(names) and np.min(names) < 0:
+            return "a row name is negative"
+        violation = find_violation(data, indices, indptr, self.n_features)
+        if violation is None:
+            return None
+        return f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
+
+    def _invalid_columns(self, rows: Rows) -> str | None:
+        """Return why a reader would refuse the weights, groups or labels of these rows, or None."""
+        if layout.WEIGHTS in self.columns:
+            if len(rows.cost) != rows.n_rows:
+                return "there is not one weight a row"
+            if not (np.isfinite(rows.cost) & (rows.cost >= 0)).all():
+                return "a weight is negative or not finite"
+        if layout.GROUPS in self.columns:
+            if len(rows.qid) != rows.n_rows:
+                return "there is not one group a row"
+            if rows.n_rows and np.min(rows.qid) < 0:
+                return "the number of a group is negative"
+        if layout.LABEL_SETS in self.columns:
+            codes, indptr = rows.label_codes, rows.label_indptr
+            if len(indptr) != rows.n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(codes):
+                return "the lengths of the lists of labels do not match"
+            if not is_monotonic(indptr):
+                return "label_indptr does not rise"
+            if (violation := find_label_violation(codes, indptr, self.n_classes)) is not None:
+                return (
+                    f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
+                )
+            if not np.array_equal(first_labels(codes, indptr), rows.labels):
+                return "the label of a row is not the first of its labels"
+        return None
