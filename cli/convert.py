@@ -9,7 +9,18 @@ from typing import Annotated, Literal
 import typer
 from streamsvm_cli.console import Console, print_text_counts, terminate_as_interrupt
 from streamsvm_cli.memory import give_memory_back
-from streamsvm_cli.options import Files, Force, Json, Label, Labels, Memory, OnError, Quiet, UnseenLabel
+from streamsvm_cli.options import (
+    Cluster,
+    Files,
+    Force,
+    Json,
+    Label,
+    Labels,
+    Memory,
+    OnError,
+    Quiet,
+    UnseenLabel,
+)
 from streamsvm_cli.wording import count, size_of_data, wrong_usage
 
 
@@ -102,6 +113,13 @@ def convert(
         typer.Option(help="What text is, if its suffix is another."),
     ] = None,
     force: Force = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --cluster: workers to wait for, or local processes; by default one a processor."
+        ),
+    ] = None,
+    cluster: Cluster = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -126,7 +144,7 @@ def convert(
             multilabel=multilabel, groups=groups, force=force, label=label, labels=labels, join=join,
             drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
             layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
-            format=format,
+            format=format, workers=workers, cluster=cluster,
             progress=lambda stage, done, total: console.progress(stage, done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:

@@ -7,12 +7,21 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamsvm.durable import locked, remove, sync_dir
+from streamsvm.durable import locked, reason, remove, sync_dir
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.format import LOCK
 from streamsvm.text import check_local
 
 _PREVIOUS = "previous"
+
+
+@contextlib.contextmanager
+def os_errors_about(out: Path) -> Iterator[None]:
+    """Turn an `OSError`, such as a full disk, into an error about `out`."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{out} cannot be written: {reason(error)}") from error
 
 
 def staging_path(out: Path) -> Path:

@@ -69,13 +69,12 @@ class Bucket(NamedTuple):
     least_group: int
     largest_group: int
 
-    def joined(self, other: Bucket) -> Bucket:
-        """The rows of two buckets of the same keys."""
+    def joined(self, *others: Bucket) -> Bucket:
+        """The rows of several buckets of the same keys."""
+        files, bits, n_rows, nnz, n_labels, sizes, least, largest = zip(self, *others, strict=True)
         return Bucket(
-            self.files + other.files, self.used_bits,
-            self.n_rows + other.n_rows, self.nnz + other.nnz, self.n_labels + other.n_labels,
-            max(self.index_size, other.index_size),
-            min(self.least_group, other.least_group), max(self.largest_group, other.largest_group),
+            tuple(itertools.chain.from_iterable(files)), bits[0], sum(n_rows), sum(nnz), sum(n_labels),
+            max(sizes), min(least), max(largest),
         )  # fmt: skip
 
     def coded(self, codes: Path) -> Self:

@@ -7,6 +7,7 @@ the run then goes on from its last commit.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -25,6 +26,7 @@ from streamsvm.kernels.jit import compiler
 from streamsvm.workers import Threads, WorkersLost, count_workers
 
 LOCAL = "local"
+_AHEAD = 2  # items that each worker is given before the first result is awaited
 _NO_LIMIT = "1000PB"  # of what a task may be given without a warning
 
 
@@ -177,6 +179,33 @@ class Cluster:
                 f"a worker is out of memory ({_line(error)}): give workers more of it, or split the work more"
             ) from None
 
+    def in_order(
+        self, name: str, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]
+    ) -> Iterator[Any]:
+        """What ``function(*item)`` returns for each item, in their order; a few are ahead of their use.
+
+        Raises
+        ------
+        ClusterError
+            If workers are lost faster than others do their work.
+        """
+        awaited: collections.deque[Any] = collections.deque()
+        with self.ended_by_loss():
+            for item in items:
+                awaited += self.start([self.task(name, function, *item)])
+                if len(awaited) >= _AHEAD * max(len(self.workers), 1):
+                    yield from self.results([awaited.popleft()])
+            while awaited:
+                yield from self.results([awaited.popleft()])
+
+    @contextlib.contextmanager
+    def ended_by_loss(self) -> Iterator[None]:
+        """Work without commits to go on from: raises `ClusterError` for what was lost with workers."""
+        try:
+            yield
+        except WorkersLost as error:
+            raise ClusterError(error.message.problem, remedy=Remedy("run the command again")) from None
+
     # -- checks ------------------------------------------------------------------------------------
 
     def check(self, problem_with: Callable[..., str | None], *data: Any) -> list[str]:
@@ -289,6 +318,11 @@ def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: i
     """The cluster at an address; raises `SettingsError` for a run of one split, which it cannot share."""
     check_splits(splits)
     return Cluster(address, workers, splits)
+
+
+def open_cluster(address: str | os.PathLike[str], workers: int | None) -> Cluster:
+    """The cluster at an address, for work that any number of workers can share."""
+    return Cluster(address, workers, workers or count_workers(None))
 
 
 def check_splits(splits: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import os
 import threading
@@ -15,7 +14,6 @@ import numpy as np
 from streamsvm import on_worker
 from streamsvm.data.rows import Rows
 from streamsvm.errors import (
-    ClusterError,
     Option,
     Remedy,
     SettingsError,
@@ -26,15 +24,12 @@ from streamsvm.model import Model
 from streamsvm.model_rows import StoreBlocks
 from streamsvm.rows_to_score import RowCounts
 from streamsvm.store import Store, open_store
-from streamsvm.workers import WorkersLost, count_workers
 
 if TYPE_CHECKING:
     from streamsvm.cluster import Cluster
 
 # Of a block: (model, rows, names of the rows, number of the first row) -> what is wanted of them.
 Work = Callable[[Model, Rows, np.ndarray, int], Any]
-
-_AHEAD = 2  # blocks that each worker is given before the first result is awaited
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +98,6 @@ def check_is_store(data: Iterable[Any], **of_matrices: Any) -> None:
             raise SettingsError(f"{name} is for the rows of a matrix; a store has its own", setting=name)
 
 
-def cluster_to_score(address: str | os.PathLike[str], workers: int | None) -> Cluster:
-    """The cluster at an address, or with processes of this machine."""
-    from streamsvm.cluster import Cluster
-
-    return Cluster(address, workers, workers or count_workers(None))
-
-
 def score_on_cluster(
     cluster: Cluster, model: Model, data: StoreToScore, work: Work, counts: RowCounts
 ) -> Iterator[Any]:
@@ -127,16 +115,8 @@ def score_on_cluster(
     cluster.check(on_worker.why_unreadable, data)
     token = uuid.uuid4().hex
     (job,) = cluster.start([cluster.task("model", on_worker.hold, _Job(token, model, data, work))])
-    awaited: collections.deque[Any] = collections.deque()
     try:
-        for block in range(n_blocks):
-            awaited += cluster.start([cluster.task("score", _score_block, job, block)])
-            if len(awaited) >= _AHEAD * max(len(cluster.workers), 1):
-                yield from cluster.results([awaited.popleft()])
-        while awaited:
-            yield from cluster.results([awaited.popleft()])
-    except WorkersLost as error:
-        raise ClusterError(error.message.problem, remedy=Remedy("run the command again")) from None
+        yield from cluster.in_order("score", _score_block, ((job, block) for block in range(n_blocks)))
     finally:
         cluster.tell(on_worker.close, token)  # else nobody could write to the file
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.class_costs import ClassTree, read_costs, read_tree
-from streamsvm.cluster_scoring import StoreToScore, check_is_store, cluster_to_score, score_on_cluster
+from streamsvm.cluster_scoring import StoreToScore, check_is_store, score_on_cluster
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_metrics import Evaluation, LabelMetrics
@@ -142,7 +142,9 @@ def evaluate(
             check_is_store([data], y=y, groups=groups)
             if observe is not None:
                 raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
-            found = stack.enter_context(cluster_to_score(cluster, workers))
+            from streamsvm.cluster import open_cluster
+
+            found = stack.enter_context(open_cluster(cluster, workers))
             there = StoreToScore(absolute(data), label, layer, raw, True, False, memory // 2)
             for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
                 metrics = metrics or asked.new_metrics(model, several=several)

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from streamsvm.cluster_scoring import StoreToScore, check_is_store, cluster_to_score, score_on_cluster
+from streamsvm.cluster_scoring import StoreToScore, check_is_store, score_on_cluster
 from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
 from streamsvm.model import Model, load_model
@@ -193,7 +193,9 @@ def predict(
     with ExitStack() as stack:
         if cluster is not None:
             check_is_store(sources.values(), groups=groups)
-            found = stack.enter_context(cluster_to_score(cluster, workers))
+            from streamsvm.cluster import open_cluster
+
+            found = stack.enter_context(open_cluster(cluster, workers))
         threads = stack.enter_context(Threads(n_workers))
         kept = _Kept(model, top_k, proba=proba)
         sink: Sink = kept

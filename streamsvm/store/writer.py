@@ -246,6 +246,10 @@ class StoreWriter:
             )
         self._rows.append(rows, names)
 
+    @property
+    def has_statistics(self) -> bool:
+        return self._statistics is not None
+
     def part_settings(self) -> PartSettings:
         """What other processes need to write parts of the rows."""
         codec = self._record["codec"]

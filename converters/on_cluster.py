@@ -1,0 +1,298 @@
+"""Convert LIBSVM text on a Dask cluster, to the same bytes as on one machine.
+
+Workers count the rows of each file, then parse parts of the text to buckets of rows whose keys begin alike,
+then sort buckets and write their rows as whole chunks of the store. What crosses the ends of these parts, and
+the record, is written by the command. All files are in folders that the machines share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from streamsvm_converters.external_shuffle import ExternalShuffle, drain, split
+from streamsvm_converters.kinds.libsvm import FileReader
+from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.kinds.reader import Reader
+from streamsvm_converters.kinds.registry import open_reader
+from streamsvm_converters.libsvm.parts import FoundInPart, Scan, TextPart, scan
+from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.libsvm.sample_weights import WeightFile
+from streamsvm_converters.staging import os_errors_about
+from streamsvm_converters.waiting_rows import Bucket, WaitingRows
+
+from streamsvm import on_worker
+from streamsvm.cluster import Cluster
+from streamsvm.data.label_sets import recode
+from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import Statistics, joined, spans
+from streamsvm.durable import reason
+from streamsvm.errors import ClusterError, InputError, Option, Remedy, SettingsError
+from streamsvm.run.reach import is_in_reach, sample_file
+from streamsvm.store.part_writer import (
+    PartSettings,
+    WrittenPart,
+    array_digest,
+    span_statistics,
+    write_part,
+)
+from streamsvm.store.rows_writer import Sizes
+from streamsvm.store.writer import StoreWriter
+
+_PER_WORKER = 4  # tasks of a step for each worker, where the data are large enough
+_LEAST_TEXT, _MOST_TEXT = 2**22, 2**30  # bytes of a part
+_LEAST_VALUES = 2**22  # that a task writes: more chunks than the two at its ends
+_WEIGHTS = 2**20  # written at a time
+
+
+class _Text(NamedTuple):
+    """What workers need to read parts of the text.
+
+    Attributes
+    ----------
+    options : ReadOptions
+    waiting : WaitingRows
+    expected : int or None
+        Bytes of memory that all rows take, about.
+    weights : Path or None
+        An ``.npy`` file with the weights of all rows.
+    """
+
+    options: ReadOptions
+    waiting: WaitingRows
+    expected: int | None
+    weights: Path | None
+
+
+class _Order(NamedTuple):
+    """What workers need to sort rows and write them to the store."""
+
+    waiting: WaitingRows
+    settings: PartSettings
+    code_of: np.ndarray | None
+    shift: int
+    index_dtype: np.dtype
+
+
+class ClusterConversion:
+    """The steps of one conversion.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    reader : Reader
+        Of the inputs; it counts what workers read.
+    options : ReadOptions
+        Of that reader.
+    waiting : WaitingRows
+        In a folder that workers can reach.
+    """
+
+    def __init__(self, cluster: Cluster, reader: Reader, options: ReadOptions, waiting: WaitingRows) -> None:
+        if not isinstance(reader, FileReader):
+            raise SettingsError(
+                "cluster is for LIBSVM text; files of other kinds are read by one process",
+                remedy=Remedy("leave {} out", Option("cluster")),
+                setting="cluster",
+            )
+        self._cluster, self._reader, self._waiting = cluster, reader, waiting
+        self._options = dataclasses.replace(options, folder=None, progress=None, threads=1)
+        self._tell = options.progress or (lambda *_: None)
+        self._paths = [Path(path).absolute() for path in reader.inputs]
+        self._buckets: list[Bucket] = []
+        self._check_reach()
+
+    def _check_reach(self) -> None:
+        sizes = {path: path.stat().st_size for path in self._paths}
+        for warning in self._cluster.check(_why_unreadable, sizes):
+            self._reader.notes.append(str(warning))
+        with sample_file(self._waiting.folder) as sample:
+            if not self._cluster.all(is_in_reach, sample):
+                raise ClusterError(
+                    f"a worker does not see {self._waiting.folder}, or cannot write there",
+                    remedy=Remedy("write the store to a folder that all machines of the cluster share"),
+                )
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, weights: str | Path | None) -> list[Source]:
+        """Let workers read all rows, and their weights; returns what was read."""
+        parts, n_rows = self._scan()
+        sources = list(self._reader.sources)
+        weight_file = None
+        if weights is not None:
+            weight_file = self._waiting.folder / "weights.npy"
+            sources.append(_write_weights(weights, n_rows, weight_file))
+        text = self._hold(_Text(self._options, self._waiting, self._reader.expected_bytes, weight_file))
+        found = self._cluster.in_order("read", _read_part, ((text, part) for _, part in parts))
+        sorts, n_read = self._waiting.seed is not None, 0
+        of_parts: list[list[Bucket]] = []
+        total = sum(source.size for source in self._reader.sources)
+        ends = [part.row for _, part in parts[1:]] + [n_rows]
+        for at, ((number, part), end, (in_part, buckets)) in enumerate(zip(parts, ends, found, strict=True)):
+            if in_part.n_rows != end - part.row:
+                raise InputError(f"{part.path} changed while it was read; convert again")
+            codes = self._reader.add_part(number, in_part)
+            if codes is not None:
+                path = self._waiting.folder / f"codes-{at}.npy"
+                np.save(path, codes)
+                buckets = [bucket.coded(path) for bucket in buckets]
+            of_parts.append(buckets)
+            n_read += in_part.n_rows
+            self._tell(total * n_read // max(n_rows, 1), total, self._reader.counts.rows)
+        self._reader.check_groups()
+        self._buckets = (
+            [Bucket.joined(*alike) for alike in zip(*of_parts, strict=True)]
+            if sorts
+            else [bucket for buckets in of_parts for bucket in buckets]
+        )
+        return sources
+
+    def _scan(self) -> tuple[list[tuple[int, TextPart]], int]:
+        """The parts of the text, each with the number of its input, and the number of all rows."""
+        total = sum(path.stat().st_size for path in self._paths)
+        size = total // (_PER_WORKER * max(1, len(self._cluster.workers)))
+        size = min(max(size, _LEAST_TEXT), _MOST_TEXT)
+        items = ((path, size, self._options.memory) for path in self._paths)
+        parts, n_rows = [], 0
+        scans: Iterator[Scan] = self._cluster.in_order("scan", scan, items)
+        for number, each in enumerate(scans):
+            self._reader.add_scan(each)
+            parts += [(number, part._replace(row=part.row + n_rows)) for part in each.parts]
+            n_rows += each.n_rows
+        return parts, n_rows
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of all lists of labels together."""
+        return sum(bucket.n_labels for bucket in self._buckets)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def write(self, writer: StoreWriter, code_of: np.ndarray | None, shift: int, dtype: np.dtype) -> str:
+        """Let workers write all rows, and complete the store; returns its fingerprint.
+
+        Parameters
+        ----------
+        writer : StoreWriter
+        code_of : ndarray, or None
+            As for `recode`; None if the codes of labels are right.
+        shift : int
+            Is subtracted from all indices.
+        dtype : dtype
+            Of the indices.
+        """
+        self._split()
+        settings = writer.part_settings()
+        order = self._hold(_Order(self._waiting, settings, code_of, shift, dtype))
+        items = ((order, run, before) for run, before in self._runs(writer.nnz))
+        for part in self._cluster.in_order("write", _write_part, items):
+            writer.add_part(part)
+        writer.complete_rows()
+        digests = self._cluster.start(
+            [self._cluster.task("digest", array_digest, settings.path, name) for name in settings.arrays]
+        )
+        statistics = self._statistics(writer) if writer.has_statistics else None
+        with self._cluster.ended_by_loss():
+            found = self._cluster.results(digests)
+        return writer.finish(dict(zip(settings.arrays, found, strict=True)), statistics)
+
+    def _split(self) -> None:
+        """Split buckets that do not fit into the memory of a worker."""
+        while large := [bucket for bucket in self._buckets if self._waiting.must_split(bucket)]:
+            items = ((self._waiting, bucket) for bucket in large)
+            finer = self._cluster.in_order("split", _split, items)
+            self._buckets = [
+                each
+                for bucket in self._buckets
+                for each in (next(finer) if self._waiting.must_split(bucket) else [bucket])
+            ]
+            for bucket in large:
+                for file in bucket.files:
+                    file.path.unlink()
+
+    def _runs(self, nnz: int) -> Iterator[tuple[list[Bucket], Sizes]]:
+        """Consecutive buckets that a task writes, and the rows before them."""
+        least = max(_LEAST_VALUES, nnz // (_PER_WORKER * max(1, len(self._cluster.workers))))
+        before = done = Sizes()
+        run: list[Bucket] = []
+        for bucket in self._buckets:
+            if bucket.n_rows:
+                run.append(bucket)
+                done = done.plus(Sizes(bucket.n_rows, bucket.nnz, bucket.n_labels))
+            if done.nnz - before.nnz >= least:
+                yield run, before
+                run, before = [], done
+        if run:
+            yield run, before
+
+    def _statistics(self, writer: StoreWriter) -> Statistics:
+        items = ((writer.path, writer.n_features, *ends) for ends in spans(writer.n_rows))
+        first, *others = self._cluster.in_order("statistics", span_statistics, items)
+        for other in others:
+            first = joined(first, other)
+        return first
+
+    def _hold(self, value: Any) -> Any:
+        [held] = self._cluster.start([self._cluster.task("settings", on_worker.hold, value)])
+        return held
+
+
+def _write_weights(path: str | Path, n_rows: int, out: Path) -> Source:
+    """Write the weights of all rows as an array that workers can read from any row on."""
+    weights = np.lib.format.open_memmap(out, mode="w+", dtype=np.float64, shape=(n_rows,))
+    with WeightFile(path) as file:
+        for start in range(0, n_rows, _WEIGHTS):
+            numbers = np.arange(start, min(start + _WEIGHTS, n_rows))
+            weights[numbers] = file.at(numbers)
+        weights.flush()
+        return file.finish(n_rows)
+
+
+# -- on workers ------------------------------------------------------------------------------------
+
+
+def _why_unreadable(sizes: dict[Path, int]) -> str | None:
+    for path, size in sizes.items():
+        try:
+            found = path.stat().st_size
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            return f"{path}: {reason(error)}"
+        if found != size:
+            return f"{path} has {found:,} bytes there, and {size:,} here"
+    return None
+
+
+def _read_part(text: _Text, part: TextPart) -> tuple[FoundInPart, list[Bucket]]:
+    """Parse a part to files of this attempt: a task may run twice, if a worker is taken for lost."""
+    reader = open_reader([part.path], text.options, part=part)
+    assert isinstance(reader, FileReader)
+    weights = None if text.weights is None else np.load(text.weights, mmap_mode="r")
+    name = f"part-{uuid.uuid4().hex}"
+    shuffle = ExternalShuffle(text.waiting, expected=text.expected, name=name, holds=False)
+    with os_errors_about(text.waiting.folder), shuffle:
+        for rows, numbers in reader:
+            if weights is not None:
+                rows = rows._replace(cost=weights[numbers])
+            shuffle.append(rows, numbers)
+    return reader.found(), shuffle.buckets()
+
+
+def _split(waiting: WaitingRows, bucket: Bucket) -> list[Bucket]:
+    with os_errors_about(waiting.folder):
+        return split(waiting, bucket, f"split-{uuid.uuid4().hex}")
+
+
+def _write_part(order: _Order, run: Sequence[Bucket], before: Sizes) -> WrittenPart:
+    def coded() -> Iterator[tuple[Rows, np.ndarray]]:
+        for rows, numbers in drain(order.waiting, run, order.shift, order.index_dtype, keep=True):
+            yield rows if order.code_of is None else recode(rows, order.code_of), numbers
+
+    with os_errors_about(order.settings.path):
+        return write_part(order.settings, before, coded())
