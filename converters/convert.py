@@ -343,7 +343,7 @@ def convert(
             from streamsvm.cluster import open_cluster
 
             found = stack.enter_context(open_cluster(cluster, workers))
-            conversion = ClusterConversion(found, reader, options, waiting)
+            conversion = stack.enter_context(ClusterConversion(found, reader, options, waiting))
         sources = conversion.read(weights)
         counts = reader.counts
         if counts.rows == 0:

@@ -159,7 +159,7 @@ def drain(
         if bucket.n_rows == 0:
             continue
         if waiting.must_split(bucket):
-            finer = split(waiting, bucket, bucket.files[0].path.name)
+            finer = split(waiting, bucket, bucket.files[0].path.name, waiting.read(bucket))
             if not keep:
                 _delete(bucket)
             yield from drain(waiting, finer, base, index_dtype, keep=False)
@@ -169,13 +169,23 @@ def drain(
             _delete(bucket)
 
 
-def split(waiting: WaitingRows, bucket: Bucket, name: str) -> list[Bucket]:
-    """Write the rows of a bucket to finer ones, by further bits of their keys; files are prefixed `name`."""
+def split(waiting: WaitingRows, bucket: Bucket, name: str, batches: Iterable[NumberedRows]) -> list[Bucket]:
+    """Write the rows of a bucket to finer ones, by further bits of their keys.
+
+    Parameters
+    ----------
+    waiting : WaitingRows
+    bucket : Bucket
+    name : str
+        Prefix of the file names.
+    batches : iterable of (Rows, ndarray)
+        What ``waiting.read(bucket)`` yields.
+    """
     finer = ExternalShuffle(
         waiting, expected=2 * waiting.bytes_of(bucket), name=name, used_bits=bucket.used_bits
     )
     with finer:
-        for rows, numbers in waiting.read(bucket):
+        for rows, numbers in batches:
             finer.append(rows, numbers)
     return finer.buckets()
 

@@ -11,7 +11,7 @@ import dataclasses
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from streamsvm_converters.external_shuffle import ExternalShuffle, drain, split
@@ -54,6 +54,8 @@ class _Text(NamedTuple):
 
     Attributes
     ----------
+    token : str
+        Of this conversion.
     options : ReadOptions
     waiting : WaitingRows
     expected : int or None
@@ -62,6 +64,7 @@ class _Text(NamedTuple):
         An ``.npy`` file with the weights of all rows.
     """
 
+    token: str
     options: ReadOptions
     waiting: WaitingRows
     expected: int | None
@@ -71,6 +74,7 @@ class _Text(NamedTuple):
 class _Order(NamedTuple):
     """What workers need to sort rows and write them to the store."""
 
+    token: str
     waiting: WaitingRows
     settings: PartSettings
     code_of: np.ndarray | None
@@ -104,7 +108,14 @@ class ClusterConversion:
         self._tell = options.progress or (lambda *_: None)
         self._paths = [Path(path).absolute() for path in reader.inputs]
         self._buckets: list[Bucket] = []
+        self._token = uuid.uuid4().hex
         self._check_reach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cluster.tell(on_worker.end, self._token)  # before the folder is removed
 
     def _check_reach(self) -> None:
         sizes = {path: path.stat().st_size for path in self._paths}
@@ -127,7 +138,9 @@ class ClusterConversion:
         if weights is not None:
             weight_file = self._waiting.folder / "weights.npy"
             sources.append(_write_weights(weights, n_rows, weight_file))
-        text = self._hold(_Text(self._options, self._waiting, self._reader.expected_bytes, weight_file))
+        text = self._hold(
+            _Text(self._token, self._options, self._waiting, self._reader.expected_bytes, weight_file)
+        )
         found = self._cluster.in_order("read", _read_part, ((text, part) for _, part in parts))
         sorts, n_read = self._waiting.seed is not None, 0
         of_parts: list[list[Bucket]] = []
@@ -188,7 +201,7 @@ class ClusterConversion:
         """
         self._split()
         settings = writer.part_settings()
-        order = self._hold(_Order(self._waiting, settings, code_of, shift, dtype))
+        order = self._hold(_Order(self._token, self._waiting, settings, code_of, shift, dtype))
         items = ((order, run, before) for run, before in self._runs(writer.nnz))
         for part in self._cluster.in_order("write", _write_part, items):
             writer.add_part(part)
@@ -204,7 +217,7 @@ class ClusterConversion:
     def _split(self) -> None:
         """Split buckets that do not fit into the memory of a worker."""
         while large := [bucket for bucket in self._buckets if self._waiting.must_split(bucket)]:
-            items = ((self._waiting, bucket) for bucket in large)
+            items = ((self._token, self._waiting, bucket) for bucket in large)
             finer = self._cluster.in_order("split", _split, items)
             self._buckets = [
                 each
@@ -277,21 +290,23 @@ def _read_part(text: _Text, part: TextPart) -> tuple[FoundInPart, list[Bucket]]:
     name = f"part-{uuid.uuid4().hex}"
     shuffle = ExternalShuffle(text.waiting, expected=text.expected, name=name, holds=False)
     with os_errors_about(text.waiting.folder), shuffle:
-        for rows, numbers in reader:
+        for rows, numbers in on_worker.steps_of(text.token, reader):
             if weights is not None:
                 rows = rows._replace(cost=weights[numbers])
             shuffle.append(rows, numbers)
     return reader.found(), shuffle.buckets()
 
 
-def _split(waiting: WaitingRows, bucket: Bucket) -> list[Bucket]:
+def _split(token: str, waiting: WaitingRows, bucket: Bucket) -> list[Bucket]:
     with os_errors_about(waiting.folder):
-        return split(waiting, bucket, f"split-{uuid.uuid4().hex}")
+        batches = on_worker.steps_of(token, waiting.read(bucket))
+        return split(waiting, bucket, f"split-{uuid.uuid4().hex}", batches)
 
 
 def _write_part(order: _Order, run: Sequence[Bucket], before: Sizes) -> WrittenPart:
     def coded() -> Iterator[tuple[Rows, np.ndarray]]:
-        for rows, numbers in drain(order.waiting, run, order.shift, order.index_dtype, keep=True):
+        batches = drain(order.waiting, run, order.shift, order.index_dtype, keep=True)
+        for rows, numbers in on_worker.steps_of(order.token, batches):
             yield rows if order.code_of is None else recode(rows, order.code_of), numbers
 
     with os_errors_about(order.settings.path):

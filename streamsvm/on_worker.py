@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from streamsvm.errors import StreamsvmError
+from streamsvm.errors import ClusterError, StreamsvmError
 
+_ENDED = 100  # tokens of work that has ended, to be kept
+_STEP = 10.0  # seconds that a step of a task may take before its end is no longer waited for
 _KEPT = 2  # runs, or stores that are scored, whose files a worker keeps open
 
 
@@ -16,9 +18,13 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
+_Item = TypeVar("_Item")
 _T = TypeVar("_T", bound=_Closable)
 _opened: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _lock = threading.Lock()  # a worker may have several threads
+_at_work: collections.Counter[str] = collections.Counter()  # tasks that run, by the token of their work
+_ended: collections.deque[str] = collections.deque(maxlen=_ENDED)
+_changed = threading.Condition(_lock)
 
 
 def opened(token: str, open_: Callable[[], _T]) -> _T:
@@ -39,6 +45,29 @@ def close(token: str) -> None:
         found = _opened.pop(token, None)
     if found is not None:
         found.close()
+
+
+def steps_of(token: str, items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield the items that a task takes one by one, until the command that it works for has ended."""
+    with _changed:
+        _at_work[token] += 1
+    try:
+        for item in items:
+            if token in _ended:
+                raise ClusterError("the command that this was for has ended")
+            yield item
+    finally:
+        with _changed:
+            _at_work[token] -= 1
+            _changed.notify_all()
+
+
+def end(token: str) -> None:
+    """Let tasks that run end at their next step, and wait for that: they write no more files then."""
+    with _changed:
+        _ended.append(token)
+        _changed.wait_for(lambda: not _at_work[token], timeout=_STEP)
+        del _at_work[token]
 
 
 def why_unreadable(data: Any) -> str | None:

@@ -105,10 +105,10 @@ class ArrayWriter:
         self._spare.append(buffer)
 
     def finish(self, digest: str | None = None) -> str:
-        """Write what is left; returns the SHA-256 of all values, which is `digest` if chunks were skipped."""
+        """Write what is left; returns the SHA-256 of all values: `digest`, if chunks were skipped."""
         self.flush()
-        if self._skipped != (digest is not None):
-            raise ValueError(f"{self._name}: a digest is given if, and only if, chunks were skipped")
+        if self._skipped and digest is None:
+            raise ValueError(f"{self._name}: chunks were written elsewhere, and no digest is given")
         if self._written != self._length:
             raise StoreError(f"{self._name}: {self._written} elements written, {self._length} announced")
-        return digest or self._sha.hexdigest()
+        return self._sha.hexdigest() if digest is None else digest
