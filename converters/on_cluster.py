@@ -29,10 +29,10 @@ from streamsvm import on_worker
 from streamsvm.cluster import Cluster
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import Statistics, joined, spans
+from streamsvm.data.statistics import Statistics, join_spans, spans
 from streamsvm.durable import reason
 from streamsvm.errors import ClusterError, InputError, Option, Remedy, SettingsError
-from streamsvm.run.reach import is_in_reach, sample_file
+from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.store.part_writer import (
     PartSettings,
     WrittenPart,
@@ -245,10 +245,7 @@ class ClusterConversion:
 
     def _statistics(self, writer: StoreWriter) -> Statistics:
         items = ((writer.path, writer.n_features, *ends) for ends in spans(writer.n_rows))
-        first, *others = self._cluster.in_order("statistics", span_statistics, items)
-        for other in others:
-            first = joined(first, other)
-        return first
+        return join_spans(self._cluster.in_order("statistics", span_statistics, items))
 
     def _hold(self, value: Any) -> Any:
         [held] = self._cluster.start([self._cluster.task("settings", on_worker.hold, value)])

@@ -95,7 +95,7 @@ class Cluster:
                         raise ValueError("no address in it")
                 client = distributed.Client(scheduler_file=self.address, **given)
             else:
-                address = self._stack.enter_context(started(self.address, number, splits))
+                address, _ = self._stack.enter_context(started(self.address, number, splits))
                 client = distributed.Client(address, **given)
         except (OSError, ValueError, TypeError) as error:
             reason = str(error).split("\n")[0] or type(error).__name__
@@ -299,19 +299,22 @@ def _line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def started(address: str | os.PathLike[str], number: int | None, splits: int) -> Iterator[str]:
-    """The address of a cluster; for "local", of one that is started here and ended at the end."""
+def started(
+    address: str | os.PathLike[str], number: int | None, splits: int
+) -> Iterator[tuple[str, int | None]]:
+    """The address of a cluster and the workers to wait for; for "local", of one that is ended at the end."""
     if os.fspath(address) != LOCAL:
-        yield os.fspath(address)
+        yield os.fspath(address), number
         return
     distributed = _load_distributed()
     from dask.system import CPU_COUNT
 
+    number = min(number or CPU_COUNT, splits)
     with distributed.LocalCluster(
-        n_workers=min(number or CPU_COUNT, splits), threads_per_worker=1, processes=True,
+        n_workers=number, threads_per_worker=1, processes=True,
         dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
     ) as local:  # fmt: skip
-        yield local.scheduler_address
+        yield local.scheduler_address, number
 
 
 def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:

@@ -153,7 +153,7 @@ def tune(
                 from streamsvm.cluster import check_splits, started
 
                 check_splits(chosen.splits)
-                cluster = stack.enter_context(started(cluster, workers, chosen.splits))
+                cluster, workers = stack.enter_context(started(cluster, workers, chosen.splits))
             search = StoreSearch(
                 paths, Path(out), Interval(checkpoint_every), callbacks, tables, workers, cluster
             )

@@ -117,6 +117,7 @@ def test_our_own_stores_are_written_and_read_without_their_libraries(tmp_path: P
 LAYERS = (
     ("errors", "schema", "format"),
     ("text", "durable", "page_cache", "progress", "workers"),
+    ("reach",),
     ("reading",),
     ("class_costs",),
     ("kernels",),
@@ -275,6 +276,9 @@ def test_converters_use_only_what_writes_a_store() -> None:
         "schema",
         "errors",
         "durable",
+        "cluster",
+        "on_worker",
+        "reach",
     )
     names += ("kernels.jit", "kernels.random", "kernels.simd", "text", "progress", "reading")
     allowed = {f"streamsvm.{name}" for name in names}

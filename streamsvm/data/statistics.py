@@ -9,7 +9,9 @@ how the rows were cut into pieces, nor on how many workers read the spans.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Literal
 
@@ -143,7 +145,7 @@ class StatisticsBuilder:
     def result(self) -> Statistics:
         """The statistics of the rows so far; nothing can be added then."""
         span = self._span.result()
-        return span if self._before is None else joined(self._before, span)
+        return span if self._before is None else _add(self._before, span)
 
 
 def spans(n_rows: int) -> list[tuple[int, int]]:
@@ -152,11 +154,19 @@ def spans(n_rows: int) -> list[tuple[int, int]]:
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
 
 
-def joined(first: Statistics, second: Statistics) -> Statistics:
+def join_spans(parts: Iterable[Statistics]) -> Statistics:
+    """The statistics of all rows from those of their spans, in order; there is one at least."""
+    each = iter(parts)
+    first = next(each)
+    return functools.reduce(_add, each, copy.deepcopy(first))
+
+
+def _add(first: Statistics, second: Statistics) -> Statistics:
     """The statistics of two spans of rows together, in the arrays of the first."""
+    n_rows = first.n_rows + second.n_rows
     if first.kind == "counts":
         first.count[:] += second.count
-        return dataclasses.replace(first, n_rows=first.n_rows + second.n_rows)
+        return dataclasses.replace(first, n_rows=n_rows)
     for start in range(0, len(first.count), _SLICE):
         part = slice(start, start + _SLICE)
         n, m = first.count[part], second.count[part]
@@ -167,7 +177,7 @@ def joined(first: Statistics, second: Statistics) -> Statistics:
         mean += change * share
         np.maximum(largest, others[2], out=largest)
         n += m
-    return dataclasses.replace(first, n_rows=first.n_rows + second.n_rows)
+    return dataclasses.replace(first, n_rows=n_rows)
 
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:

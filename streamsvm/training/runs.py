@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.text import absolute, as_paths
 from streamsvm.training.auto_c import choose_c
+from streamsvm.training.cluster_statistics import gather_on_cluster
 from streamsvm.training.error_weights import read_error_weights
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
@@ -71,10 +73,15 @@ def fit_store(
     run = RunDir(out)
     asked = parse_transforms(settings.transform)
     paths = as_paths(path) or []
-    with reads.of(open_to_train(paths, settings)) as raw:
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(reads.of(open_to_train(paths, settings)))
+        if cluster is not None:
+            from streamsvm.cluster import check_splits, started
+
+            check_splits(settings.splits)
+            cluster, workers = stack.enter_context(started(cluster, workers, settings.splits))
         if fitted is None:
-            threads = count_workers(workers if cluster is None else None)
-            fitted = fit_to_store(raw, asked, settings, callbacks, threads)
+            fitted = fit_to_store(paths, raw, asked, settings, callbacks, workers, cluster)
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
@@ -152,7 +159,7 @@ def plan_store(
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
     with open_to_train(as_paths(path) or [], settings) as raw:
-        fitted = fit_to_store(raw, asked, settings, Callbacks(), count_workers(workers))
+        fitted = fit_to_store(as_paths(path) or [], raw, asked, settings, Callbacks(), workers)
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, settings)
@@ -175,9 +182,15 @@ def class_counts(store: Store, settings: Settings) -> np.ndarray:
 
 
 def fit_to_store(
-    store: Store, transforms: Sequence[Transform], settings: Settings, callbacks: Callbacks, workers: int
+    paths: Sequence[str | os.PathLike[str]],
+    store: Store,
+    transforms: Sequence[Transform],
+    settings: Settings,
+    callbacks: Callbacks,
+    workers: int | None,
+    cluster: str | os.PathLike[str] | None = None,
 ) -> FittedTransforms:
-    """Transforms fitted to a store, whose reading `workers` threads share."""
+    """Transforms fitted to a store, whose reading `workers` share: threads, or those of a cluster."""
 
     def progress(done: int, total: int) -> None:
         callbacks.progress("statistics", done, total)
@@ -185,5 +198,10 @@ def fit_to_store(
             raise Interrupted("stopped before the training began")
 
     numbered = TransformedStore(store, (), shift_to_text(store, transforms))
-    raw = raw_store(numbered, settings.memory, progress, workers)
+    gather = None
+    if cluster is not None:
+        where = [absolute(path) for path in paths]
+        gather = gather_on_cluster(cluster, workers, where, numbered, settings, progress)
+    threads = count_workers(None if cluster is not None else workers)
+    raw = raw_store(numbered, settings.memory, progress, threads, gather)
     return fit_transforms(transforms, raw, memory=settings.memory)

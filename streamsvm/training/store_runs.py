@@ -14,9 +14,9 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
 from streamsvm.errors import Call, ClusterError, Message, Remedy
+from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
-from streamsvm.run.reach import is_in_reach, sample_file
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Interval, Settings

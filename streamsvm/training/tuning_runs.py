@@ -216,10 +216,8 @@ class StoreSearch:
         """The transforms of the settings, fitted to all rows: once for all trainings with the same ones."""
         if settings.transform not in self._transforms:
             with open_to_train(self._paths, settings) as store:
-                asked, threads = parse_transforms(settings.transform), count_workers(None)
-                if self._cluster is None:
-                    threads = count_workers(self._workers)
+                asked = parse_transforms(settings.transform)
                 self._transforms[settings.transform] = fit_to_store(
-                    store, asked, settings, self._callbacks, threads
+                    self._paths, store, asked, settings, self._callbacks, self._workers, self._cluster
                 )
         return self._transforms[settings.transform]

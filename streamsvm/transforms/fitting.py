@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +29,9 @@ _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while
 _SCAN = 2**16  # row pointers read at a time
 
 
+Gather = Callable[[Sequence[Transform], int, Literal["counts", "moments"]], Statistics]
+
+
 class Raw(NamedTuple):
     """Training data before any transform.
 
@@ -50,6 +54,9 @@ class Raw(NamedTuple):
         Threads that read and transform pieces.
     progress : callable
         Called with the number of rows that a reading is through with.
+    gather : callable, optional
+        Returns the statistics of the rows after some transforms, given these, the number of features and the
+        kind of statistics, as others read them; by default `workers` threads do.
     """
 
     n_rows: int
@@ -63,6 +70,7 @@ class Raw(NamedTuple):
     multilabel: bool = False
     workers: int = 1
     progress: Callable[[int], None] = lambda done: None
+    gather: Gather | None = None
 
 
 class FittedTransforms(NamedTuple):
@@ -133,8 +141,7 @@ def fit_transforms(
                         f"{needed:,} bytes",
                         needed_memory=needed,
                     )
-                with contextlib.closing(_transformed(fitted, data)) as pieces:
-                    known = gather(pieces, data.n_rows, n_features, kind)
+                known = (data.gather or functools.partial(_gather, data))(fitted, n_features, kind)
             return known
 
         transform = transform.fitted(TrainingData(n_features, names, data.index_base, statistics))
@@ -143,6 +150,13 @@ def fit_transforms(
         names = transform.feature_names(names)
         fitted.append(transform)
     return FittedTransforms(fitted, record)
+
+
+def _gather(
+    data: Raw, transforms: Sequence[Transform], n_features: int, kind: Literal["counts", "moments"]
+) -> Statistics:
+    with contextlib.closing(_transformed(transforms, data)) as pieces:
+        return gather(pieces, data.n_rows, n_features, kind)
 
 
 def _transformed(transforms: Sequence[Transform], data: Raw) -> Generator[Rows, None, None]:
@@ -163,6 +177,7 @@ def raw_store(
     memory: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
+    gather: Gather | None = None,
 ) -> Raw:
     """A store as training data; `progress` is called with the rows read and all rows.
 
@@ -171,27 +186,34 @@ def raw_store(
     """
     workers, takes = _share_memory(store, memory, workers)
 
-    def pieces() -> Iterator[tuple[int, Rows]]:
-        begin = 0
-        while begin < store.n_rows:
-            stop = min(begin + _SCAN, store.n_rows)
-            offsets = store.indptr(begin, stop)
-            while begin < stop:
-                at = len(offsets) - 1 - (stop - begin)
-                n = int(np.searchsorted(offsets, offsets[at] + takes, "right")) - 1 - at
-                end = begin + max(n, 1)
-                yield begin, store.rows(begin, end)
-                begin = end
-
     def sample() -> Iterator[Rows]:
         n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
         for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
             yield first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
 
     return Raw(
-        store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path), pieces,
-        sample(), store.statistics, store.multilabel, workers, lambda done: progress(done, store.n_rows),
+        store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
+        lambda: store_pieces(store, takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
+        workers, lambda done: progress(done, store.n_rows), gather,
     )  # fmt: skip
+
+
+def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tuple[int, Rows]]:
+    """Yield the rows ``begin:end`` in pieces of about `takes` non-zeros, each with its first row."""
+    while begin < end:
+        stop = min(begin + _SCAN, end)
+        offsets = store.indptr(begin, stop)
+        while begin < stop:
+            at = len(offsets) - 1 - (stop - begin)
+            n = int(np.searchsorted(offsets, offsets[at] + takes, "right")) - 1 - at
+            next_ = begin + max(n, 1)
+            yield begin, store.rows(begin, next_)
+            begin = next_
+
+
+def values_at_a_time(store: Store, memory: int) -> int:
+    """The non-zeros of a piece that one thread reads."""
+    return _share_memory(store, memory, 1)[1]
 
 
 def _share_memory(store: Store, memory: int, workers: int) -> tuple[int, int]:

@@ -33,13 +33,17 @@ class TransformedStore(StoreView):
     shift : int, optional
         Added to the numbers of features before the transforms; by default what makes them those of the text,
         if a transform takes these.
+
+    Attributes
+    ----------
+    shift : int
     """
 
     def __init__(self, inner: Store, transforms: Sequence[Transform], shift: int | None = None) -> None:
         super().__init__(inner)
         self.transforms = list(transforms)
         shift = shift_to_text(inner, transforms) if shift is None else shift
-        self._shift = shift
+        self.shift = shift
         self._adds = sum(transform.adds for transform in transforms)
         self.native = inner.native and not transforms and not shift
         self.n_features = features_after(transforms, inner.n_features + shift) or 0
@@ -52,11 +56,11 @@ class TransformedStore(StoreView):
         self.extra_nnz_bytes = max(inner.extra_nnz_bytes, wide + self.dtype.itemsize)
 
     def statistics(self) -> Statistics | None:
-        return None if self.transforms or self._shift else self.inner.statistics()
+        return None if self.transforms or self.shift else self.inner.statistics()
 
     @functools.cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        sha = hashlib.sha256(f"{self.inner.fingerprint} {self._shift} {records_of(self.transforms)}".encode())
+        sha = hashlib.sha256(f"{self.inner.fingerprint} {self.shift} {records_of(self.transforms)}".encode())
         for transform in self.transforms:
             if transform.array is not None:
                 sha.update(np.ascontiguousarray(transform.array).data)
@@ -74,8 +78,8 @@ class TransformedStore(StoreView):
             raise
 
     def _transformed(self, rows: Rows, start: int) -> Rows:
-        if self._shift:
-            rows = rows._replace(indices=rows.indices + self._shift)
+        if self.shift:
+            rows = rows._replace(indices=rows.indices + self.shift)
         rows = apply(self.transforms, rows, where=str(self.path), first=start)
         return rows._replace(indices=rows.indices.astype(self.index_dtype, copy=False))
 
@@ -83,7 +87,7 @@ class TransformedStore(StoreView):
         return self.inner.indptr(start, stop) + self._adds * np.arange(start, stop + 1)
 
     def norms(self, start: int, stop: int) -> np.ndarray:
-        if not self.transforms and not self._shift:
+        if not self.transforms and not self.shift:
             return self.inner.norms(start, stop)
         return self.rows(start, stop).norm2
 

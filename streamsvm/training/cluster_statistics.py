@@ -1,0 +1,106 @@
+"""Statistics of features on a Dask cluster: workers read spans of rows, which are joined in their order."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from streamsvm import on_worker
+from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans, spans
+from streamsvm.settings import Settings
+from streamsvm.store import Store
+from streamsvm.training.training_data import TrainingData
+from streamsvm.transforms import Transform
+from streamsvm.transforms.fitting import Gather, store_pieces, values_at_a_time
+from streamsvm.transforms.store import TransformedStore
+
+
+class _Reading(NamedTuple):
+    """What workers need to know of a reading.
+
+    Attributes
+    ----------
+    token : str
+    data : TrainingData
+        Without transforms.
+    transforms : tuple of Transform
+        Those after which the statistics are wanted.
+    shift : int
+        As for `TransformedStore`.
+    n_features : int
+    kind : {"counts", "moments"}
+    """
+
+    token: str
+    data: TrainingData
+    transforms: tuple[Transform, ...]
+    shift: int
+    n_features: int
+    kind: Literal["counts", "moments"]
+
+    def open(self) -> Store:
+        return TransformedStore(self.data.open(), self.transforms, self.shift)
+
+
+def gather_on_cluster(
+    address: str | os.PathLike[str],
+    workers: int | None,
+    paths: Sequence[str],
+    store: Store,
+    settings: Settings,
+    progress: Callable[[int, int], None],
+) -> Gather:
+    """What gathers statistics of a store by the workers of the cluster at an address, reached when needed.
+
+    Parameters
+    ----------
+    address, workers
+        As for `open_cluster`.
+    paths : sequence of str
+        Of the store, from the root.
+    store : TransformedStore
+        The features before any transform, with the numbers that the first one takes.
+    settings : Settings
+    progress : callable
+        Called with the rows read and all rows.
+    """
+    assert isinstance(store, TransformedStore)
+    no_blocks = np.zeros(1, np.int64)
+    data = TrainingData(tuple(paths), store.inner.fingerprint, settings, (), 0, no_blocks, None)
+
+    def gather(
+        transforms: Sequence[Transform], n_features: int, kind: Literal["counts", "moments"]
+    ) -> Statistics:
+        from streamsvm.cluster import open_cluster
+
+        reading = _Reading(uuid.uuid4().hex, data, tuple(transforms), store.shift, n_features, kind)
+        found = spans(store.n_rows)
+
+        def parts() -> Iterator[Statistics]:
+            [held] = cluster.start([cluster.task("settings", on_worker.hold, reading)])
+            results = cluster.in_order("statistics", _of_span, ((held, *ends) for ends in found))
+            for (_, stop), part in zip(found, results, strict=True):
+                yield part
+                progress(stop, store.n_rows)
+
+        with open_cluster(address, workers) as cluster:
+            cluster.check(on_worker.why_unreadable, data)
+            try:
+                return join_spans(parts())
+            finally:
+                cluster.tell(on_worker.close, reading.token)
+
+    return gather
+
+
+def _of_span(reading: _Reading, start: int, stop: int) -> Statistics:
+    store = on_worker.opened(reading.token, reading.open)
+    span = SpanStatistics(reading.n_features, reading.kind)
+    takes = values_at_a_time(store, reading.data.settings.memory)
+    for _, rows in store_pieces(store, takes, start, stop):
+        span.add(rows.n_rows, rows.data, rows.indices)
+    return span.result()

@@ -1,0 +1,115 @@
+"""Statistics that the workers of a Dask cluster gather: transforms and models as threads make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from run_files import model_bytes
+from test_shared_reading import LOGS, write_anndata
+
+from streamsvm import fit, tune
+from streamsvm.cluster import Limits
+from streamsvm.data import statistics
+from streamsvm.errors import ClusterError, InputError
+from streamsvm.training import cluster_statistics
+
+distributed = pytest.importorskip("distributed")
+
+N, D = 400, 25
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The spans that workers were asked for; there are seven of them in the data."""
+    asked: list[tuple[int, int]] = []
+
+    def spans_of(n_rows: int) -> list[tuple[int, int]]:
+        asked.extend(found := statistics.spans(n_rows))
+        return found
+
+    monkeypatch.setattr(statistics, "_LEAST_SPAN", 64)
+    monkeypatch.setattr(cluster_statistics, "spans", spans_of)
+    return asked
+
+
+@pytest.fixture(scope="module")
+def counts() -> sp.csr_array:
+    rng = np.random.default_rng(0)
+    return sp.csr_array(rng.poisson(0.4, (N, D)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("transform", "readings"),
+    [(LOGS, 1), ("idf,l2,scale=std", 2), ("log1p,select=top:9,scale=maxabs,bias", 1), ("log1p,l2", 0)],
+)
+def test_a_fit_has_the_same_transforms_and_model(
+    tmp_path: Path, counts: sp.csr_array, address: str, transform: str, readings: int,
+    spans: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    path = write_anndata(tmp_path / "a.h5ad", counts)
+    options: dict[str, Any] = {
+        "label": "type", "passes": 1, "transform": transform, "split": "rows", "splits": 2, "C": 1.0,
+    }  # fmt: skip
+    fit(path, out=tmp_path / "threads", **options)
+    assert not spans
+    seen: list[tuple[str, int, int | None]] = []
+    fit(
+        path, out=tmp_path / "cluster", **options, cluster=address,
+        progress=lambda *done: seen.append(done),
+    )  # fmt: skip
+    assert len(spans) == 7 * readings
+    assert [each for each in seen if each[0] == "statistics"] == [
+        ("statistics", stop, N) for _, stop in spans
+    ]
+    assert model_bytes(tmp_path / "threads") == model_bytes(tmp_path / "cluster")
+
+
+def test_a_search_gathers_them_once(
+    tmp_path: Path, counts: sp.csr_array, address: str, spans: list[tuple[int, int]]
+) -> None:
+    path = write_anndata(tmp_path / "a.h5ad", counts)
+    options: dict[str, Any] = {
+        "label": "type", "passes": 1, "transform": LOGS, "split": "rows", "splits": 2, "C": [0.1, 1.0],
+    }  # fmt: skip
+    ours = tune(path, out=tmp_path / "cluster", **options, cluster=address)
+    assert len(spans) == 7
+    theirs = tune(path, out=tmp_path / "threads", **options)
+    assert ours.C == theirs.C
+    assert model_bytes(tmp_path / "threads") == model_bytes(tmp_path / "cluster")
+
+
+def test_a_row_that_a_transform_cannot_take_is_named(
+    tmp_path: Path, counts: sp.csr_array, address: str
+) -> None:
+    changed = counts.copy()
+    changed.data[changed.indptr[311]] = -2.5
+    path = write_anndata(tmp_path / "a.h5ad", changed)
+    with pytest.raises(InputError, match="row 311"):
+        fit(
+            path, out=tmp_path / "run", label="type", transform="log1p,idf", split="rows", splits=2,
+            cluster=address,
+        )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+def test_workers_that_are_lost_end_it_with_one_line(
+    tmp_path: Path, counts: sp.csr_array, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_anndata(tmp_path / "a.h5ad", counts)
+    monkeypatch.setattr("streamsvm.cluster.LIMITS", Limits(task=0.0))
+    with pytest.raises(ClusterError, match=r"no task ended for 0 seconds|does not answer"):
+        fit(path, out=tmp_path / "run", label="type", transform=LOGS, split="rows", splits=2, cluster=address)
+    assert not (tmp_path / "run").exists()
