@@ -233,9 +233,9 @@ def convert(
         With a cluster: the workers to wait for or, with a local one, to start; by default one, or one for
         each processor.
     cluster : str or path, optional
-        LIBSVM text to a ``.zarr`` store: a Dask cluster (extra ``cluster``) that shares the work, as in
-        `streamsvm.fit`. Its workers see the inputs, and the folder of `out`, under the same paths, and each
-        takes `memory`. The store is the same.
+        LIBSVM text or AnnData to a ``.zarr`` store: a Dask cluster (extra ``cluster``) that shares the work,
+        as in `streamsvm.fit`. Its workers see the inputs, and the folder of `out`, under the same paths, and
+        each takes `memory`. The store is the same.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`: it is called with the stage "convert",
         the number of bytes read, and of all inputs or None.
@@ -307,6 +307,7 @@ def convert(
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
     if cluster is not None:
         _check_for_cluster(inputs, out, kind)
+        inputs, out = [os.path.abspath(path) for path in inputs], out.absolute()  # for workers
     elif workers is not None:
         raise SettingsError("workers are those of a cluster; threads do the work here", setting="workers")
     schema = None if like is None else read_schema(like)

@@ -1,6 +1,6 @@
-"""Convert LIBSVM text on a Dask cluster, to the same bytes as on one machine.
+"""Convert files on a Dask cluster, to the same bytes as on one machine.
 
-Workers count the rows of each file, then parse parts of the text to buckets of rows whose keys begin alike,
+Workers count the rows of each text, then read parts of the inputs to buckets of rows whose keys begin alike,
 then sort buckets and write their rows as whole chunks of the store. What crosses the ends of these parts, and
 the record, is written by the command. All files are in folders that the machines share.
 """
@@ -8,6 +8,7 @@ the record, is written by the command. All files are in folders that the machine
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,12 +16,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from streamsvm_converters.external_shuffle import ExternalShuffle, drain, split
-from streamsvm_converters.kinds.libsvm import FileReader
 from streamsvm_converters.kinds.options import ReadOptions
+from streamsvm_converters.kinds.parts import FoundInPart, PartedReader
 from streamsvm_converters.kinds.reader import Reader
 from streamsvm_converters.kinds.registry import open_reader
-from streamsvm_converters.libsvm.parts import FoundInPart, Scan, TextPart, scan
-from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.libsvm.position import InputPart, Source
 from streamsvm_converters.libsvm.sample_weights import WeightFile
 from streamsvm_converters.staging import os_errors_about
 from streamsvm_converters.waiting_rows import Bucket, WaitingRows
@@ -44,13 +44,12 @@ from streamsvm.store.rows_writer import Sizes
 from streamsvm.store.writer import StoreWriter
 
 _PER_WORKER = 4  # tasks of a step for each worker, where the data are large enough
-_LEAST_TEXT, _MOST_TEXT = 2**22, 2**30  # bytes of a part
 _LEAST_VALUES = 2**22  # that a task writes: more chunks than the two at its ends
 _WEIGHTS = 2**20  # written at a time
 
 
-class _Text(NamedTuple):
-    """What workers need to read parts of the text.
+class _Input(NamedTuple):
+    """What workers need to read parts of the inputs.
 
     Attributes
     ----------
@@ -97,16 +96,15 @@ class ClusterConversion:
     """
 
     def __init__(self, cluster: Cluster, reader: Reader, options: ReadOptions, waiting: WaitingRows) -> None:
-        if not isinstance(reader, FileReader):
+        if not isinstance(reader, PartedReader):
             raise SettingsError(
-                "cluster is for LIBSVM text; files of other kinds are read by one process",
+                "cluster is for LIBSVM text and AnnData; files of other kinds are read by one process",
                 remedy=Remedy("leave {} out", Option("cluster")),
                 setting="cluster",
             )
         self._cluster, self._reader, self._waiting = cluster, reader, waiting
-        self._options = dataclasses.replace(options, folder=None, progress=None, threads=1)
+        self._options = dataclasses.replace(options, folder=waiting.folder, progress=None, threads=1)
         self._tell = options.progress or (lambda *_: None)
-        self._paths = [Path(path).absolute() for path in reader.inputs]
         self._buckets: list[Bucket] = []
         self._token = uuid.uuid4().hex
         self._check_reach()
@@ -118,7 +116,8 @@ class ClusterConversion:
         self._cluster.tell(on_worker.end, self._token)  # before the folder is removed
 
     def _check_reach(self) -> None:
-        sizes = {path: path.stat().st_size for path in self._paths}
+        paths = map(Path, self._reader.inputs)
+        sizes = {path: None if path.is_dir() else path.stat().st_size for path in paths}
         for warning in self._cluster.check(_why_unreadable, sizes):
             self._reader.notes.append(str(warning))
         with sample_file(self._waiting.folder) as sample:
@@ -132,52 +131,36 @@ class ClusterConversion:
 
     def read(self, weights: str | Path | None) -> list[Source]:
         """Let workers read all rows, and their weights; returns what was read."""
-        parts, n_rows = self._scan()
-        sources = list(self._reader.sources)
+        reader, folder = self._reader, self._waiting.folder
+        wanted = _PER_WORKER * max(1, len(self._cluster.workers))
+        parts, n_rows = reader.parts(wanted, self._cluster.in_order)
+        sources = list(reader.sources)
         weight_file = None
         if weights is not None:
-            weight_file = self._waiting.folder / "weights.npy"
+            weight_file = folder / "weights.npy"
             sources.append(_write_weights(weights, n_rows, weight_file))
-        text = self._hold(
-            _Text(self._token, self._options, self._waiting, self._reader.expected_bytes, weight_file)
-        )
-        found = self._cluster.in_order("read", _read_part, ((text, part) for _, part in parts))
-        sorts, n_read = self._waiting.seed is not None, 0
+        options = dataclasses.replace(self._options, features=reader.known_features())
+        given = self._hold(_Input(self._token, options, self._waiting, reader.expected_bytes, weight_file))
+        results = self._cluster.in_order("read", _read_part, ((given, part) for part in parts))
         of_parts: list[list[Bucket]] = []
-        total = sum(source.size for source in self._reader.sources)
-        ends = [part.row for _, part in parts[1:]] + [n_rows]
-        for at, ((number, part), end, (in_part, buckets)) in enumerate(zip(parts, ends, found, strict=True)):
-            if in_part.n_rows != end - part.row:
+        total = sum(source.size for source in reader.sources)
+        ends = [part.row for part in parts[1:]] + [n_rows]
+        for at, (part, end, (found, buckets)) in enumerate(zip(parts, ends, results, strict=True)):
+            if found.n_rows != end - part.row:
                 raise InputError(f"{part.path} changed while it was read; convert again")
-            codes = self._reader.add_part(number, in_part)
+            codes = reader.add_part(part, found)
             if codes is not None:
-                path = self._waiting.folder / f"codes-{at}.npy"
+                path = folder / f"codes-{at}.npy"
                 np.save(path, codes)
                 buckets = [bucket.coded(path) for bucket in buckets]
             of_parts.append(buckets)
-            n_read += in_part.n_rows
-            self._tell(total * n_read // max(n_rows, 1), total, self._reader.counts.rows)
-        self._reader.check_groups()
-        self._buckets = (
-            [Bucket.joined(*alike) for alike in zip(*of_parts, strict=True)]
-            if sorts
-            else [bucket for buckets in of_parts for bucket in buckets]
-        )
+            self._tell(total * end // max(n_rows, 1), total, reader.counts.rows)
+        reader.check()
+        if self._waiting.seed is None:
+            self._buckets = list(itertools.chain.from_iterable(of_parts))
+        else:
+            self._buckets = [Bucket.joined(*alike) for alike in zip(*of_parts, strict=True)]
         return sources
-
-    def _scan(self) -> tuple[list[tuple[int, TextPart]], int]:
-        """The parts of the text, each with the number of its input, and the number of all rows."""
-        total = sum(path.stat().st_size for path in self._paths)
-        size = total // (_PER_WORKER * max(1, len(self._cluster.workers)))
-        size = min(max(size, _LEAST_TEXT), _MOST_TEXT)
-        items = ((path, size, self._options.memory) for path in self._paths)
-        parts, n_rows = [], 0
-        scans: Iterator[Scan] = self._cluster.in_order("scan", scan, items)
-        for number, each in enumerate(scans):
-            self._reader.add_scan(each)
-            parts += [(number, part._replace(row=part.row + n_rows)) for part in each.parts]
-            n_rows += each.n_rows
-        return parts, n_rows
 
     @property
     def n_labels(self) -> int:
@@ -266,28 +249,29 @@ def _write_weights(path: str | Path, n_rows: int, out: Path) -> Source:
 # -- on workers ------------------------------------------------------------------------------------
 
 
-def _why_unreadable(sizes: dict[Path, int]) -> str | None:
+def _why_unreadable(sizes: dict[Path, int | None]) -> str | None:
+    """Why this process cannot read files of these sizes (None: folders); None if it can."""
     for path, size in sizes.items():
         try:
             found = path.stat().st_size
-            with path.open("rb"):
-                pass
+            if size is not None:
+                path.open("rb").close()
         except OSError as error:
             return f"{path}: {reason(error)}"
-        if found != size:
+        if size not in (None, found):
             return f"{path} has {found:,} bytes there, and {size:,} here"
     return None
 
 
-def _read_part(text: _Text, part: TextPart) -> tuple[FoundInPart, list[Bucket]]:
+def _read_part(given: _Input, part: InputPart) -> tuple[FoundInPart, list[Bucket]]:
     """Parse a part to files of this attempt: a task may run twice, if a worker is taken for lost."""
-    reader = open_reader([part.path], text.options, part=part)
-    assert isinstance(reader, FileReader)
-    weights = None if text.weights is None else np.load(text.weights, mmap_mode="r")
+    reader = open_reader([part.path], given.options, part=part)
+    assert isinstance(reader, PartedReader)
+    weights = None if given.weights is None else np.load(given.weights, mmap_mode="r")
     name = f"part-{uuid.uuid4().hex}"
-    shuffle = ExternalShuffle(text.waiting, expected=text.expected, name=name, holds=False)
-    with os_errors_about(text.waiting.folder), shuffle:
-        for rows, numbers in on_worker.steps_of(text.token, reader):
+    shuffle = ExternalShuffle(given.waiting, expected=given.expected, name=name, holds=False)
+    with os_errors_about(given.waiting.folder), shuffle:
+        for rows, numbers in on_worker.steps_of(given.token, reader):
             if weights is not None:
                 rows = rows._replace(cost=weights[numbers])
             shuffle.append(rows, numbers)

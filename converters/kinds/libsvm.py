@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import Features, Reader
+from streamsvm_converters.kinds.parts import FoundInPart, InOrder, PartedReader
+from streamsvm_converters.kinds.reader import Features
 from streamsvm_converters.libsvm.groups import GroupPlaces
 from streamsvm_converters.libsvm.inputs import plain_size
-from streamsvm_converters.libsvm.parts import FoundInPart, Scan
+from streamsvm_converters.libsvm.parts import Scan, scan
+from streamsvm_converters.libsvm.position import InputPart
 from streamsvm_converters.libsvm.reader import LibsvmReader
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy
-from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
+
+_LEAST_PART, _MOST_PART = 2**22, 2**30  # bytes
 
 
-class FileReader(Reader):
+class _Found(NamedTuple):
+    """What the reader of a part knows of its indices, and the groups that begin there with their lines."""
+
+    smallest: int
+    largest: int
+    largest_at: str
+    groups: tuple[np.ndarray, np.ndarray] | None
+
+
+class FileReader(PartedReader):
     """Reads LIBSVM text by `LibsvmReader`, of which it chooses index base and width."""
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
@@ -43,20 +56,19 @@ class FileReader(Reader):
         )  # fmt: skip
         reader.group_places = self._places = GroupPlaces(options.memory // 2) if options.groups else None
         self.counts, self.sources = reader.counts, reader.sources
-        self._code_of: dict[str, int] = {}  # of labels that were found in parts
         self._decompress_seconds = 0.0  # of parts
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         yield from self._reader
-        self.check_groups()
+        self.check()
 
-    def check_groups(self) -> None:
+    def check(self) -> None:
         """Raise `InputError` if a group of the rows so far begins twice."""
         if self._places is not None and self.counts.rows:
             self._places.check(["standard input" if str(path) == "-" else str(path) for path in self.inputs])
 
     def labels(self) -> list[str]:
-        return list(self._code_of) or self._reader.labels.texts()
+        return (self._labels_of_parts or self._reader.labels).texts()
 
     def features(self) -> Features:
         reader, wanted = self._reader, self.options.n_features
@@ -77,49 +89,37 @@ class FileReader(Reader):
             )
         return Features(width if wanted is None else wanted, base if auto else 0, base)
 
+    def parts(self, wanted: int, in_order: InOrder) -> tuple[list[InputPart], int]:
+        total = sum(Path(path).stat().st_size for path in self.inputs)
+        size = min(max(total // wanted, _LEAST_PART), _MOST_PART)
+        items = ((path, number, size, self.options.memory) for number, path in enumerate(self.inputs))
+        parts, n_rows = [], 0
+        scans: Iterator[Scan] = in_order("scan", scan, items)
+        for each in scans:
+            self.sources.append(each.source)
+            self.counts.bytes_read += each.source.size
+            self._decompress_seconds += each.decompress_seconds
+            parts += [part._replace(row=part.row + n_rows) for part in each.parts]
+            n_rows += each.n_rows
+        return parts, n_rows
+
     def found(self) -> FoundInPart:
-        """What is known of the part that was read, for `add_part` of the reader of all inputs."""
         reader, part = self._reader, self.options.part
         assert part is not None
         labels = reader.labels.texts() if reader.labels.learns else []
-        groups = GroupPlaces(0) if self._places is None else self._places
-        return FoundInPart(
-            reader.rows_read - part.row, self.counts, labels, reader.smallest, reader.largest,
-            reader.largest_at, *groups.begun(),
-        )  # fmt: skip
+        begun = None if self._places is None else self._places.begun()
+        own = _Found(reader.smallest, reader.largest, reader.largest_at, begun)
+        return FoundInPart(reader.rows_read - part.row, self.counts, labels, own)
 
-    def add_scan(self, found: Scan) -> None:
-        """Count an input that others have read."""
-        self.sources.append(found.source)
-        self.counts.bytes_read += found.source.size
-        self._decompress_seconds += found.decompress_seconds
-
-    def add_part(self, number: int, found: FoundInPart) -> np.ndarray | None:
-        """Count the next part of the text, of input `number`, that another process has read.
-
-        Returns
-        -------
-        ndarray of int32, or None
-            The code of each of its codes of labels, and -1 at the end; None if they are the same.
-
-        Raises
-        ------
-        PlanError
-            If the labels or groups of all parts do not fit in memory.
-        """
-        self.counts.add(found.counts)
-        reader = self._reader
-        reader.smallest = min(reader.smallest, found.smallest)
-        if found.largest > reader.largest:
-            reader.largest, reader.largest_at = found.largest, found.largest_at
+    def add_part(self, part: InputPart, found: FoundInPart) -> np.ndarray | None:
+        reader, own = self._reader, found.own
+        reader.smallest = min(reader.smallest, own.smallest)
+        if own.largest > reader.largest:
+            reader.largest, reader.largest_at = own.largest, own.largest_at
         if self._places is not None:
-            self._places.add(found.groups, number, found.group_lines)
-        if not reader.labels.learns:
-            return None
-        codes = [self._code_of.setdefault(label, len(self._code_of)) for label in found.labels]
-        if codes == list(range(len(codes))):
-            return None
-        return np.array([*codes, UNSEEN_LABEL], LABEL_DTYPE)
+            groups, lines = own.groups
+            self._places.add(groups, part.number, lines)
+        return super().add_part(part, found)
 
     @property
     def decompress_seconds(self) -> float:  # type: ignore[override]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamsvm_converters.libsvm.position import TextPart
+    from streamsvm_converters.kinds.reader import Features
+    from streamsvm_converters.libsvm.position import InputPart
 
     from streamsvm.data.schema import DataSchema
 
@@ -27,8 +28,10 @@ class ReadOptions:
         The classes and features of earlier data, which the rows must fit.
     labelled : bool
         Whether labels are read; if not, all codes are -1.
-    part : TextPart or None
-        LIBSVM text: the lines of the one input that are read.
+    part : InputPart or None
+        The rows of the one input that are read (LIBSVM text and AnnData).
+    features : Features or None
+        With `part`: what the features of all inputs are, where they cannot be told from a part (AnnData).
     """
 
     dtype: str = "float32"
@@ -56,4 +59,5 @@ class ReadOptions:
     analyzer: str | None = None
     ngrams: tuple[int, int] | None = None
     bits: int | None = None
-    part: TextPart | None = None
+    part: InputPart | None = None
+    features: Features | None = None

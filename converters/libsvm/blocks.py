@@ -12,7 +12,7 @@ from streamsvm_converters.libsvm.byte_vectors import MARGIN
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.lines import Parsed
 from streamsvm_converters.libsvm.numbers import NEWLINE
-from streamsvm_converters.libsvm.position import Place, Position, TextPart
+from streamsvm_converters.libsvm.position import InputPart, Place, Position
 
 from streamsvm.errors import InputError, PlanError
 
@@ -118,7 +118,7 @@ class BlockReader:
     interactive : bool
         Whether a block ends where the writer of a pipe pauses. Then whoever parses the blocks hashes the
         text, so that there is a hash for each position.
-    part : TextPart, optional
+    part : InputPart, optional
         The lines of the one input that are read, without hashing them. `start` is then its beginning.
 
     Attributes
@@ -144,7 +144,7 @@ class BlockReader:
         start: Position,
         *,
         interactive: bool,
-        part: TextPart | None = None,
+        part: InputPart | None = None,
     ) -> None:
         self.sources = list(start.sources)
         self.decompress_seconds = 0.0

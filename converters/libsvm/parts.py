@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from streamsvm_converters.libsvm.blocks import BlockReader, LineTooLong, block_sizes, too_long
 from streamsvm_converters.libsvm.inputs import plain_size
 from streamsvm_converters.libsvm.lines import HASH, is_blank
 from streamsvm_converters.libsvm.numbers import NEWLINE, compiled
-from streamsvm_converters.libsvm.position import Counts, Position, Source, TextPart
+from streamsvm_converters.libsvm.position import InputPart, Position, Source
 
 
 class Scan(NamedTuple):
@@ -21,50 +20,25 @@ class Scan(NamedTuple):
     source : Source
     n_rows : int
         With those that have a fault.
-    parts : list of TextPart
+    parts : list of InputPart
         With rows counted from the first of the input.
     decompress_seconds : float
     """
 
     source: Source
     n_rows: int
-    parts: list[TextPart]
+    parts: list[InputPart]
     decompress_seconds: float
 
 
-class FoundInPart(NamedTuple):
-    """What the reader of a part knows at its end.
-
-    Attributes
-    ----------
-    n_rows : int
-        With those that have a fault.
-    counts : Counts
-    labels : list of str
-        In the order of their codes; empty if the classes are known.
-    smallest, largest : int
-        Extreme indices, and the line of the largest, as `LibsvmReader` has them.
-    largest_at : str
-    groups, group_lines : ndarray of int64
-        The groups of rows that begin in the part, and their lines; empty if groups are ignored.
-    """
-
-    n_rows: int
-    counts: Counts
-    labels: list[str]
-    smallest: int
-    largest: int
-    largest_at: str
-    groups: np.ndarray
-    group_lines: np.ndarray
-
-
-def scan(path: str | Path, size: int, memory: int) -> Scan:
+def scan(path: str | Path, number: int, size: int, memory: int) -> Scan:
     """Count the rows of an input, and cut it into parts.
 
     Parameters
     ----------
     path : path
+    number : int
+        Of the input.
     size : int
         Bytes of a part at least, but for the last one. A compressed file is a single part.
     memory : int
@@ -79,7 +53,7 @@ def scan(path: str | Path, size: int, memory: int) -> Scan:
     """
     is_plain = plain_size([path]) is not None
     blocks = BlockReader([path], *block_sizes(memory, threads=1), Position(), interactive=False)
-    parts = [TextPart(str(path), 0, None, 0, 0)]
+    parts = [InputPart(str(path), number, 0, None, 0, 0)]
     line = row = 0
     try:
         for block in blocks:
@@ -87,7 +61,7 @@ def scan(path: str | Path, size: int, memory: int) -> Scan:
             line, row, end = line + lines, row + rows, block.offset + block.cut
             if is_plain and end - parts[-1].begin >= size:
                 parts[-1] = parts[-1]._replace(end=end)
-                parts.append(TextPart(str(path), end, None, line, row))
+                parts.append(InputPart(str(path), number, end, None, line, row))
             blocks.release(block.scratch)
     except LineTooLong as error:
         raise too_long(error, line) from None

@@ -19,19 +19,23 @@ class Source(NamedTuple):
     sha256: str
 
 
-class TextPart(NamedTuple):
-    """Whole lines of an input, to be read by themselves.
+class InputPart(NamedTuple):
+    """Consecutive rows of an input, to be read by themselves.
 
     Attributes
     ----------
     path : str
+    number : int
+        Of the input.
     begin, end : int
-        Bytes of plain text; an `end` of None is that of the input, and a compressed one has no other part.
+        Bytes of plain text, in whole lines, or rows of AnnData. An `end` of None is that of the input:
+        compressed text has no other part.
     line, row : int
         Lines of this input, and rows of all inputs, before the part.
     """
 
     path: str
+    number: int
     begin: int
     end: int | None
     line: int
@@ -94,8 +98,8 @@ class Counts:
     bytes_read: Count = 0
 
     def add(self, later: Counts) -> None:
-        """Count the text of a part that comes after, but for its bytes."""
-        for each in fields(Counts):
+        """Count a part that comes after, but for its bytes."""
+        for each in fields(self):
             if each.name not in ("first_errors", "bytes_read"):
                 setattr(self, each.name, getattr(self, each.name) + getattr(later, each.name))
         self.first_errors += later.first_errors[: FIRST_ERRORS - len(self.first_errors)]

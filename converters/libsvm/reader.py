@@ -18,7 +18,7 @@ from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.labels import LabelTable, as_number
 from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
 from streamsvm_converters.libsvm.parse_errors import explain, show
-from streamsvm_converters.libsvm.position import FIRST_ERRORS, Place, Position, Source, TextPart
+from streamsvm_converters.libsvm.position import FIRST_ERRORS, InputPart, Place, Position, Source
 from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.data.csr_checks import first_labels
@@ -97,7 +97,7 @@ class LibsvmReader:
     start : Position, optional
         Where to begin, with one thread; the text of the input before it must be unchanged. With a `start`,
         even ``Position()``, `position` is kept up to date, and rows in a pipe do not wait for further ones.
-    part : TextPart, optional
+    part : InputPart, optional
         The lines of the one input that are read. `sources` have no hashes then.
     multilabel : bool
         Whether commas separate several labels of a row, and a line that begins with a blank has none. Rows
@@ -145,7 +145,7 @@ class LibsvmReader:
         threads: int = 1,
         progress: Progress | None = None,
         start: Position | None = None,
-        part: TextPart | None = None,
+        part: InputPart | None = None,
         multilabel: bool = False,
         groups: str = "ignore",
     ) -> None:

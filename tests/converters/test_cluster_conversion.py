@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from command_line import fails, succeeds
 from streamsvm_converters import convert
 
@@ -35,7 +36,8 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_cluster, "_LEAST_TEXT", 3_000)
+    monkeypatch.setattr("streamsvm_converters.kinds.libsvm._LEAST_PART", 3_000)
+    monkeypatch.setattr("streamsvm_converters.kinds.anndata._LEAST_PART", 400)
     monkeypatch.setattr(on_cluster, "_LEAST_VALUES", 1_000)
     monkeypatch.setattr(on_cluster, "_PER_WORKER", 8)
 
@@ -123,6 +125,32 @@ def test_lists_of_labels_groups_and_weights(address: str, tmp_path: Path, shuffl
     check_same(grouped, address, tmp_path / "more", groups=True, weights=weights, shuffle=shuffle)
 
 
+def write_anndata(path: Path, n: int, columns: str, kind: type, seed: int) -> Path:
+    anndata, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    rng = np.random.default_rng(seed)
+    matrix = kind(rng.poisson(0.5, (n, len(columns))).astype(np.float32))
+    types = pd.Categorical(rng.choice(["b", "a", f"only {seed}"], n))
+    types[rng.random(n) < 0.1] = np.nan
+    obs = pd.DataFrame({"type": types}, index=[f"cell {i}" for i in range(n)])
+    cells = anndata.AnnData(matrix, obs=obs, var=pd.DataFrame(index=list(columns)))
+    cells.write_h5ad(path) if path.suffix == ".h5ad" else cells.write_zarr(path)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")  # anndata advises against format 2 of Zarr
+@pytest.mark.parametrize("options", [{}, {"join": "outer", "shuffle": False}], ids=["inner", "outer"])
+def test_cells(address: str, tmp_path: Path, options: dict[str, Any]) -> None:
+    inputs = [
+        write_anndata(tmp_path / "a.h5ad", 300, "ghijkl", sp.csr_matrix, 1),
+        write_anndata(tmp_path / "b.h5ad", 200, "lkxhg", sp.csc_matrix, 2),
+        write_anndata(tmp_path / "c.zarr", 250, "ghiklm", np.asarray, 3),
+    ]
+    store = check_same(inputs, address, tmp_path, label="type", **options)
+    (tmp_path / "like").mkdir()
+    other = write_anndata(tmp_path / "d.h5ad", 150, "hgzl", sp.csr_matrix, 4)
+    check_same([other], address, tmp_path / "like", label="type", like=store, unseen_label="keep")
+
+
 def test_rows_that_are_skipped_or_mended_and_known_classes(address: str, tmp_path: Path) -> None:
     text = lines(1000)
     for at in range(0, len(text), 60):
@@ -177,7 +205,7 @@ def test_what_a_cluster_cannot_convert(address: str, tmp_path: Path, monkeypatch
         convert(path, tmp_path / "out.zarr", workers=2)
     table = tmp_path / "a.csv"
     table.write_text("label,x\na,1\nb,2\n")
-    with pytest.raises(SettingsError, match="cluster is for LIBSVM text"):
+    with pytest.raises(SettingsError, match="cluster is for LIBSVM text and AnnData"):
         convert(table, tmp_path / "out.zarr", label="label", cluster=address)
     monkeypatch.setattr("streamsvm.cluster.LIMITS", Limits(connect=1))
     with pytest.raises(ClusterError, match="no Dask scheduler"):
@@ -227,7 +255,9 @@ def test_a_worker_that_is_killed_while_it_converts(tmp_path: Path) -> None:
 def test_the_command(address: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", lines(300))
     plain = succeeds("convert", path, "--out", tmp_path / "one.zarr", "--json")
-    shared = succeeds("convert", path, "--out", tmp_path / "two.zarr", "--json", "--cluster", address)
+    shared = succeeds(
+        "convert", "a.txt", "--out", "two.zarr", "--json", "--cluster", address, cwd=tmp_path
+    )  # fmt: skip
     assert plain.split('"fingerprint"')[1][:70] == shared.split('"fingerprint"')[1][:70]
     message = fails(1, "convert", tmp_path / "none.txt", "--out", tmp_path / "x.zarr", "--cluster", address)
     assert "none.txt" in message
