@@ -307,7 +307,7 @@ def convert(
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
     if cluster is not None:
         _check_for_cluster(inputs, out, kind)
-        inputs, out = [os.path.abspath(path) for path in inputs], out.absolute()  # for workers
+        inputs = [os.path.abspath(path) for path in inputs]  # for workers
     elif workers is not None:
         raise SettingsError("workers are those of a cluster; threads do the work here", setting="workers")
     schema = None if like is None else read_schema(like)
@@ -323,6 +323,8 @@ def convert(
     with contextlib.ExitStack() as stack:
         stack.enter_context(os_errors_about(out))
         staging = stack.enter_context(staging_folder(out, force))
+        if cluster is not None:
+            staging = staging.absolute()
         report = stack.enter_context(shown(progress, "B"))
 
         def tell(done: int, total: int | None, rows: int) -> None:
