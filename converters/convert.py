@@ -341,12 +341,13 @@ def convert(
         if cluster is None:
             conversion = ProcessConversion(reader, waiting, threads)
         else:
-            from streamsvm_converters.on_cluster import ClusterConversion
+            from streamsvm_converters.on_cluster import ClusterConversion, check_is_parted
 
             from streamsvm.cluster import open_cluster
 
+            parted = check_is_parted(reader)
             found = stack.enter_context(open_cluster(cluster, workers))
-            conversion = stack.enter_context(ClusterConversion(found, reader, options, waiting))
+            conversion = stack.enter_context(ClusterConversion(found, parted, options, waiting))
         sources = conversion.read(weights)
         counts = reader.counts
         if counts.rows == 0:

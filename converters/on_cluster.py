@@ -45,6 +45,7 @@ from streamsvm.store.writer import StoreWriter
 
 _PER_WORKER = 4  # tasks of a step for each worker, where the data are large enough
 _LEAST_VALUES = 2**22  # that a task writes: more chunks than the two at its ends
+_CHECKED = 16  # inputs that each worker looks for before the work begins
 _WEIGHTS = 2**20  # written at a time
 
 
@@ -81,13 +82,24 @@ class _Order(NamedTuple):
     index_dtype: np.dtype
 
 
+def check_is_parted(reader: Reader) -> PartedReader:
+    """The reader; raises `SettingsError` if several processes cannot share its work."""
+    if isinstance(reader, PartedReader):
+        return reader
+    raise SettingsError(
+        "cluster is for LIBSVM text and AnnData; files of other kinds are read by one process",
+        remedy=Remedy("leave {} out", Option("cluster")),
+        setting="cluster",
+    )
+
+
 class ClusterConversion:
     """The steps of one conversion.
 
     Parameters
     ----------
     cluster : Cluster
-    reader : Reader
+    reader : PartedReader
         Of the inputs; it counts what workers read.
     options : ReadOptions
         Of that reader.
@@ -95,13 +107,9 @@ class ClusterConversion:
         In a folder that workers can reach.
     """
 
-    def __init__(self, cluster: Cluster, reader: Reader, options: ReadOptions, waiting: WaitingRows) -> None:
-        if not isinstance(reader, PartedReader):
-            raise SettingsError(
-                "cluster is for LIBSVM text and AnnData; files of other kinds are read by one process",
-                remedy=Remedy("leave {} out", Option("cluster")),
-                setting="cluster",
-            )
+    def __init__(
+        self, cluster: Cluster, reader: PartedReader, options: ReadOptions, waiting: WaitingRows
+    ) -> None:
         self._cluster, self._reader, self._waiting = cluster, reader, waiting
         self._options = dataclasses.replace(options, folder=waiting.folder, progress=None, threads=1)
         self._tell = options.progress or (lambda *_: None)
@@ -116,7 +124,7 @@ class ClusterConversion:
         self._cluster.tell(on_worker.end, self._token)  # before the folder is removed
 
     def _check_reach(self) -> None:
-        paths = map(Path, self._reader.inputs)
+        paths = map(Path, self._reader.inputs[:_CHECKED])
         sizes = {path: None if path.is_dir() else path.stat().st_size for path in paths}
         for warning in self._cluster.check(_why_unreadable, sizes):
             self._reader.notes.append(str(warning))
@@ -144,9 +152,9 @@ class ClusterConversion:
         results = self._cluster.in_order("read", _read_part, ((given, part) for part in parts))
         of_parts: list[list[Bucket]] = []
         total = sum(source.size for source in reader.sources)
-        ends = [part.row for part in parts[1:]] + [n_rows]
-        for at, (part, end, (found, buckets)) in enumerate(zip(parts, ends, results, strict=True)):
-            if found.n_rows != end - part.row:
+        ends = itertools.pairwise([*(part.row for part in parts), n_rows])
+        for at, (part, (begin, end), (found, buckets)) in enumerate(zip(parts, ends, results, strict=True)):
+            if found.n_rows != end - begin:
                 raise InputError(f"{part.path} changed while it was read; convert again")
             codes = reader.add_part(part, found)
             if codes is not None:

@@ -251,7 +251,9 @@ class StoreWriter:
         return self._statistics is not None
 
     def part_settings(self) -> PartSettings:
-        """What other processes need to write parts of the rows."""
+        """What other processes need to write parts of the rows; raises `StoreError` unless it is Zarr."""
+        if self._container is None or self._container.kind != "zarr":
+            raise StoreError(f"{self.path}: only a Zarr store is written by several processes")
         codec = self._record["codec"]
         arrays = {name: self._specs[name] for name in self._arrays if layout.is_of_rows(name)}
         return PartSettings(
