@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.parts import FoundInPart, InOrder, PartedReader
-from streamsvm_converters.kinds.reader import Features, TableCounts
+from streamsvm_converters.kinds.reader import TableCounts
 from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.position import InputPart, Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.parts import FoundInPart, InOrder, PartedReader
-from streamsvm_converters.kinds.reader import Features
 from streamsvm_converters.libsvm.groups import GroupPlaces
 from streamsvm_converters.libsvm.inputs import plain_size
 from streamsvm_converters.libsvm.parts import Scan, scan

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import Features, Reader, TableCounts
+from streamsvm_converters.kinds.reader import Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.position import Source

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamsvm_converters.kinds.reader import Features
+    from streamsvm_converters.kinds.features import Features
     from streamsvm_converters.libsvm.position import InputPart
 
     from streamsvm.data.schema import DataSchema

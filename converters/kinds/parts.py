@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from streamsvm_converters.kinds.reader import Features, Reader
+from streamsvm_converters.kinds.features import Features
+from streamsvm_converters.kinds.reader import Reader
 from streamsvm_converters.label_codes import LabelCodes
 from streamsvm_converters.libsvm.position import Counts, InputPart
 

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
+from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.libsvm.position import Counts, Source
 
 from streamsvm.data.rows import Rows
-
-
-class Features(NamedTuple):
-    """The features of the rows, known once all are read.
-
-    Attributes
-    ----------
-    width : int
-    shift : int
-        Is to be subtracted from all indices.
-    index_base : int or None
-        The number of the first feature in LIBSVM text; None if features have no numbers there.
-    names : sequence of str or None
-    encoding : dict or None
-        How columns of a table became features (docs/formats.md).
-    """
-
-    width: int
-    shift: int = 0
-    index_base: int | None = None
-    names: Sequence[str] | None = None
-    encoding: dict[str, Any] | None = None
 
 
 @dataclass

@@ -187,7 +187,9 @@ def candidates_of(store: Path, memory: int, *different: dict[str, Any]) -> list[
         for each in different:
             settings = Settings(memory=memory, gap="none", **each)
             asked = parse_transforms(settings.transform)
-            candidates.append((settings, fit_to_store(opened, asked, settings, Callbacks(), 1).transforms))
+            candidates.append(
+                (settings, fit_to_store([], opened, asked, settings, Callbacks(), 1).transforms)
+            )
     return candidates
 
 
