@@ -7,8 +7,9 @@ one split   n (row + z value + z L line), and reading n z values; inner passes c
 classes     2S - 1 matchdays, on each of which one of S pairs visits a row: per core (2S - 1)/S n visits
             over the 2 ceil(k/2S/16) lines of a pair, n (a + b S) serial to file the duals.
             Groups move to their neighbour on each day, so that a machine sends two and receives two: about
-            2 w for each block of rows, whatever S is. Each worker reads and holds all blocks, so that they
-            are the smaller, the more workers a machine has
+            2 w for each block of rows, whatever S is. Each worker process reads and holds all blocks: one
+            process a machine, whose threads share them
+apart       likewise with a process for each core, so that blocks are smaller and come more often
 filed       what is not built: stores whose rows are filed by the groups of their classes. Then the days of
             all rows come one after the other, and a machine reads the rows of two groups on each: about 2 w
             and twice all rows a pass
@@ -127,6 +128,7 @@ def cost(
     in_memory: bool = False,
     blocks: float | None = None,
     filed: bool = False,
+    apart: bool = False,
 ) -> Cost:
     """A pass of training.
 
@@ -148,6 +150,8 @@ def cost(
         of a machine's memory for each worker, of splits by rows eight into that of all machines.
     filed : bool
         Whether machines read the rows of the groups that they have, and no others.
+    apart : bool
+        Whether each core at work has a process of its own, with blocks of its own.
     """
     n, z = problem.n, problem.z
     splits, machines = way.splits, min(cluster.machines, way.splits)
@@ -168,12 +172,13 @@ def cost(
         read = data / speed
         held = copies * weights / machines
         if machines > 1 and not filed:
-            left = max(cluster.memory - held, 1.0) / (2 * splits / machines)
+            processes = splits / machines if apart else 1.0
+            left = max(cluster.memory - held, 1.0) / (2 * processes)
             blocks = max(1.0, data / left) if blocks is None else blocks
             moving = blocks * 2 * copies * weights / cluster.network
             waiting = blocks * days * max(2 * cluster.latency, splits * _TASKS * _TASK)
-            each += data / costs.reading  # each worker decompresses all rows
-            held += 2 * splits / machines * data / blocks
+            each += data / costs.reading * processes / (splits / machines)  # each decompresses all rows
+            held += 2 * processes * data / blocks
         elif machines > 1:
             moving = 2 * copies * weights / cluster.network
             waiting = days * max(2 * cluster.latency, splits * _TASKS * _TASK)
@@ -395,7 +400,7 @@ def predict(costs: Costs, results: dict[str, Any] | None, options: argparse.Name
         table = []
         for name, problem in _BIG.items():
             for cluster in clusters:
-                for split in ("one", "classes", "classes, filed", "rows"):
+                for split in ("one", "classes", "classes, apart", "classes, filed", "rows"):
                     table.append(_best(name, problem, cluster, split, aim, costs, results))
         print_table(
             f"Seconds of a pass, and hours to {aim}, with the best number of splits for it",
@@ -414,12 +419,12 @@ def _best(
     results: dict[str, Any] | None,
 ) -> list[Any]:
     cores = cluster.machines * cluster.cores
-    kind, _, filed = split.partition(", ")
+    kind, _, how = split.partition(", ")
     most = min(512, cores if kind == "rows" else problem.k // 4 if kind == "classes" else 1, cores)
     best: tuple[float, int, Cost, float] | None = None
     splits = 1 if split == "one" else 2
     while splits <= most:
-        found = cost(problem, Way(kind, splits), costs, cluster, filed=bool(filed))
+        found = cost(problem, Way(kind, splits), costs, cluster, filed=how == "filed", apart=how == "apart")
         passes = passes_to(results, kind, aim).at(splits) if results else 1.0
         hours = passes * found.seconds / 3600
         if best is None or hours < best[0]:

@@ -235,7 +235,7 @@ def convert(
     cluster : str or path, optional
         LIBSVM text or AnnData to a ``.zarr`` store: a Dask cluster (extra ``cluster``) that shares the work,
         as in `streamsvm.fit`. Its workers see the inputs, and the folder of `out`, under the same paths, and
-        each takes `memory`. The store is the same.
+        each thread of theirs takes `memory`. The store is the same.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`: it is called with the stage "convert",
         the number of bytes read, and of all inputs or None.

@@ -43,7 +43,7 @@ from streamsvm.store.part_writer import (
 from streamsvm.store.rows_writer import Sizes
 from streamsvm.store.writer import StoreWriter
 
-_PER_WORKER = 4  # tasks of a step for each worker, where the data are large enough
+_PER_THREAD = 4  # tasks of a step for each thread of the workers, where the data are large enough
 _LEAST_VALUES = 2**22  # that a task writes: more chunks than the two at its ends
 _CHECKED = 16  # inputs that each worker looks for before the work begins
 _WEIGHTS = 2**20  # written at a time
@@ -140,7 +140,7 @@ class ClusterConversion:
     def read(self, weights: str | Path | None) -> list[Source]:
         """Let workers read all rows, and their weights; returns what was read."""
         reader, folder = self._reader, self._waiting.folder
-        wanted = _PER_WORKER * max(1, len(self._cluster.workers))
+        wanted = _PER_THREAD * max(1, len(self._cluster.slots))
         parts, n_rows = reader.parts(wanted, self._cluster.in_order)
         sources = list(reader.sources)
         weight_file = None
@@ -221,7 +221,7 @@ class ClusterConversion:
 
     def _runs(self, nnz: int) -> Iterator[tuple[list[Bucket], Sizes]]:
         """Consecutive buckets that a task writes, and the rows before them."""
-        least = max(_LEAST_VALUES, nnz // (_PER_WORKER * max(1, len(self._cluster.workers))))
+        least = max(_LEAST_VALUES, nnz // (_PER_THREAD * max(1, len(self._cluster.slots))))
         before = done = Sizes()
         run: list[Bucket] = []
         for bucket in self._buckets:

@@ -26,7 +26,7 @@ from streamsvm.kernels.jit import compiler
 from streamsvm.workers import Threads, WorkersLost, count_workers
 
 LOCAL = "local"
-_AHEAD = 2  # items that each worker is given before the first result is awaited
+_AHEAD = 2  # items that each thread of a worker is given before the first result is awaited
 _NO_LIMIT = "1000PB"  # of what a task may be given without a warning
 
 
@@ -121,7 +121,22 @@ class Cluster:
     @property
     def workers(self) -> list[str]:
         """The addresses of the workers that are there."""
-        return sorted(self._client.scheduler_info(n_workers=-1).get("workers", ()))
+        return sorted(self._threads_of())
+
+    @property
+    def slots(self) -> list[str]:
+        """The addresses of the workers that are there, each as often as it has threads."""
+        threads = self._threads_of()
+        return [address for address in sorted(threads) for _ in range(threads[address])]
+
+    @property
+    def most_threads(self) -> int:
+        """The threads of the worker that has most."""
+        return max(self._threads_of().values(), default=1)
+
+    def _threads_of(self) -> dict[str, int]:
+        found = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        return {address: max(1, facts.get("nthreads", 1)) for address, facts in found.items()}
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -193,7 +208,7 @@ class Cluster:
         with self.ended_by_loss():
             for item in items:
                 awaited += self.start([self.task(name, function, *item)])
-                if len(awaited) >= _AHEAD * max(len(self.workers), 1):
+                if len(awaited) >= _AHEAD * max(len(self.slots), 1):
                     yield from self.results([awaited.popleft()])
             while awaited:
                 yield from self.results([awaited.popleft()])

@@ -45,7 +45,7 @@ class StoreToScore:
     named : bool
         Whether the names of its rows are wanted.
     memory : int
-        Bytes that a block may take.
+        Bytes that a block may take; of what `score_on_cluster` is given, what a worker may take.
     fingerprint : str, optional
         That it must have.
     """
@@ -108,10 +108,11 @@ def score_on_cluster(
     ClusterError
         If workers differ, cannot read the store, or are lost faster than others do their work.
     """
-    with data.open() as store, part_of_memory(2):
+    shares = 2 * cluster.most_threads  # a block of each thread, and what is made of it
+    with data.open() as store, part_of_memory(shares):
+        data = dataclasses.replace(data, fingerprint=store.fingerprint, memory=data.memory // shares)
         counts.n_rows, counts.unlabelled = store.n_rows, store.unlabelled
         n_blocks = len(data.blocks(model, store))
-        data = dataclasses.replace(data, fingerprint=store.fingerprint)
     cluster.check(on_worker.why_unreadable, data)
     token = uuid.uuid4().hex
     (job,) = cluster.start([cluster.task("model", on_worker.hold, _Job(token, model, data, work))])

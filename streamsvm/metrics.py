@@ -145,7 +145,7 @@ def evaluate(
             from streamsvm.cluster import open_cluster
 
             found = stack.enter_context(open_cluster(cluster, workers))
-            there = StoreToScore(absolute(data), label, layer, raw, True, False, memory // 2)
+            there = StoreToScore(absolute(data), label, layer, raw, True, False, memory)
             for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
                 metrics = metrics or asked.new_metrics(model, several=several)
                 metrics.add_sums(sums)

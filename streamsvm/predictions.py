@@ -218,7 +218,7 @@ def predict(
             batches: Iterator[Batch]
             wanted = _Wanted(file, where, top_k, threshold, proba, detailed, memory // 32)
             if cluster is not None:
-                data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory // 2)
+                data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory)
                 batches = itertools.chain.from_iterable(
                     score_on_cluster(found, model, data_there, wanted.all_batches, counts)
                 )

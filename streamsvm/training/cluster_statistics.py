@@ -33,6 +33,8 @@ class _Reading(NamedTuple):
         As for `TransformedStore`.
     n_features : int
     kind : {"counts", "moments"}
+    memory : int
+        Bytes for what a thread reads at a time.
     """
 
     token: str
@@ -41,6 +43,7 @@ class _Reading(NamedTuple):
     shift: int
     n_features: int
     kind: Literal["counts", "moments"]
+    memory: int
 
     def open(self) -> Store:
         return TransformedStore(self.data.open(), self.transforms, self.shift)
@@ -77,10 +80,9 @@ def gather_on_cluster(
     ) -> Statistics:
         from streamsvm.cluster import open_cluster
 
-        reading = _Reading(uuid.uuid4().hex, data, tuple(transforms), store.shift, n_features, kind)
         found = spans(store.n_rows)
 
-        def parts() -> Iterator[Statistics]:
+        def parts(reading: _Reading) -> Iterator[Statistics]:
             [held] = cluster.start([cluster.task("settings", on_worker.hold, reading)])
             results = cluster.in_order("statistics", _of_span, ((held, *ends) for ends in found))
             for (_, stop), part in zip(found, results, strict=True):
@@ -89,10 +91,13 @@ def gather_on_cluster(
 
         with open_cluster(address, workers) as cluster:
             cluster.check(on_worker.why_unreadable, data)
+            token, memory = uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:
-                return join_spans(parts())
+                return join_spans(
+                    parts(_Reading(token, data, tuple(transforms), store.shift, n_features, kind, memory))
+                )
             finally:
-                cluster.tell(on_worker.close, reading.token)
+                cluster.tell(on_worker.close, token)
 
     return gather
 
@@ -100,7 +105,7 @@ def gather_on_cluster(
 def _of_span(reading: _Reading, start: int, stop: int) -> Statistics:
     store = on_worker.opened(reading.token, reading.open)
     span = SpanStatistics(reading.n_features, reading.kind)
-    takes = values_at_a_time(store, reading.data.settings.memory)
+    takes = values_at_a_time(store, reading.memory)
     for _, rows in store_pieces(store, takes, start, stop):
         span.add(rows.n_rows, rows.data, rows.indices)
     return span.result()

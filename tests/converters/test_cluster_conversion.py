@@ -39,7 +39,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm_converters.kinds.libsvm._LEAST_PART", 3_000)
     monkeypatch.setattr("streamsvm_converters.kinds.anndata._LEAST_PART", 400)
     monkeypatch.setattr(on_cluster, "_LEAST_VALUES", 1_000)
-    monkeypatch.setattr(on_cluster, "_PER_WORKER", 8)
+    monkeypatch.setattr(on_cluster, "_PER_THREAD", 8)
 
 
 def lines(n: int, seed: int = 0, *, lists: bool = False, groups: int = 0) -> list[str]:

@@ -259,9 +259,11 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
                 yield int(rows_after(number + 1, lengths).sum())
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
-        """Each worker scores some parts of each block."""
+        """Each thread of a worker scores some parts of each block."""
         held = self._hold()
-        cluster, places = self._cluster, self._places(SCORED_PARTS)
+        cluster, slots = self._cluster, self._slots_of(SCORED_PARTS)
+        parts_of = [list(parts) for _, parts in itertools.groupby(range(SCORED_PARTS), slots.__getitem__)]
+        places = [self._slots[slots[parts[0]]] for parts in parts_of]
         copies = sorted(set(places))
         if len(held) != len(copies):
             held = held[:1] * len(copies)
@@ -277,10 +279,10 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         for number in range(n_blocks):
             tasks = [
                 cluster.task(
-                    "score", score_parts, self._job, number, list(parts), held[copies.index(at)],
+                    "score", score_parts, self._job, number, parts, held[copies.index(at)],
                     average_scale, at=at,
                 )
-                for at, parts in itertools.groupby(range(SCORED_PARTS), lambda part: places[part])
+                for at, parts in zip(places, parts_of, strict=True)
             ]  # fmt: skip
             awaited.append(cluster.start(tasks))
             if len(awaited) > _BLOCKS_AHEAD:

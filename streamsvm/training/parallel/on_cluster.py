@@ -83,14 +83,17 @@ class OnCluster(Learner):
         raise NotImplementedError
 
     def _places(self, count: int) -> list[str]:
-        """The workers of so many pieces of work, neighbours on the same one."""
-        workers = self._workers_there
-        return [workers[at * len(workers) // count] for at in range(count)]
+        """The workers of so many pieces of work, neighbours on the same one, by their threads."""
+        return [self._slots[at] for at in self._slots_of(count)]
+
+    def _slots_of(self, count: int) -> list[int]:
+        """The thread of all workers' threads that each of so many pieces of work is for."""
+        return [at * len(self._slots) // count for at in range(count)]
 
     def _hold(self) -> list[Any]:
         """The futures of the weights."""
         if self._held is None:
-            self._workers_there, self._first_task = self._cluster.workers, self._cluster.count
+            self._slots, self._first_task = self._cluster.slots, self._cluster.count
             tasks = self._sent() if self._committed is None else self._read(self._committed)
             self._held = self._cluster.start(tasks)
         return self._held
@@ -188,7 +191,7 @@ class OnCluster(Learner):
 
     def _begin_block(self, old: OldDuals, keep: NewDuals | None) -> None:
         """Find out who is there, and where the duals are."""
-        self._workers_there = self._cluster.workers
+        self._slots = self._cluster.slots
         if self._folder is not None:
             folder = None if keep is None else self._folder
             self._logs = Logs(self._old_files, old.scale, folder, self._attempt)

@@ -39,9 +39,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
 
 
-def start(n_workers: int) -> Any:
+def start(n_workers: int, threads: int = 1) -> Any:
     return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+        n_workers=n_workers, threads_per_worker=threads, processes=True, dashboard_address="127.0.0.1:0",
         memory_limit=0, silence_logs=50,
     )  # fmt: skip
 
@@ -93,6 +93,28 @@ def test_a_cluster_gives_the_model_and_the_gaps_of_threads(
         assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
     assert dask.history[-1]["workers"] == 2
     assert two.relative_gap == one.relative_gap == dask.relative_gap
+
+
+@pytest.mark.parametrize(
+    ("n_workers", "threads"), [(1, 3), pytest.param(2, 2, marks=pytest.mark.slow)], ids=["one", "two"]
+)
+def test_threads_of_a_worker_share_what_it_holds(
+    store: Path, tmp_path: Path, n_workers: int, threads: int
+) -> None:
+    """The same bytes, though tasks that run at the same time are given the same arrays."""
+    with start(n_workers, threads) as cluster:
+        for number, settings in enumerate((BY_CLASSES, BY_ROWS, BY_ROWS | {"loss": "llw", "splits": 5})):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            one = fit(store, folder / "one", settings, workers=1)
+            dask = fit(store, folder / "dask", settings, cluster=cluster.scheduler_address)
+            assert model_bytes(folder / "dask") == model_bytes(folder / "one")
+            assert dask.history[-1]["workers"] == n_workers
+            assert dask.relative_gap == one.relative_gap
+            if n_workers == 1:
+                assert dask.history[-1]["moved_bytes"] == 0
+        scored = streamsvm.predict(tmp_path / "0/dask", store, cluster=cluster.scheduler_address)
+        np.testing.assert_array_equal(scored.labels, streamsvm.predict(tmp_path / "0/one", store).labels)
 
 
 def test_workers_with_all_weights_measure_the_gap(
