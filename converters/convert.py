@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
 from streamsvm.schema import encode
-from streamsvm.text import as_python_value, check_local, parse_size
+from streamsvm.text import absolute, as_python_value, check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.on_cluster import ClusterConversion
@@ -145,12 +146,12 @@ def convert(
     """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
     What a file is, its content says, and its suffix only where several kinds of text look alike. All inputs
-    are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they have
-    categories. The rows are stored in a hidden folder beside `out`, since classes and width are known only at
-    the end of the input. The store is then written there, and renamed to `out` when it is complete and
-    durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per row, and for the
-    store itself. A conversion that fails leaves nothing behind; the remains of a killed one are not a store,
-    and the next conversion to `out` deletes them.
+    are of one kind, and are read one after another. LIBSVM text is read once (by a cluster twice), tables
+    twice if they have categories. The rows are stored in a hidden folder beside `out`, since classes and
+    width are known only at the end of the input. The store is then written there, and renamed to `out` when
+    it is complete and durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per
+    row, and for the store itself. A conversion that fails leaves nothing behind; the remains of a killed one
+    are not a store, and the next conversion to `out` deletes them.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def convert(
         Bytes ("500M", "2G") of memory, beyond the interpreter itself and, for compressed text, the decoder's
         window of at most 128 MB.
     threads : int, optional
-        Number of threads, by default one per processor. The store does not depend on it.
+        Number of threads of this process, by default one per processor. The store does not depend on it.
     codec : {"fast", "small", "none"}
         Compression of the store.
     chunk_nnz : int, optional
@@ -307,7 +308,7 @@ def convert(
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
     if cluster is not None:
         _check_for_cluster(inputs, out, kind)
-        inputs = [os.path.abspath(path) for path in inputs]  # for workers
+        inputs = [absolute(path) for path in inputs]  # for workers
     elif workers is not None:
         raise SettingsError("workers are those of a cluster; threads do the work here", setting="workers")
     schema = None if like is None else read_schema(like)
@@ -323,8 +324,9 @@ def convert(
     with contextlib.ExitStack() as stack:
         stack.enter_context(os_errors_about(out))
         staging = stack.enter_context(staging_folder(out, force))
-        if cluster is not None:
-            staging = staging.absolute()
+        if cluster is not None:  # a folder that no worker of an earlier conversion knows
+            staging = staging.absolute() / uuid.uuid4().hex
+            staging.mkdir()
         report = stack.enter_context(shown(progress, "B"))
 
         def tell(done: int, total: int | None, rows: int) -> None:
@@ -347,7 +349,7 @@ def convert(
 
             parted = check_is_parted(reader)
             found = stack.enter_context(open_cluster(cluster, workers))
-            conversion = stack.enter_context(ClusterConversion(found, parted, options, waiting))
+            conversion = stack.enter_context(ClusterConversion(found, parted, options, waiting, out))
         sources = conversion.read(weights)
         counts = reader.counts
         if counts.rows == 0:
@@ -417,8 +419,11 @@ def _check_for_cluster(inputs: Sequence[str | Path], out: Path, kind: str) -> No
             f"{out}: an HDF5 file has one writer; on a cluster, write a store whose name ends in .zarr",
             setting="cluster",
         )
-    if any(str(path) == "-" for path in inputs):
-        raise SettingsError("a cluster cannot read standard input (-); give files", setting="cluster")
+    for path in inputs:
+        is_pipe = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+        if str(path) == "-" or is_pipe:
+            name = "standard input (-)" if str(path) == "-" else path
+            raise SettingsError(f"{name} can be read only once; give a cluster files", setting="cluster")
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:

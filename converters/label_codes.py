@@ -14,7 +14,7 @@ from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.text import check_classes, printable
 
 MISSING = -2  # the code of a row without a label
-_BYTES_PER_LABEL = 400
+BYTES_PER_LABEL = 400
 
 
 def label_text(value: Any) -> str | None:
@@ -121,7 +121,7 @@ class LabelCodes:
                 )
             return UNSEEN_LABEL
         check_classes([text], row, InputError)
-        self._nbytes += _BYTES_PER_LABEL + len(text)
+        self._nbytes += BYTES_PER_LABEL + len(text)
         if 2 * self._nbytes > self._memory:
             raise PlanError(
                 f"{row}: {len(self._codes):,} different labels so far, too many for the memory limit",

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+import stat
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -29,7 +32,7 @@ from streamsvm import on_worker
 from streamsvm.cluster import Cluster
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import Statistics, join_spans, spans
+from streamsvm.data.statistics import join_spans, spans
 from streamsvm.durable import reason
 from streamsvm.errors import ClusterError, InputError, Option, Remedy, SettingsError
 from streamsvm.reach import is_in_reach, sample_file
@@ -45,8 +48,13 @@ from streamsvm.store.writer import StoreWriter
 
 _PER_THREAD = 4  # tasks of a step for each thread of the workers, where the data are large enough
 _LEAST_VALUES = 2**22  # that a task writes: more chunks than the two at its ends
+_STEP = 10.0  # seconds that a step of a task may take before its end is no longer waited for
 _CHECKED = 16  # inputs that each worker looks for before the work begins
+_MOST_RESULTS = 1000
 _WEIGHTS = 2**20  # written at a time
+
+
+_Stamp = tuple[int, int] | None
 
 
 class _Input(NamedTuple):
@@ -62,6 +70,10 @@ class _Input(NamedTuple):
         Bytes of memory that all rows take, about.
     weights : Path or None
         An ``.npy`` file with the weights of all rows.
+    stamps : tuple
+        Size and time of change of each input, if it is a file.
+    out : Path
+        The store, for messages.
     """
 
     token: str
@@ -69,6 +81,8 @@ class _Input(NamedTuple):
     waiting: WaitingRows
     expected: int | None
     weights: Path | None
+    stamps: tuple[_Stamp, ...]
+    out: Path
 
 
 class _Order(NamedTuple):
@@ -80,6 +94,7 @@ class _Order(NamedTuple):
     code_of: np.ndarray | None
     shift: int
     index_dtype: np.dtype
+    out: Path
 
 
 def check_is_parted(reader: Reader) -> PartedReader:
@@ -105,33 +120,39 @@ class ClusterConversion:
         Of that reader.
     waiting : WaitingRows
         In a folder that workers can reach.
+    out : Path
+        The store, for messages.
     """
 
     def __init__(
-        self, cluster: Cluster, reader: PartedReader, options: ReadOptions, waiting: WaitingRows
+        self, cluster: Cluster, reader: PartedReader, options: ReadOptions, waiting: WaitingRows, out: Path
     ) -> None:
         self._cluster, self._reader, self._waiting = cluster, reader, waiting
         self._options = dataclasses.replace(options, folder=waiting.folder, progress=None, threads=1)
         self._tell = options.progress or (lambda *_: None)
         self._buckets: list[Bucket] = []
-        self._token = uuid.uuid4().hex
+        self._token, self._out = uuid.uuid4().hex, out
+        self._stamps = tuple(_stamp(path) for path in reader.inputs)
         self._check_reach()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._cluster.tell(on_worker.end, self._token)  # before the folder is removed
+        """Let workers end what they do, before the folder is removed."""
+        self._cluster.tell(on_worker.end, self._token)
+        until = time.monotonic() + _STEP
+        while any(self._cluster.ask(on_worker.is_at_work, self._token)) and time.monotonic() < until:
+            time.sleep(0.05)
 
     def _check_reach(self) -> None:
-        paths = map(Path, self._reader.inputs[:_CHECKED])
-        sizes = {path: None if path.is_dir() else path.stat().st_size for path in paths}
-        for warning in self._cluster.check(_why_unreadable, sizes):
+        stamps = dict(zip(self._reader.inputs[:_CHECKED], self._stamps, strict=False))
+        for warning in self._cluster.check(_why_unreadable, stamps):
             self._reader.notes.append(str(warning))
         with sample_file(self._waiting.folder) as sample:
             if not self._cluster.all(is_in_reach, sample):
                 raise ClusterError(
-                    f"a worker does not see {self._waiting.folder}, or cannot write there",
+                    f"a worker does not see the folder of {self._out}, or cannot write there",
                     remedy=Remedy("write the store to a folder that all machines of the cluster share"),
                 )
 
@@ -141,15 +162,22 @@ class ClusterConversion:
         """Let workers read all rows, and their weights; returns what was read."""
         reader, folder = self._reader, self._waiting.folder
         wanted = _PER_THREAD * max(1, len(self._cluster.slots))
-        parts, n_rows = reader.parts(wanted, self._cluster.in_order)
+        parts, n_rows = reader.parts(wanted, self._in_order)
         sources = list(reader.sources)
         weight_file = None
         if weights is not None:
             weight_file = folder / "weights.npy"
             sources.append(_write_weights(weights, n_rows, weight_file))
         options = dataclasses.replace(self._options, features=reader.known_features())
-        given = self._hold(_Input(self._token, options, self._waiting, reader.expected_bytes, weight_file))
-        results = self._cluster.in_order("read", _read_part, ((given, part) for part in parts))
+        expected = reader.expected_bytes
+        if expected is not None:  # buckets are what workers share, too
+            expected = max(expected, wanted * self._waiting.limit)
+        given = self._cluster.hold(
+            _Input(
+                self._token, options, self._waiting, expected, weight_file, self._stamps, self._out
+            )
+        )  # fmt: skip
+        results = self._in_order("read", _read_part, ((given, part) for part in parts))
         of_parts: list[list[Bucket]] = []
         total = sum(source.size for source in reader.sources)
         ends = itertools.pairwise([*(part.row for part in parts), n_rows])
@@ -192,24 +220,26 @@ class ClusterConversion:
         """
         self._split()
         settings = writer.part_settings()
-        order = self._hold(_Order(self._token, self._waiting, settings, code_of, shift, dtype))
+        order = self._cluster.hold(
+            _Order(self._token, self._waiting, settings, code_of, shift, dtype, self._out)
+        )
         items = ((order, run, before) for run, before in self._runs(writer.nnz))
-        for part in self._cluster.in_order("write", _write_part, items):
+        for part in self._in_order("write", _write_part, items):
             writer.add_part(part)
         writer.complete_rows()
-        digests = self._cluster.start(
-            [self._cluster.task("digest", array_digest, settings.path, name) for name in settings.arrays]
-        )
-        statistics = self._statistics(writer) if writer.has_statistics else None
-        with self._cluster.ended_by_loss():
-            found = self._cluster.results(digests)
-        return writer.finish(dict(zip(settings.arrays, found, strict=True)), statistics)
+        path, names = settings.path, list(settings.arrays)
+        measures: list[tuple[Any, ...]] = [(array_digest, path, name) for name in names]  # the longest first
+        if writer.has_statistics:
+            measures += [(span_statistics, path, writer.n_features, *ends) for ends in spans(writer.n_rows)]
+        found = self._in_order("measure", _measure, measures)
+        digests = dict(zip(names, itertools.islice(found, len(names)), strict=True))
+        return writer.finish(digests, join_spans(found) if writer.has_statistics else None)
 
     def _split(self) -> None:
         """Split buckets that do not fit into the memory of a worker."""
         while large := [bucket for bucket in self._buckets if self._waiting.must_split(bucket)]:
             items = ((self._token, self._waiting, bucket) for bucket in large)
-            finer = self._cluster.in_order("split", _split, items)
+            finer = self._in_order("split", _split, items)
             self._buckets = [
                 each
                 for bucket in self._buckets
@@ -234,13 +264,11 @@ class ClusterConversion:
         if run:
             yield run, before
 
-    def _statistics(self, writer: StoreWriter) -> Statistics:
-        items = ((writer.path, writer.n_features, *ends) for ends in spans(writer.n_rows))
-        return join_spans(self._cluster.in_order("statistics", span_statistics, items))
-
-    def _hold(self, value: Any) -> Any:
-        [held] = self._cluster.start([self._cluster.task("settings", on_worker.hold, value)])
-        return held
+    def _in_order(
+        self, name: str, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]
+    ) -> Iterator[Any]:
+        """As `Cluster.in_order`; results are small, so that many may wait for that of a large part."""
+        return self._cluster.in_order(name, function, items, most=_MOST_RESULTS)
 
 
 def _write_weights(path: str | Path, n_rows: int, out: Path) -> Source:
@@ -257,18 +285,39 @@ def _write_weights(path: str | Path, n_rows: int, out: Path) -> Source:
 # -- on workers ------------------------------------------------------------------------------------
 
 
-def _why_unreadable(sizes: dict[Path, int | None]) -> str | None:
-    """Why this process cannot read files of these sizes (None: folders); None if it can."""
-    for path, size in sizes.items():
+def _stamp(path: str | Path) -> _Stamp:
+    """Size and time of change of a file; None of a folder."""
+    found = os.stat(path)
+    return None if stat.S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
+
+
+def _why_unreadable(stamps: dict[str | Path, _Stamp]) -> str | None:
+    """Why this process cannot read what is expected; None if it can."""
+    for path, expected in stamps.items():
         try:
-            found = path.stat().st_size
-            if size is not None:
-                path.open("rb").close()
+            found = _stamp(path)
+            if found is not None:
+                open(path, "rb").close()
         except OSError as error:
             return f"{path}: {reason(error)}"
-        if size not in (None, found):
-            return f"{path} has {found:,} bytes there, and {size:,} here"
+        if found is None or expected is None:
+            continue
+        if found[0] != expected[0]:
+            return f"{path} has {found[0]:,} bytes there, and {expected[0]:,} here"
     return None
+
+
+def _check_unchanged(part: InputPart, expected: _Stamp) -> None:
+    try:
+        same = _stamp(part.path) == expected
+    except OSError as error:
+        raise InputError(f"{part.path} cannot be read: {reason(error)}") from None
+    if not same:
+        raise InputError(f"{part.path} changed while it was read; convert again")
+
+
+def _measure(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def _read_part(given: _Input, part: InputPart) -> tuple[FoundInPart, list[Bucket]]:
@@ -278,11 +327,13 @@ def _read_part(given: _Input, part: InputPart) -> tuple[FoundInPart, list[Bucket
     weights = None if given.weights is None else np.load(given.weights, mmap_mode="r")
     name = f"part-{uuid.uuid4().hex}"
     shuffle = ExternalShuffle(given.waiting, expected=given.expected, name=name, holds=False)
-    with os_errors_about(given.waiting.folder), shuffle:
+    _check_unchanged(part, given.stamps[part.number])
+    with os_errors_about(given.out), shuffle:
         for rows, numbers in on_worker.steps_of(given.token, reader):
             if weights is not None:
                 rows = rows._replace(cost=weights[numbers])
             shuffle.append(rows, numbers)
+    _check_unchanged(part, given.stamps[part.number])
     return reader.found(), shuffle.buckets()
 
 
@@ -298,5 +349,5 @@ def _write_part(order: _Order, run: Sequence[Bucket], before: Sizes) -> WrittenP
         for rows, numbers in on_worker.steps_of(order.token, batches):
             yield rows if order.code_of is None else recode(rows, order.code_of), numbers
 
-    with os_errors_about(order.settings.path):
-        return write_part(order.settings, before, coded())
+    with os_errors_about(order.out):
+        return write_part(order.settings, before, coded(), order.waiting.folder)

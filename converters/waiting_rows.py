@@ -16,6 +16,7 @@ import numpy as np
 
 from streamsvm.data.csr_checks import row_pieces
 from streamsvm.data.rows import Rows
+from streamsvm.errors import StoreError
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import draws
 from streamsvm.kernels.simd import prefetch
@@ -238,7 +239,7 @@ class Segment(NamedTuple):
 
 def _fill(file: BinaryIO, array: np.ndarray) -> None:
     if len(array) and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
-        raise OSError(f"{file.name} has been truncated")
+        raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
 
 
 class Space:

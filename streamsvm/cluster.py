@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from streamsvm import on_worker
 from streamsvm.errors import ClusterError, Message, Option, Remedy, SettingsError, StreamsvmError
 from streamsvm.kernels.jit import compiler
 from streamsvm.workers import Threads, WorkersLost, count_workers
@@ -38,6 +40,10 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+
+
+class _TooLong(WorkersLost):
+    """A task that has not ended in the limit."""
 
 
 class Cluster:
@@ -88,7 +94,7 @@ class Cluster:
     def _connect(self, number: int | None, splits: int) -> Any:
         distributed = self._distributed
         given = {"set_as_default": False, "direct_to_workers": True, "timeout": self.limits.connect}
-        try:
+        with _no_scheduler(self.address):
             if Path(self.address).is_file():
                 with open(self.address) as file:
                     if "address" not in json.load(file):
@@ -97,16 +103,7 @@ class Cluster:
             else:
                 address, _ = self._stack.enter_context(started(self.address, number, splits))
                 client = distributed.Client(address, **given)
-        except (OSError, ValueError, TypeError) as error:
-            reason = str(error).split("\n")[0] or type(error).__name__
-            raise ClusterError(
-                f"there is no Dask scheduler at {self.address}: {reason}",
-                remedy=Remedy(
-                    "give the address that `dask scheduler` prints, its scheduler file, or {}",
-                    Option("cluster", LOCAL),
-                ),
-            ) from None
-        return self._stack.enter_context(client)
+            return self._stack.enter_context(client)
 
     def _await_workers(self, number: int = 1) -> None:
         try:
@@ -135,8 +132,12 @@ class Cluster:
         return max(self._threads_of().values(), default=1)
 
     def _threads_of(self) -> dict[str, int]:
-        found = self._client.scheduler_info(n_workers=-1).get("workers", {})
-        return {address: max(1, facts.get("nthreads", 1)) for address, facts in found.items()}
+        return {address: max(1, facts.get("nthreads", 1)) for address, facts in self._facts().items()}
+
+    def _facts(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of each worker."""
+        found: dict[str, dict[str, Any]] = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        return found
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class Cluster:
             raise
         except TimeoutError:
             count = len(self.workers)
-            raise WorkersLost(
+            raise _TooLong(
                 f"no task ended for {self.limits.task:g} seconds on the cluster {self.address}, which has "
                 f"{count} workers"
             ) from None
@@ -194,24 +195,50 @@ class Cluster:
                 f"a worker is out of memory ({_line(error)}): give workers more of it, or split the work more"
             ) from None
 
+    def hold(self, value: Any) -> Any:
+        """The future of a value that tasks are given."""
+        (held,) = self.start([self.task("settings", on_worker.hold, value)])
+        return held
+
     def in_order(
-        self, name: str, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]
+        self,
+        name: str,
+        function: Callable[..., Any],
+        items: Iterable[tuple[Any, ...]],
+        *,
+        most: int | None = None,
     ) -> Iterator[Any]:
-        """What ``function(*item)`` returns for each item, in their order; a few are ahead of their use.
+        """What ``function(*item)`` returns for each item, in their order; some are ahead of their use.
+
+        Parameters
+        ----------
+        most : int, optional
+            How many results may wait for an earlier one; by default two for each thread of the workers.
 
         Raises
         ------
         ClusterError
-            If workers are lost faster than others do their work.
+            If workers are lost faster than others do their work, or are not heard of. A task may take long.
         """
         awaited: collections.deque[Any] = collections.deque()
         with self.ended_by_loss():
             for item in items:
                 awaited += self.start([self.task(name, function, *item)])
-                if len(awaited) >= _AHEAD * max(len(self.slots), 1):
-                    yield from self.results([awaited.popleft()])
+                ahead = _AHEAD * max(len(self.slots), 1)
+                while len(awaited) >= (most or ahead) or sum(not each.done() for each in awaited) >= ahead:
+                    yield self._result_of_long(awaited.popleft())
             while awaited:
-                yield from self.results([awaited.popleft()])
+                yield self._result_of_long(awaited.popleft())
+
+    def _result_of_long(self, future: Any) -> Any:
+        """The result of a task that takes as long as it takes, while its worker is heard of."""
+        while True:
+            try:
+                return self._result(future)
+            except _TooLong:
+                seen = [facts.get("last_seen", 0.0) for facts in self._facts().values()]
+                if not seen or time.time() - min(seen) > self.limits.task:
+                    raise
 
     @contextlib.contextmanager
     def ended_by_loss(self) -> Iterator[None]:
@@ -264,10 +291,15 @@ class Cluster:
         """Whether a function returns true on each worker."""
         return all(self._on_each(self.workers, is_so, *arguments))
 
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What a function returns in each process that answers, beside the tasks of workers."""
+        with contextlib.suppress(OSError, TimeoutError):
+            return list(self._client.run(function, *arguments, on_error="ignore").values())
+        return []
+
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function in the process of each worker that is there, whether it can or not."""
-        with contextlib.suppress(OSError, TimeoutError):
-            self._client.run(function, *arguments, on_error="ignore")
+        self.ask(function, *arguments)
 
     @contextlib.contextmanager
     def _one_line(self) -> Iterator[None]:
@@ -314,6 +346,22 @@ def _line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
+def _no_scheduler(address: str) -> Iterator[None]:
+    """Errors of reaching a scheduler, or of starting one."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        raise ClusterError(
+            f"there is no Dask scheduler at {address}: {reason}",
+            remedy=Remedy(
+                "give the address that `dask scheduler` prints, its scheduler file, or {}",
+                Option("cluster", LOCAL),
+            ),
+        ) from None
+
+
+@contextlib.contextmanager
 def started(
     address: str | os.PathLike[str], number: int | None, splits: int
 ) -> Iterator[tuple[str, int | None]]:
@@ -325,11 +373,13 @@ def started(
     from dask.system import CPU_COUNT
 
     number = min(number or CPU_COUNT, splits)
-    with distributed.LocalCluster(
-        n_workers=number, threads_per_worker=1, processes=True,
-        dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
-    ) as local:  # fmt: skip
-        yield local.scheduler_address, number
+    with _no_scheduler(LOCAL):
+        cluster = distributed.LocalCluster(
+            n_workers=number, threads_per_worker=1, processes=True,
+            dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
+        )  # fmt: skip
+    with cluster:
+        yield cluster.scheduler_address, number
 
 
 def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:

@@ -115,7 +115,7 @@ def score_on_cluster(
         n_blocks = len(data.blocks(model, store))
     cluster.check(on_worker.why_unreadable, data)
     token = uuid.uuid4().hex
-    (job,) = cluster.start([cluster.task("model", on_worker.hold, _Job(token, model, data, work))])
+    job = cluster.hold(_Job(token, model, data, work))
     try:
         yield from cluster.in_order("score", _score_block, ((job, block) for block in range(n_blocks)))
     finally:

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 from streamsvm.errors import ClusterError, StreamsvmError
 
 _ENDED = 100  # tokens of work that has ended, to be kept
-_STEP = 10.0  # seconds that a step of a task may take before its end is no longer waited for
 _KEPT = 2  # runs, or stores that are scored, whose files a worker keeps open
 
 
@@ -24,7 +23,6 @@ _opened: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _lock = threading.Lock()  # a worker may have several threads
 _at_work: collections.Counter[str] = collections.Counter()  # tasks that run, by the token of their work
 _ended: collections.deque[str] = collections.deque(maxlen=_ENDED)
-_changed = threading.Condition(_lock)
 
 
 def opened(token: str, open_: Callable[[], _T]) -> _T:
@@ -49,7 +47,7 @@ def close(token: str) -> None:
 
 def steps_of(token: str, items: Iterable[_Item]) -> Iterator[_Item]:
     """Yield the items that a task takes one by one, until the command that it works for has ended."""
-    with _changed:
+    with _lock:
         _at_work[token] += 1
     try:
         for item in items:
@@ -57,17 +55,20 @@ def steps_of(token: str, items: Iterable[_Item]) -> Iterator[_Item]:
                 raise ClusterError("the command that this was for has ended")
             yield item
     finally:
-        with _changed:
+        with _lock:
             _at_work[token] -= 1
-            _changed.notify_all()
+            if not _at_work[token]:
+                del _at_work[token]
 
 
 def end(token: str) -> None:
-    """Let tasks that run end at their next step, and wait for that: they write no more files then."""
-    with _changed:
-        _ended.append(token)
-        _changed.wait_for(lambda: not _at_work[token], timeout=_STEP)
-        del _at_work[token]
+    """Let tasks that run end at their next step: they write no more files then."""
+    _ended.append(token)
+
+
+def is_at_work(token: str) -> bool:
+    """Whether a task runs that has not come to the end of its steps."""
+    return token in _at_work
 
 
 def why_unreadable(data: Any) -> str | None:

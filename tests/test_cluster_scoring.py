@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from helpers import make_problem, make_store
 
 import streamsvm
+from streamsvm.cluster import Cluster, Limits
 from streamsvm.errors import ClusterError, ModelError, PlanError, SettingsError
 from streamsvm.store import open_store
 
@@ -201,3 +203,14 @@ def test_a_row_that_cannot_be_scored_is_named(address: str, tmp_path: Path) -> N
     bad = make_store(tmp_path / "bad.zarr", X.tocsr(), y)
     with pytest.raises(ModelError, match=r"row 613 of .*bad.zarr: a score overflows"):
         streamsvm.predict(run, bad, cluster=address, memory=memory_of_many_blocks(run, store))
+
+
+def test_a_task_may_take_long_while_its_worker_is_heard_of(address: str) -> None:
+    with Cluster(address, None, 2, Limits(connect=20, task=2)) as cluster:
+        took = list(cluster.in_order("long", sleep_for, [(5.0,), (0.0,), (0.1,)]))
+    assert took == [5.0, 0.0, 0.1]
+
+
+def sleep_for(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds

@@ -85,7 +85,7 @@ class FileReader(PartedReader):
         for number, path in enumerate(self.inputs):
             with self._open(path) as store:
                 self._columns(store)
-                step = store.n_rows
+                step = max(1, store.n_rows)
                 if not isinstance(store.matrix, CscMatrix):  # which is sorted as a whole
                     share = max(self._values // wanted, _LEAST_PART) / max(store.nnz, 1)
                     step = max(1, min(step, int(share * store.n_rows)))
@@ -107,7 +107,7 @@ class FileReader(PartedReader):
         return FoundInPart(self.counts.rows + self.counts.unlabelled, self.counts, labels)
 
     def labels(self) -> list[str]:
-        return (self._labels_of_parts or self._labels).texts()
+        return self._labels.texts() if self._code_of is None else list(self._code_of)
 
     def features(self) -> Features:
         base = None if self.options.like is None else self.options.like.index_base

@@ -68,7 +68,7 @@ class FileReader(PartedReader):
             self._places.check(["standard input" if str(path) == "-" else str(path) for path in self.inputs])
 
     def labels(self) -> list[str]:
-        return (self._labels_of_parts or self._reader.labels).texts()
+        return self._reader.labels.texts() if self._code_of is None else list(self._code_of)
 
     def features(self) -> Features:
         reader, wanted = self._reader, self.options.n_features

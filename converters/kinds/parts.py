@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -9,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.reader import Reader
-from streamsvm_converters.label_codes import LabelCodes
+from streamsvm_converters.label_codes import BYTES_PER_LABEL
 from streamsvm_converters.libsvm.position import Counts, InputPart
 
+from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 # (name, function, items) -> what the function returns for each item, in their order, wherever it is called.
@@ -45,7 +47,8 @@ class PartedReader(Reader):
     All else is then as if this reader had been iterated.
     """
 
-    _labels_of_parts: LabelCodes | None = None
+    _code_of: dict[str, int] | None = None  # of labels that were found in parts
+    _label_bytes = 0
 
     @abstractmethod
     def parts(self, wanted: int, in_order: InOrder) -> tuple[list[InputPart], int]:
@@ -75,13 +78,20 @@ class PartedReader(Reader):
         self.counts.add(found.counts)
         if self.options.like is not None:
             return None
-        if self._labels_of_parts is None:
-            self._labels_of_parts = LabelCodes(None, "error", self.options.memory // 2)
-        number = np.arange(len(found.labels))
-        codes = self._labels_of_parts.encode(found.labels, number, lambda row: part.path)
-        if np.array_equal(codes, number):
+        if self._code_of is None:
+            self._code_of = {}
+        known = len(self._code_of)
+        codes = [self._code_of.setdefault(label, len(self._code_of)) for label in found.labels]
+        new = itertools.islice(self._code_of, known, None)
+        self._label_bytes += sum(BYTES_PER_LABEL + len(label) for label in new)
+        if 2 * self._label_bytes > self.options.memory:
+            raise PlanError(
+                f"{part.path}: {len(self._code_of):,} different labels so far, too many for the memory limit",
+                remedy=Remedy("check that they are classes; if they are, raise {}", Option("memory")),
+            )
+        if codes == list(range(len(codes))):
             return None
-        return np.append(codes, UNSEEN_LABEL).astype(LABEL_DTYPE)
+        return np.array([*codes, UNSEEN_LABEL], LABEL_DTYPE)
 
     def check(self) -> None:
         """Raise `InputError` for what only all parts together show to be wrong."""

@@ -181,8 +181,8 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
-    """Bytes of memory that gathering takes: of several spans, one is gathered while others are joined."""
-    return BYTES[kind] * n_features * min(2, len(spans(n_rows)))
+    """Bytes of memory that gathering takes: of several spans, one is copied to be joined to those before."""
+    return BYTES[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
 
 
 def gather(

@@ -109,6 +109,8 @@ class ArrayWriter:
         self.flush()
         if self._skipped and digest is None:
             raise ValueError(f"{self._name}: chunks were written elsewhere, and no digest is given")
+        if not self._skipped and digest not in (None, self._sha.hexdigest()):
+            raise StoreError(f"{self._name} was changed by another process while it was written")
         if self._written != self._length:
             raise StoreError(f"{self._name}: {self._written} elements written, {self._length} announced")
         return self._sha.hexdigest() if digest is None else digest

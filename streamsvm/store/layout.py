@@ -37,6 +37,11 @@ LABELS_INDPTR = f"obsm/{LABEL_SETS}/indptr"
 LABELS_CODES = f"obsm/{LABEL_SETS}/indices"
 LABELS_ONES = f"obsm/{LABEL_SETS}/data"
 
+# Arrays with entries for rows, their values or their labels, which grow as rows are added.
+OF_ROWS = (
+    DATA, INDICES, INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, LABELS_INDPTR, LABELS_CODES, LABELS_ONES,
+)  # fmt: skip
+
 # anndata needs an index entry for every feature. With more features than this (1 GB of numbers) the store has
 # no /var: anndata still opens X by `sparse_dataset`, and a table of that length would be of little use.
 VAR_LIMIT = 2**27
@@ -133,7 +138,7 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     """
     if name in (DATA, INDICES):
         wanted = chunk_nnz
-    elif name in (INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, LABELS_INDPTR, LABELS_CODES, LABELS_ONES):
+    elif name in OF_ROWS:
         entries = length if name in (LABELS_CODES, LABELS_ONES) else n
         spanned = max(1, 8 * chunk_nnz * entries // max(nnz, 1))
         wanted = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)
@@ -142,11 +147,6 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     else:
         wanted = max(length, 1)
     return max(1, min(wanted, length, MAX_CHUNK))
-
-
-def is_of_rows(name: str) -> bool:
-    """Whether an array has entries for rows, their values or their labels, and so grows as rows are added."""
-    return name not in (COUNTS, CATEGORIES) and not name.startswith("var/")
 
 
 def text_digest(texts: Sequence[str]) -> str:

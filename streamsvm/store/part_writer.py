@@ -120,9 +120,11 @@ class _PartArray:
 
 
 def write_part(
-    settings: PartSettings, before: Sizes, batches: Iterable[tuple[Rows, np.ndarray]]
+    settings: PartSettings, before: Sizes, batches: Iterable[tuple[Rows, np.ndarray]], aside: Path
 ) -> WrittenPart:
     """Write the rows of batches, with their names, after `before` others; whole chunks are durable then.
+
+    They are made in the folder `aside`, of the same file system. So a part may be written twice at a time.
 
     Raises
     ------
@@ -139,7 +141,7 @@ def write_part(
     arrays = {}
     for name, (spec, chunk) in settings.arrays.items():
         assert spec.dtype is not None
-        writer = chunk_writer(settings.path, name, spec, chunk, settings.codec, sync=True)
+        writer = chunk_writer(settings.path, name, spec, chunk, settings.codec, aside=aside)
         first = first_of.get(name, before.n_rows)
         arrays[name] = _PartArray(writer, first, chunk, spec.dtype.newbyteorder("<"))
     rows_writer = RowsWriter(

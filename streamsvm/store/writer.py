@@ -255,7 +255,7 @@ class StoreWriter:
         if self._container is None or self._container.kind != "zarr":
             raise StoreError(f"{self.path}: only a Zarr store is written by several processes")
         codec = self._record["codec"]
-        arrays = {name: self._specs[name] for name in self._arrays if layout.is_of_rows(name)}
+        arrays = {name: self._specs[name] for name in self._arrays if name in layout.OF_ROWS}
         return PartSettings(
             self.path, self.n_features, len(self.classes), self.dtype, tuple(self.columns), arrays, codec
         )
@@ -275,7 +275,7 @@ class StoreWriter:
     def complete_rows(self) -> None:
         """Write all that is left of the arrays of rows: others can read them then, for `finish`."""
         for name, array in self._arrays.items():
-            if layout.is_of_rows(name):
+            if name in layout.OF_ROWS:
                 array.flush()
         self._tasks.finish()
 

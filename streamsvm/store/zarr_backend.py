@@ -414,10 +414,10 @@ class ZarrContainer(Container):
 
 
 def chunk_writer(
-    store: Path, name: str, spec: ArraySpec, chunk: int, codec: str, *, sync: bool = False
+    store: Path, name: str, spec: ArraySpec, chunk: int, codec: str, *, aside: Path | None = None
 ) -> ChunkWriter:
     """What writes the chunks of an array that `ZarrContainer.create_array` made, in any process."""
-    return ChunkWriter(store / name / "c", spec, chunk, CODECS[codec], sync=sync)
+    return ChunkWriter(store / name / "c", spec, chunk, CODECS[codec], aside=aside)
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ def gather_on_cluster(
         found = spans(store.n_rows)
 
         def parts(reading: _Reading) -> Iterator[Statistics]:
-            [held] = cluster.start([cluster.task("settings", on_worker.hold, reading)])
+            held = cluster.hold(reading)
             results = cluster.in_order("statistics", _of_span, ((held, *ends) for ends in found))
             for (_, stop), part in zip(found, results, strict=True):
                 yield part

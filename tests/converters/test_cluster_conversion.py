@@ -146,6 +146,10 @@ def test_cells(address: str, tmp_path: Path, options: dict[str, Any]) -> None:
         write_anndata(tmp_path / "c.zarr", 250, "ghiklm", np.asarray, 3),
     ]
     store = check_same(inputs, address, tmp_path, label="type", **options)
+    for kind in (sp.csr_matrix, sp.csc_matrix):
+        none = write_anndata(tmp_path / "none.h5ad", 0, "ghi", kind, 5)
+        with pytest.raises(InputError, match="the input has no rows"):
+            convert(none, tmp_path / "none.zarr", label="type", cluster=address)
     (tmp_path / "like").mkdir()
     other = write_anndata(tmp_path / "d.h5ad", 150, "hgzl", sp.csr_matrix, 4)
     check_same([other], address, tmp_path / "like", label="type", like=store, unseen_label="keep")
@@ -199,7 +203,7 @@ def test_what_a_cluster_cannot_convert(address: str, tmp_path: Path, monkeypatch
     path = write(tmp_path / "a.txt", lines(50))
     with pytest.raises(SettingsError, match=r"HDF5 file has one writer"):
         convert(path, tmp_path / "out.h5", cluster=address)
-    with pytest.raises(SettingsError, match="standard input"):
+    with pytest.raises(SettingsError, match="can be read only once"):
         convert("-", tmp_path / "out.zarr", cluster=address)
     with pytest.raises(SettingsError, match="workers are those of a cluster"):
         convert(path, tmp_path / "out.zarr", workers=2)
@@ -217,18 +221,39 @@ def test_folders_that_workers_do_not_share(
 ) -> None:
     path = write(tmp_path / "a.txt", lines(50))
     monkeypatch.setattr(on_cluster, "is_in_reach", lambda sample: False)
-    with pytest.raises(ClusterError, match=r"does not see .*partial, or cannot write there"):
+    with pytest.raises(ClusterError, match=r"does not see the folder of .*out\.zarr, or cannot write there"):
         convert(path, tmp_path / "out.zarr", cluster=address)
     monkeypatch.undo()
-    inner = Path.stat
-
-    def stat(self: Path, **options: Any) -> os.stat_result:
-        found = inner(self, **options)
-        return os.stat_result((*found[:6], found.st_size + 1, *found[7:])) if self == path else found
-
-    monkeypatch.setattr(Path, "stat", stat)  # of this process: workers find fewer bytes
+    inner = on_cluster._stamp
+    monkeypatch.setattr(
+        on_cluster, "_stamp", lambda path: (inner(path)[0] + 1, 0)
+    )  # workers find fewer bytes
     with pytest.raises(ClusterError, match=r"a\.txt has [\d,]+ bytes there"):
         convert(path, tmp_path / "out.zarr", cluster=address)
+
+
+def test_inputs_that_change_while_they_are_read(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a first reading there are hashes on record, which must be those of the rows."""
+    path = write(tmp_path / "a.txt", lines(500))
+    inner = on_cluster.PartedReader.add_part
+    text = path.read_bytes()
+
+    def edit(self: Any, part: Any, found: Any) -> Any:
+        path.write_bytes(text.replace(b":1", b":2"))
+        return inner(self, part, found)
+
+    monkeypatch.setattr(on_cluster.PartedReader, "add_part", edit)
+    with pytest.raises(InputError, match=r"a\.txt changed while it was read"):
+        convert(path, tmp_path / "out.zarr", **SMALL, cluster=address)
+    assert not list(tmp_path.glob(".*partial"))
+
+
+def test_a_pipe_is_refused_before_it_is_opened(address: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SettingsError, match="pipe can be read only once"):
+        convert(tmp_path / "pipe", tmp_path / "out.zarr", cluster=address)
 
 
 def test_a_worker_that_is_killed_while_it_converts(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_parts_are_the_store(tmp_path: Path, rows: Rows, cuts: list[int], chunk_
             batches = [
                 (row_span(rows, *ends), names[slice(*ends)]) for ends in ((begin, middle), (middle, end))
             ]
-            part = write_part(settings, before, batches)
+            part = write_part(settings, before, batches, tmp_path)
             parted.add_part(part)
             before = part.after
         parted.complete_rows()
@@ -78,17 +78,17 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, rows: Rows) -> None:
     names = np.arange(N)
     with writer(tmp_path / "a.zarr", rows, chunk_nnz=50) as store:
         settings = store.part_settings()
-        later = write_part(settings, Sizes(3, 9, 2), [(row_span(rows, 3, 9), names[3:9])])
+        later = write_part(settings, Sizes(3, 9, 2), [(row_span(rows, 3, 9), names[3:9])], tmp_path)
         with pytest.raises(StoreError, match="a part begins after"):
             store.add_part(later)
         with pytest.raises(StoreError, match="weight is negative"):
-            write_part(settings, Sizes(), [(rows._replace(cost=-rows.cost), names)])
-        store.add_part(write_part(settings, Sizes(), [(row_span(rows, 0, 200), names[:200])]))
+            write_part(settings, Sizes(), [(rows._replace(cost=-rows.cost), names)], tmp_path)
+        store.add_part(write_part(settings, Sizes(), [(row_span(rows, 0, 200), names[:200])], tmp_path))
         with pytest.raises(StoreError, match="200 of 600 rows"):
             store.finish({})
         rest = [(row_span(rows, 200, N), names[200:])]
         before = Sizes(200, int(rows.indptr[200]), int(rows.label_indptr[200]))
-        store.add_part(write_part(settings, before, rest))
+        store.add_part(write_part(settings, before, rest, tmp_path))
         with pytest.raises(ValueError, match="no digest"):
             store.finish()
 

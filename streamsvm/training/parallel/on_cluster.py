@@ -69,8 +69,7 @@ class OnCluster(Learner):
     @functools.cached_property
     def _job(self) -> Any:
         """The future of what all tasks need to know."""
-        (job,) = self._cluster.start([self._cluster.task("job", on_worker.hold, self._job_facts)])
-        return job
+        return self._cluster.hold(self._job_facts)
 
     # -- the weights: there, here, and in the run directory ------------------------------------------
 
