@@ -95,7 +95,10 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["splits"] > 1:
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
-        console.say(f"on a cluster each worker holds up to {format_size(plan['worker_bytes'])}")
+        console.say(
+            f"on a cluster each worker holds up to {format_size(plan['worker_bytes'])}, and up to "
+            f"{format_size(plan['worker_thread_bytes'])} more for each thread beyond the first"
+        )
     if plan["mapped_bytes"]:
         console.say(
             f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes"

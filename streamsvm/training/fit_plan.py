@@ -330,7 +330,7 @@ def describe_fit(
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
-        "worker_bytes": _worker_bytes(store, settings, plan) if settings.splits > 1 else None,
+        **_worker_bytes(store, settings, plan),
         "split_reason": None
         if settings.splits == 1
         else why_split(settings, store.class_counts, multilabel=store.multilabel),
@@ -339,12 +339,15 @@ def describe_fit(
     }
 
 
-def _worker_bytes(store: Store, settings: Settings, plan: Plan) -> int:
-    """What each worker of a cluster holds, if there is one for each split; without the program itself.
+def _worker_bytes(store: Store, settings: Settings, plan: Plan) -> dict[str, int | None]:
+    """What each worker of a cluster holds, if it has one split to do; without the program itself.
 
     Weights before and after a task, those of the features of a task's rows, those that come from another
-    worker, and two blocks. The weights are those of two groups of classes, or all of them.
+    worker, and two blocks. The weights are those of two groups of classes, or all of them. Another thread
+    with a split of its own shares the blocks.
     """
+    if settings.splits == 1:
+        return {"worker_bytes": None, "worker_thread_bytes": None}
     copies = _WORKER_WEIGHTS + _WORKER_AVERAGES * settings.average
     row = copies * weight_rows(store, settings) * np.dtype(settings.dtype).itemsize
     groups = _groups(store, settings)
@@ -352,7 +355,8 @@ def _worker_bytes(store: Store, settings: Settings, plan: Plan) -> int:
     if groups is not None:
         columns = 2 * int((groups.ranges[:, 2] - groups.ranges[:, 0]).max())
     blocks = 2 * min(plan.largest_block, plan.block_bytes)
-    return int(row * columns) + plan.dual_bytes // settings.splits + blocks
+    thread = int(row * columns) + plan.dual_bytes // settings.splits
+    return {"worker_bytes": thread + blocks, "worker_thread_bytes": thread}
 
 
 def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:
