@@ -15,12 +15,12 @@ from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import DenseRows, StoredCoef, as_matrix
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import trained_values
-from streamsvm.errors import Call, ModelError, Option, Remedy
+from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.model_rows import StoreBlocks, blocks_of_store, rows_of_matrix, takes_any_feature
 from streamsvm.reading import Readable
-from streamsvm.scoring import Scorer, log_softmax
+from streamsvm.scoring import Scorer, checked, log_softmax, no_probabilities
 from streamsvm.sequences import best_sequences, check_in_groups
 from streamsvm.transforms import Transform, apply, names_after
 from streamsvm.workers import Threads
@@ -157,8 +157,7 @@ class Model(Readable):
     @property
     def bias(self) -> float | None:
         """The value of the last feature, if it is constant."""
-        last = self.transforms[-1] if self.transforms else None
-        return getattr(last, "value", None) if getattr(last, "name", None) == "bias" else None
+        return (self.transforms[-1].constant or None) if self.transforms else None
 
     @functools.cached_property
     def feature_names_out_(self) -> Any:
@@ -376,16 +375,7 @@ class Model(Readable):
         """The temperature; raises `ModelError` if the model has no probabilities."""
         temperature = self.temperature
         if temperature is None:
-            loss = self.record.get("loss")
-            trained = "" if loss is None else f"was trained with the loss {loss} and "
-            raise ModelError(
-                f"the model has no probabilities: it {trained}was not calibrated",
-                remedy=Remedy(
-                    "fit a temperature to hold-out data: with {} if it is of fit, or, in Python, with "
-                    "streamsvm.calibrate(model, data)",
-                    Call("resume", options=(Option("calibrate"),)),
-                ),
-            )
+            raise no_probabilities(self.record.get("loss"))
         return temperature
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
@@ -440,14 +430,7 @@ class Model(Readable):
 
         It calls the first row `first`, and the data `where`.
         """
-        for begin, scores in self.scores(rows, memory, workers=workers):
-            finite = np.isfinite(scores).all(axis=1)
-            if not finite.all():
-                row = first + begin + int(np.argmin(finite))
-                raise ModelError(
-                    f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down"
-                )
-            yield begin, scores
+        return checked(self.scores(rows, memory, workers=workers), first=first, where=where)
 
     def rows(self, X: Any, y: Any = None, groups: Any = None) -> Rows:
         """The rows of a matrix with this model's features, ready to score.

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.coefficients import RowsInUse, SparseCoef, StoredCoef
 from streamsvm.data.rows import Rows
+from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.sequences import piece_bounds
 from streamsvm.workers import Threads
 
@@ -82,6 +83,31 @@ class Scorer:
         indptr = np.empty_like(rows.indptr)
         keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
         return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
+
+
+def checked(
+    pieces: Iterator[tuple[int, np.ndarray]], *, first: int, where: str
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Pieces of scores; raises `ModelError` for one that is not finite, and names its row in `where`."""
+    for begin, scores in pieces:
+        finite = np.isfinite(scores).all(axis=1)
+        if not finite.all():
+            row = first + begin + int(np.argmin(finite))
+            raise ModelError(f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down")
+        yield begin, scores
+
+
+def no_probabilities(loss: str | None) -> ModelError:
+    """The error to raise where a model of this loss has no probabilities."""
+    trained = "" if loss is None else f"was trained with the loss {loss} and "
+    return ModelError(
+        f"the model has no probabilities: it {trained}was not calibrated",
+        remedy=Remedy(
+            "fit a temperature to hold-out data: with {} if it is of fit, or, in Python, with "
+            "streamsvm.calibrate(model, data)",
+            Call("resume", options=(Option("calibrate"),)),
+        ),
+    )
 
 
 def log_softmax(scores: np.ndarray, temperature: float) -> np.ndarray:

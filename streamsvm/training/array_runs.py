@@ -24,7 +24,7 @@ from streamsvm.run.files import MemoryRun
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, NONE, Settings
-from streamsvm.training.auto_c import c_for, with_c
+from streamsvm.training.auto_c import c_for, norms_of_c, with_c
 from streamsvm.training.error_weights import check_error_weights, read_error_weights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
@@ -112,7 +112,8 @@ def fit_rows(
     n_features = features_after(fitted.transforms, n_features) or 0
     rows = rows._replace(indices=rows.indices.astype(index_dtype(n_features), copy=False))
     chosen = settings.C == AUTO
-    norm2 = rows.norm2[rows.cost > 0] if len(rows.cost) else rows.norm2
+    norm2 = norms_of_c(rows.norm2, fitted.transforms, dtype)
+    norm2 = norm2[rows.cost > 0] if len(rows.cost) else norm2
     settings = with_c(settings, c_for(float(norm2.sum()), int(np.count_nonzero(norm2))))
     cost = settings.C * (rows.cost if len(rows.cost) else np.ones(rows.n_rows))
     of_classes = weights.of_rows(settings)

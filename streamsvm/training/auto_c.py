@@ -1,14 +1,14 @@
-"""The default of C: one over the mean squared norm of the rows.
+"""The default of C: one over the mean squared norm of the rows, without a constant feature.
 
-A block step moves a row's scores by at most C‖x‖² for each class, so this C makes the largest step one
-margin, whatever the scale of the data.
+A block step moves a row's scores by at most C‖x‖² for each class, so this C makes the largest step about one
+margin, whatever the scale of the data. An intercept does not change the scale of the data, and so not C.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from streamsvm.settings import AUTO, NONE, Settings
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
+    from streamsvm.transforms import Transform
 
 _PIECE = 2**18  # rows whose norms are read at a time
 _SLICES, _SLICE = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
@@ -26,16 +27,19 @@ _MOST_DOUBLINGS = 30
 _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 
 
-def choose_c(store: Store, settings: Settings) -> tuple[Settings, bool]:
+def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
     """Settings in which C and first_C are numbers, and whether C was chosen here.
 
-    A store made by `streamsvm.convert` has the norms of all its rows; of other AnnData, and of rows that are
-    transformed, up to 64 slices of 1,024 rows are read, evenly spaced. Rows of weight 0 do not count.
+    `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its
+    rows; of other AnnData, and of rows that are transformed, up to 64 slices of 1,024 rows are read, evenly
+    spaced. Rows of weight 0 do not count.
     """
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
     total, count = 0.0, 0
-    for norm2 in _norms(store, weighted=store.weighted and settings.sample_weight != NONE):
+    weighted = store.weighted and settings.sample_weight != NONE
+    for norm2 in _norms(store, weighted=weighted):
+        norm2 = norms_of_c(norm2, transforms, store.dtype)
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
     return with_c(settings, c_for(total, count)), settings.C == AUTO
@@ -60,6 +64,23 @@ def with_c(settings: Settings, automatic: float) -> Settings:
         least = C * 2.0 ** -min(settings.passes // 2, _MOST_DOUBLINGS)
         first = min(max(automatic, least), C) if begins_smaller(settings) else C
     return dataclasses.replace(settings, C=C, first_C=first)
+
+
+def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dtype) -> np.ndarray:
+    """Squared norms of rows without the constant feature that one of their transforms may have added.
+
+    Parameters
+    ----------
+    norm2 : ndarray of float64, shape (n_rows,)
+        Of the transformed rows.
+    transforms : sequence of Transform
+    dtype : dtype
+        Of the values.
+    """
+    for transform in transforms:
+        if transform.constant:
+            norm2 = np.maximum(norm2 - np.square(np.float64(np.asarray(transform.constant, dtype))), 0.0)
+    return norm2
 
 
 def c_for(total: float, count: int) -> float:

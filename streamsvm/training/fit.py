@@ -150,7 +150,7 @@ class Fit(Trainer):
         scale = 1.0
         growth = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
         if this_pass > 1 and growth > 1:
-            best = self.position.history[-1].get("best_scale", 1.0)
+            best = self.position.history[-1].get("best_growth", 1.0)
             scale = float(self.dtype.type(max(min(growth, best), 1.0)))
             self.learner.scale(scale)
         self.position = dataclasses.replace(self.position, dual_scale=scale)
@@ -261,7 +261,7 @@ class Fit(Trainer):
         record |= {
             "rows": self.n_rows,
             "C": settings.C * share,
-            **({"best_scale": float(tally[DUAL_SUM]) / norm2} if grows and norm2 > 0 else {}),
+            **({"best_growth": float(tally[DUAL_SUM]) / norm2} if grows and norm2 > 0 else {}),
             "dual": estimate["dual"],
             "primal_estimate": estimate["primal"] if self.learner.progressive else None,
             "relative_gap_estimate": estimate["relative_gap"] if self.learner.progressive else None,

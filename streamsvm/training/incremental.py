@@ -19,7 +19,7 @@ from streamsvm.run.files import MemoryRun
 from streamsvm.run.growing_weights import TIME_UNIT
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import AUTO, Settings
-from streamsvm.training.auto_c import c_for, running_costs
+from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import Block
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
@@ -95,7 +95,8 @@ class IncrementalLearner:
         rows = apply(self._transforms, rows, where=where, first=self._rows)
         rows = rows._replace(indices=rows.indices.astype(index_dtype(self._n_features), copy=False))
         if self._settings.C == AUTO:
-            cost, norm_sum, n_norms = running_costs(rows.norm2, self._rows, *self._norms)
+            norm2 = norms_of_c(rows.norm2, self._transforms, rows.data.dtype)
+            cost, norm_sum, n_norms = running_costs(norm2, self._rows, *self._norms)
             self._norms = norm_sum, n_norms
         else:
             cost = np.full(rows.n_rows, self._settings.C)

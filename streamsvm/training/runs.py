@@ -85,7 +85,7 @@ def fit_store(
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
-        settings, chosen = choose_c(store, settings)
+        settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         plan, starts = plan_fit(store, settings, policy)
@@ -162,7 +162,7 @@ def plan_store(
         fitted = fit_to_store(as_paths(path) or [], raw, asked, settings, Callbacks(), workers)
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
-        settings, chosen = choose_c(store, settings)
+        settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
         described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)

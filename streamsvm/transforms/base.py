@@ -74,6 +74,8 @@ class Transform:
         any feature.
     adds : int
         The most values that it adds to a row.
+    constant : float
+        Value of the feature that it adds to all rows; 0 if there is none.
     needs : {"counts", "moments"} or None
         The statistics that `fitted` asks for.
     array_dtype : dtype or None
@@ -86,6 +88,7 @@ class Transform:
     takes_any_feature: ClassVar[bool] = False
     by_feature: ClassVar[bool] = False
     adds: ClassVar[int] = 0
+    constant: float = 0.0
     needs: ClassVar[Literal["counts", "moments"] | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
     array: np.ndarray | None = None

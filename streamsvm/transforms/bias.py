@@ -44,6 +44,10 @@ class Bias(Transform):
         object.__setattr__(self, "value", checked_number(self.value, _VALUE, positive=True))
         checked_count(self.column, "column")
 
+    @property
+    def constant(self) -> float:  # type: ignore[override]
+        return self.value
+
     def __call__(self, rows: Rows) -> Rows:
         data = np.empty(len(rows.data) + rows.n_rows, rows.data.dtype)
         indices = np.empty(len(data), index_dtype(self.column + 1))

@@ -11,6 +11,7 @@ from helpers import make_problem, make_store
 
 from streamsvm import fit, load_model, resume
 from streamsvm.errors import SettingsError
+from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.training.auto_c import c_for
 
 
@@ -26,6 +27,21 @@ def test_c_is_one_over_the_mean_squared_norm_of_rows_with_values(tmp_path, scale
     assert (record["C"], record["C_auto"]) == (result.C, True)
     assert json.loads((tmp_path / "run/run.json").read_bytes())["settings"]["C"] == result.C
     assert resume(tmp_path / "run", passes=4).C == result.C
+
+
+def test_an_intercept_does_not_count(tmp_path, monkeypatch) -> None:
+    """In none of the ways to train: rows that have the constant feature alone count as empty ones."""
+    monkeypatch.setattr("streamsvm.training.auto_c._STREAM_ROWS", 60)
+    X, labels = make_problem(90, 14, 4, empty=3)
+    store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
+    norms = np.square(X.toarray().astype(np.float64)).sum(axis=1)
+    expected, of_first = (1 / found[found > 0].mean() for found in (norms, norms[:60]))
+    settings = {"transform": "bias=3"}
+    assert pytest.approx(expected) == fit(store, out=tmp_path / "run", **settings).C
+    assert pytest.approx(expected) == fit(X, labels, **settings).result.C
+    classifier = StreamSVMClassifier(intercept_scaling=3.0)
+    classifier.partial_fit(X, labels, classes=np.unique(labels))
+    assert pytest.approx(of_first) == classifier.model_.record["C"]
 
 
 def test_a_number_is_a_number(tmp_path) -> None:
