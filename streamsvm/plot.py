@@ -45,6 +45,7 @@ __all__ = [
     "class_accuracy",
     "confusion",
     "convergence",
+    "pass_times",
     "progressive",
     "top_features",
     "tune_path",
@@ -176,6 +177,44 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("accuracy")
     whole_numbers(ax)
     as_percent(ax.yaxis)
+    label_ends(ax, ends)
+    return ax
+
+
+@needs_matplotlib
+def pass_times(run: Any, ax: Axes | None = None) -> Axes:
+    """Draw the seconds of each pass, and how many of them the training waited for rows or for workers.
+
+    Parameters
+    ----------
+    run : path, FitResult or Model
+        As for `convergence`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    RunError
+        If there is no such run, or no pass is done.
+    """
+    history = history_of(run)
+    passes = _passes(history)
+    curves = [
+        Curve("whole pass", points(passes, "pass", "seconds"), BLUE, "-"),
+        Curve("waiting for\nworkers", points(passes, "pass", "waited_for_workers_seconds"), ORANGE, "--"),
+        Curve("waiting for\nrows", points(passes, "pass", "waited_seconds"), GREY, ":"),
+    ]
+    ax = axes_or_new(ax)
+    ends = draw_curves(ax, curves)
+    if not ends:
+        raise RunError(f"{history.name} has no seconds of its passes")
+    ax.set_xlabel("pass")
+    ax.set_ylabel("seconds")
+    ax.set_ylim(bottom=0)
+    whole_numbers(ax)
     label_ends(ax, ends)
     return ax
 

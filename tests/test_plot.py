@@ -88,6 +88,14 @@ def test_accuracies(run: Path, ax) -> None:
     assert found["#0067a5"] == ([r["rows"] for r in rows], [r["progressive_accuracy"] for r in rows])
 
 
+def test_times_of_passes(run: Path, ax) -> None:
+    passes = [line for line in metrics_of(run) if line["event"] == "pass"]
+    found = curves(plot.pass_times(run, ax))
+    assert found["#0067a5"] == ([1, 2, 3, 4, 5], [line["seconds"] for line in passes])
+    assert list(found.values())[-1][1] == [line["waited_seconds"] for line in passes]
+    assert ax.get_ylim()[0] == 0
+
+
 def test_confusion_draws_the_most_frequent_pairs(run: Path, ax) -> None:
     plot.confusion(run, ax=ax, n=3)
     predicted = load_model(run).predict(X[N:]).astype(int)
@@ -184,7 +192,7 @@ def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:
     with pytest.raises(RunError, match="measured no accuracy"):
         plot.accuracy(tmp_path / "run", ax)
     (tmp_path / "run" / "metrics.jsonl").unlink()
-    for draw in (plot.convergence, plot.accuracy, plot.progressive):
+    for draw in (plot.convergence, plot.accuracy, plot.pass_times, plot.progressive):
         with pytest.raises(RunError, match="no "):
             draw(tmp_path / "run", ax)
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)

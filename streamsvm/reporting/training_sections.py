@@ -34,6 +34,8 @@ def training(history: History, pictures: Pictures) -> Iterator[str]:
     measured = [each for each in history.passes if {"accuracy", "valid_accuracy"} & each.keys()]
     if len(measured) > 1:  # the table has the only one
         figures += pictures.card("Accuracy by pass", lambda ax: plot.accuracy(history, ax))
+    if len(history.passes) > 1:
+        figures += pictures.card("Seconds of each pass", lambda ax: plot.pass_times(history, ax))
     figures += pictures.card(
         "Progressive accuracy",
         lambda ax: plot.progressive(history, ax),
@@ -47,6 +49,8 @@ def training(history: History, pictures: Pictures) -> Iterator[str]:
     if history.passes and not any(number(each, "gap") is not None for each in history.passes):
         yield html.paragraph("The exact gap was not measured; estimates come from the passes themselves.")
     yield _table_of_passes(history) if history.passes else _table_of_rows(history)
+    if any("workers" in each for each in history.passes):
+        yield _table_of_workers(history)
 
 
 def tuning(history: History, pictures: Pictures) -> Iterator[str]:
@@ -90,6 +94,20 @@ def _table_of_passes(history: History) -> str:
     }
     return _table_of("Passes; training seconds are the sum up to the end of each", columns,
                      with_seconds(history.passes))  # fmt: skip
+
+
+def _table_of_workers(history: History) -> str:
+    columns = {
+        "pass": ("pass", ",.0f"),
+        "workers": ("workers", ",.0f"),
+        "tasks": ("worker_tasks", ",.0f"),
+        "seconds of work": ("worker_seconds", ",.2f"),
+        "seconds waited for them": ("waited_for_workers_seconds", ",.2f"),
+        "bytes between workers": ("moved_bytes", ",.0f"),
+        "bytes to the command": ("gathered_bytes", ",.0f"),
+        "most bytes in one's memory": ("worker_peak_memory_bytes", ",.0f"),
+    }
+    return _table_of("Work of the workers of a cluster", columns, history.passes)
 
 
 def _table_of_rows(history: History) -> str:

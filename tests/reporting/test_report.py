@@ -74,7 +74,7 @@ def test_figures_are_those_of_the_metrics(run: Path, tmp_path: Path) -> None:
         assert abs(float(row["held-out, average"]) - line["average_valid_accuracy"]) <= 5e-5
         assert abs(float(row["seconds"]) - total) <= 5e-3
     assert {"Relative gap by pass", "Objective by second", "Accuracy by pass"} <= set(page.pictures)
-    assert len(page.pictures) == 8 + K
+    assert len(page.pictures) == 9 + K
 
 
 def test_confusions_are_those_of_predictions(run: Path, stores, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_data_takes_the_place_of_the_validation_store(run: Path, stores, tmp_pat
 
 def test_interrupted_runs(stores, tmp_path: Path) -> None:
     """In the first pass, and in a later one: there is no model, and data cannot be scored."""
-    for blocks, pictures in ((2, 1), (9, 6)):
+    for blocks, pictures in ((2, 1), (9, 7)):
         run = tmp_path / f"run{blocks}"
         with pytest.raises(Interrupted):
             fit(

@@ -208,7 +208,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         if self._is_here:
             return super().norm2(average_scale)
         task = self._cluster.task("norm2", norm2_of, self._job, self._hold()[0], average_scale, self.problem)
-        found: list[float] = self._results(self._cluster.start([task]))
+        found: list[float] = self._cluster.results(self._cluster.start([task]))
         return found[0]
 
     def learn(
@@ -271,7 +271,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
 
         def next_block() -> list[np.ndarray]:
             tallies = []
-            for found, work in self._results(awaited.popleft()):
+            for found, work in self._cluster.results(awaited.popleft()):
                 self._count(work)
                 tallies += found
             return tallies

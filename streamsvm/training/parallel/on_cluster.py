@@ -131,7 +131,7 @@ class OnCluster(Learner):
             return
         weights = self.storage.weights
         for (begin, end), future in zip(self._columns(), self._hold(), strict=False):
-            (held,) = self._results([future])
+            (held,) = self._cluster.results([future])
             rows: Any = slice(None)
             if self._is_blank:
                 is_zero = ~held.current.any(axis=1)
@@ -170,7 +170,7 @@ class OnCluster(Learner):
             )
             for held, features, column, at in self._shares()
         ]
-        self._committed, self._held = dict(self._results(self._cluster.start(tasks))), None
+        self._committed, self._held = dict(self._cluster.results(self._cluster.start(tasks))), None
         return self._committed
 
     def scale(self, factor: float) -> None:
@@ -205,6 +205,7 @@ class OnCluster(Learner):
     # -- what is counted ---------------------------------------------------------------------------
 
     def _results(self, futures: list[Any]) -> list[Any]:
+        """What futures of visits hold, once these are made."""
         begin = time.perf_counter()
         found = self._cluster.results(futures)
         self._counted.waited += time.perf_counter() - begin

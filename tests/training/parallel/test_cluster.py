@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from report_pages import Page
 from run_files import model_bytes
 
 import streamsvm
@@ -115,6 +116,21 @@ def test_threads_of_a_worker_share_what_it_holds(
                 assert dask.history[-1]["moved_bytes"] == 0
         scored = streamsvm.predict(tmp_path / "0/dask", store, cluster=cluster.scheduler_address)
         np.testing.assert_array_equal(scored.labels, streamsvm.predict(tmp_path / "0/one", store).labels)
+
+
+def test_a_report_says_what_the_workers_did(store: Path, local: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = fit(store, tmp_path / "run", BY_CLASSES, cluster=local.scheduler_address)
+    page = Page(streamsvm.report(tmp_path / "run"))
+    page.check()
+    rows = page.table("pass", "workers")
+    for row, record in zip(rows, result.history, strict=True):
+        assert (row["pass"], row["workers"]) == (str(record["pass"]), "2")
+        assert int(row["tasks"].replace(",", "")) == record["worker_tasks"]
+        assert int(row["bytes between workers"].replace(",", "")) == record["moved_bytes"] > 0
+        assert int(row["bytes to the command"].replace(",", "")) == record["gathered_bytes"]
+        assert abs(float(row["seconds of work"]) - record["worker_seconds"]) <= 0.005
+    assert "Seconds of each pass" in page.pictures
 
 
 def test_workers_with_all_weights_measure_the_gap(
