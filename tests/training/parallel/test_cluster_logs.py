@@ -20,9 +20,9 @@ from streamsvm.run import weights
 from streamsvm.run.directory import RunDir
 
 distributed = pytest.importorskip("distributed")
+from streamsvm.cluster import Cluster  # noqa: E402
 from streamsvm.training.parallel import on_cluster  # noqa: E402
 from streamsvm.training.parallel.cluster_tasks import Held  # noqa: E402
-from streamsvm.training.parallel.on_cluster import OnCluster  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
@@ -66,14 +66,14 @@ def stop_after(blocks: int) -> Callable[[], bool]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Whenever weights come to this process."""
     found: list[Any] = []
-    results = OnCluster._results
+    results = Cluster.results
 
-    def counting(self: OnCluster, futures: list[Any]) -> list[Any]:
+    def counting(self: Cluster, futures: list[Any]) -> list[Any]:
         values = results(self, futures)
         found.extend(value for value in values if isinstance(value, Held))
         return values
 
-    monkeypatch.setattr(OnCluster, "_results", counting)
+    monkeypatch.setattr(Cluster, "results", counting)
     return found
 
 
