@@ -66,6 +66,14 @@ class Rows(NamedTuple):
         return self._replace(cost=np.full(self.n_rows, C))
 
 
+def unread_rows(n_rows: int) -> Rows:
+    """So many rows without values or labels: what is known of rows that other processes read."""
+    return Rows(
+        np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64),
+        np.broadcast_to(np.int32(0), n_rows), np.zeros(0),
+    )  # fmt: skip
+
+
 def row_span(rows: Rows, start: int, stop: int) -> Rows:
     """Return the rows ``start:stop``: views of all but `indptr` and `label_indptr`, which begin with 0."""
     low, high = rows.indptr[start], rows.indptr[stop]

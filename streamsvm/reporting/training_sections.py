@@ -104,6 +104,7 @@ def _table_of_workers(history: History) -> str:
         "seconds of work": ("worker_seconds", ",.2f"),
         "seconds waited for them": ("waited_for_workers_seconds", ",.2f"),
         "bytes between workers": ("moved_bytes", ",.0f"),
+        "bytes read": ("worker_bytes_read", ",.0f"),
         "bytes to the command": ("gathered_bytes", ",.0f"),
         "most bytes in one's memory": ("worker_peak_memory_bytes", ",.0f"),
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from streamsvm.data.groups import group_starts, in_group_order
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, unread_rows
 from streamsvm.errors import InputError
 from streamsvm.format import index_dtype
 from streamsvm.kernels.random import local_permutation, permutation
@@ -35,6 +35,7 @@ class Block:
     rows : Rows
         With their costs.
     order : ndarray of int64, shape (n_rows,)
+        Empty if other processes read the rows.
     new_classes : list of str
         Classes that appear first in this block: codes from the number of classes known before it.
     place : StreamPlace, optional
@@ -102,6 +103,8 @@ class BlocksSource:
         By which the costs of `blocks` are multiplied in a pass.
     by_group : bool
         Whether the rows of a group are visited one after the other, in their order.
+    unread : bool
+        Whether other processes read the rows: then blocks have no more of them than their number.
     """
 
     def __init__(
@@ -111,11 +114,13 @@ class BlocksSource:
         share_of_cost: Callable[[int], float],
         *,
         by_group: bool = False,
+        unread: bool = False,
     ) -> None:
         self.cut = blocks
         self._share_of_cost = share_of_cost
         self._seed = seed
         self._by_group = by_group
+        self._unread = unread
         self._permutation = local_permutation if blocks.shuffled else permutation
 
     @property
@@ -125,12 +130,19 @@ class BlocksSource:
     def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
         """The blocks of a pass in its order, without the first `begin` of them."""
         for number in self.order(pass_number)[begin:].tolist():
+            was_read = pass_number == 1 or len(self.cut) > 1
+            if self._unread:
+                rows = unread_rows(int(self.cut.starts[number + 1] - self.cut.starts[number]))
+                yield Block(
+                    pass_number, number, rows, np.zeros(0, np.int64), was_read=was_read,
+                    permute=self._permutation,
+                )  # fmt: skip
+                continue
             rows = self.read(pass_number, number)
             n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
             within = self._permutation(n, self._seed, pass_number, number, 0)
             if self._by_group:
                 within = in_group_order(rows.qid, within)
-            was_read = pass_number == 1 or len(self.cut) > 1
             yield Block(pass_number, number, rows, within, was_read=was_read, permute=self._permutation)
 
     def order(self, pass_number: int) -> np.ndarray:

@@ -160,7 +160,7 @@ class StoreRun:
         files.warnings += self._warnings
         storage = self._storage(shape)
         trainer = Fit(
-            self.data.source(self.blocks),
+            self.data.source(self.blocks, unread=folder is not None),
             settings,
             files,
             new_learner(

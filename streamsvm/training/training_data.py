@@ -92,8 +92,8 @@ class TrainingData:
             held_out=held_out_part(settings),
         )
 
-    def source(self, blocks: Blocks) -> BlocksSource:
-        """The blocks in the order of each pass."""
+    def source(self, blocks: Blocks, *, unread: bool = False) -> BlocksSource:
+        """The blocks in the order of each pass; if `unread`, without their rows, but for the number."""
         settings = self.settings
         by_group = get_loss(settings.loss).sequences
-        return BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=by_group)
+        return BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)

@@ -16,7 +16,6 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import span_of
 from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_SUM
-from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.settings import Settings
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
@@ -226,8 +225,6 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         of_parts: list[OldDuals | None] = [None] * splits
         if self._folder is None:
             of_parts = [span_of(old, *ends, n_bytes) for ends in itertools.pairwise(bounds.tolist())]
-        if len(self.storage.weights.dirty):
-            mark_rows_dirty(rows.indices, self.storage.weights)
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
             held, place = self._hold(), self._place(block, number)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.data.memory_plan import peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.dual_lists import by_row, of_rows
@@ -30,6 +29,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     new_visitor,
     renumbered,
     rows_of,
+    work_of,
 )
 
 
@@ -126,7 +126,7 @@ def visit_pair(
     if place.logs is not None:
         parts = [row_duals(of_key[g], each) for (g, _), each in told.items() if len(each[1])]
         written, told = write_duals(place.logs, place, parts), {}
-    work = Work(tally, time.thread_time() - begin, moved, peak_private_memory())
+    work = work_of(job, tally, begin, moved)
     return left, right, Told(work, told, written, sums), work
 
 

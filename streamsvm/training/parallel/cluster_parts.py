@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.data.memory_plan import peak_private_memory
 from streamsvm.data.rows import row_span
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre_with_shared
@@ -33,6 +32,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     reader_of,
     renumbered,
     rows_of,
+    work_of,
 )
 from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
 from streamsvm.training.parallel.split_learner import scored_part
@@ -86,7 +86,7 @@ def visit_part(job: Job, place: Place, split: int, held: Held, old: OldDuals | N
         weights.current[some] -= held.current[features[some]]
     new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
     moved = held.nbytes * (held.worker != here())
-    work = Work(tally, time.thread_time() - begin, moved, peak_private_memory())
+    work = work_of(job, tally, begin, moved)
     told = Told(work, new)
     if place.logs is not None:
         told = Told(work, None, write_duals(place.logs, place, new))
@@ -125,7 +125,7 @@ def score_parts(
         )
         found.append(tallies)
     moved = held.nbytes * (held.worker != here())
-    return found, Work(np.zeros(N_TALLIES), time.thread_time() - begin, moved, peak_private_memory())
+    return found, work_of(job, np.zeros(N_TALLIES), begin, moved)
 
 
 def norm2_of(job: Job, held: Held, average_scale: float, problem: Problem) -> float:

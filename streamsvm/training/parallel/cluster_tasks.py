@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from streamsvm import on_worker
-from streamsvm.data.memory_plan import forget_peak
+from streamsvm.data.memory_plan import forget_peak, peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.weights import Weights
@@ -54,6 +55,7 @@ class _Reader:
         self._scored: tuple[int, Rows] | None = None
         self._duals: DualLog | None = None
         self._of_block: tuple[DualLog | None, int, Any] = None, 0, None
+        self._told = 0  # bytes read
         self._lock = threading.Lock()
 
     def dual_log(self, files: DualFiles) -> DualLog:
@@ -94,6 +96,13 @@ class _Reader:
             if self._scored is None or self._scored[0] != number:
                 self._scored = number, self._blocks.read(number)
             return self._scored[1]
+
+    def newly_read(self) -> int:
+        """Bytes read since this was asked last."""
+        with self._lock:
+            read = self._store.bytes_read - self._told
+            self._told += read
+            return read
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -175,6 +184,7 @@ class Work(NamedTuple):
     tally: np.ndarray
     seconds: float  # of the processor
     moved: int  # bytes of weights that came from another worker
+    read: int  # bytes of the store, decoded, since this process told last
     peak: int  # memory of the worker
 
 
@@ -185,6 +195,12 @@ class Told(NamedTuple):
     duals: Any  # new ones, unless they were written to the run directory
     written: Written | None = None
     sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by classes: as duals
+
+
+def work_of(job: Job, tally: np.ndarray, begin: float, moved: int) -> Work:
+    """What to tell of a task that began at a time of this thread's clock."""
+    seconds = time.thread_time() - begin
+    return Work(tally, seconds, moved, reader_of(job).newly_read(), peak_private_memory())
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> Held:

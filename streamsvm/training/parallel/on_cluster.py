@@ -26,7 +26,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.append_log import LogEnd
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.cluster_logs import read_weights, write_weights
-from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, zeros
+from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, in_slices, zeros
 from streamsvm.training.sources import Block
 
 # Tasks after which weights go to the workers anew, if no commit was made before: the scheduler keeps all that
@@ -42,6 +42,7 @@ class _Counted:
     busy: float = 0.0
     waited: float = 0.0
     moved: int = 0
+    read: int = 0
     gathered: int = 0
     peak: int = 0
 
@@ -56,7 +57,6 @@ class OnCluster(Learner):
     _cluster: Cluster
     _held: list[Any] | None = None  # futures of `Held`
     _is_here = True
-    _is_blank = False  # whether the storage has never had any
     _committed: dict[str, LogEnd] | None = None
     _begins_average = False
     _counted = _Counted()
@@ -129,33 +129,35 @@ class OnCluster(Learner):
         """Bring the weights into the storage."""
         if self._is_here:
             return
-        weights = self.storage.weights
         for (begin, end), future in zip(self._columns(), self._hold(), strict=False):
             (held,) = self._cluster.results([future])
-            rows: Any = slice(None)
-            if self._is_blank:
-                is_zero = ~held.current.any(axis=1)
-                if len(held.average_delta):
-                    is_zero &= ~held.average_delta.any(axis=1)
-                rows = np.flatnonzero(~is_zero)
-                if len(weights.dirty):
-                    mark_rows_dirty(rows, weights)
-            elif len(weights.dirty):
-                rows = np.flatnonzero(weights.dirty[:, 0])
-            if len(weights.dirty):
-                self.storage.check_room(_only(rows))
-            weights.current[rows, begin:end] = held.current[rows]
-            if len(held.average_delta):
-                weights.average_delta[rows, begin:end] = held.average_delta[rows]
+            self._put_in(held, slice(begin, end))
             self._counted.gathered += held.nbytes
-        self._is_here, self._is_blank = True, False
+        self._is_here = True
+
+    def _put_in(self, held: Held, columns: slice) -> None:
+        """Write what differs of some columns into the storage."""
+        weights, bits = self.storage.weights, np.dtype(f"u{held.current.itemsize}")
+        both = [(weights.current[:, columns], held.current)]
+        if len(held.average_delta):
+            both.append((weights.average_delta[:, columns], held.average_delta))
+        differs = np.zeros(len(held.current), bool)
+        for some in in_slices(len(differs)):
+            for stored, found in both:
+                differs[some] |= (stored[some].view(bits) != found[some].view(bits)).any(axis=1)
+        features = np.flatnonzero(differs)
+        if len(weights.dirty):
+            mark_rows_dirty(features, weights)
+            self.storage.check_room(_only(features))
+        for stored, found in both:
+            stored[features] = found[features]
 
     def restore(self, files: Any, position: Any) -> None:
         logs = position.worker_logs_of(format.WEIGHT_LOG, position.weights_number)
         if self._folder is None or not logs:
             super().restore(files, position)
         else:  # the workers read what they need
-            self._committed, self._is_here, self._is_blank = logs, False, True
+            self._committed, self._is_here = logs, False
 
     def write_weights(self, number: int) -> dict[str, LogEnd] | None:
         """Let the workers write, if they reach the run; what follows no longer depends on earlier tasks."""
@@ -216,6 +218,7 @@ class OnCluster(Learner):
         counted.tasks += 1
         counted.busy += work.seconds
         counted.moved += work.moved
+        counted.read += work.read
         counted.peak = max(counted.peak, work.peak)
 
     def work_of_pass(self) -> dict[str, float]:
@@ -227,6 +230,7 @@ class OnCluster(Learner):
             "worker_peak_memory_bytes": counted.peak,
             "waited_for_workers_seconds": counted.waited,
             "moved_bytes": counted.moved,
+            "worker_bytes_read": counted.read,
             "gathered_bytes": counted.gathered,
         }
 
