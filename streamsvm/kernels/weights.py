@@ -83,3 +83,20 @@ def sum_of_squares(weights, average_scale, sparse_rows, n_classes):
     if sparse_rows is not None:
         total += sparse_sum_of_squares(sparse_rows, average_scale)
     return total
+
+
+@kernel
+def sums_of_squares(weights, average_scale, ranges, sums):
+    """Add to `sums` what `sum_of_squares` is of each range of columns: ``ranges[r, 0]`` to ``ranges[r, 1]``."""
+    current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
+    for f in range(current.shape[0]):
+        if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
+            continue
+        for r in range(len(ranges)):
+            part = 0.0
+            for c in range(ranges[r, 0], ranges[r, 1]):
+                w = np.float64(current[f, c])
+                if average_scale != 0:
+                    w -= average_scale * np.float64(average_delta[f, c])
+                part += w * w
+            sums[r] += part

@@ -24,6 +24,7 @@ from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer, problem_of
@@ -89,6 +90,12 @@ class ClassSplitLearner(SplitLearner):
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         super().score(self._in_columns(rows), average_scale, tallies)
 
+    def norm2(self, average_scale: float = 0.0) -> float:
+        """As `Learner.norm2`, summed up group by group, as the processes of a cluster have them."""
+        sums = np.zeros(len(self._groups.ranges))
+        sums_of_squares(self.storage.weights, average_scale, self._groups.ranges, sums)
+        return float(sum(sums.tolist()))
+
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
         return super().coefficients(self._groups.columns[columns], average=average)
 
@@ -103,6 +110,9 @@ class ClassSplitLearner(SplitLearner):
             divide_duals(old, np.zeros(0, np.int64), self._groups.groups, 1)[0],
         )
         mark_rows_dirty(rows.indices, self.storage.weights)
+        current, average_delta = (each[:0] for each in self.storage.weights[:2])
+        empty = self.storage.weights._replace(current=current, average_delta=average_delta)
+        sums_of_squares(empty, 0.0, self._groups.ranges, np.zeros(len(self._groups.ranges)))
         BlockDuals(rows, old, self._groups).of_pair((0, 1))
         self.centre(features_of(rows.indices, self.storage.n_features))
 

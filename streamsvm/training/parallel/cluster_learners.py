@@ -19,7 +19,13 @@ from streamsvm.kernels.tally import CLOCK, DUAL_SUM
 from streamsvm.settings import Settings
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner
-from streamsvm.training.parallel.cluster_pairs import centre_group, keys_of, sum_group, visit_pair
+from streamsvm.training.parallel.cluster_pairs import (
+    centre_group,
+    keys_of,
+    norm2_of_group,
+    sum_group,
+    visit_pair,
+)
 from streamsvm.training.parallel.cluster_parts import add_moved, norm2_of, score_parts, sum_moved, visit_part
 from streamsvm.training.parallel.cluster_tasks import Job, Place, Told, take
 from streamsvm.training.parallel.on_cluster import OnCluster
@@ -64,6 +70,12 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         features, places = (0, self.storage.n_features), self._places(len(held))
         return [
             (each, features, begin, at) for each, (begin, _), at in zip(held, columns, places, strict=True)
+        ]
+
+    def _norms(self, average_scale: float) -> list[Any]:
+        return [
+            self._cluster.task("norm", norm2_of_group, self._job, held, average_scale)
+            for held in self._hold()
         ]
 
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
@@ -203,12 +215,9 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
             for n, (features, at) in enumerate(zip(itertools.pairwise(bounds), copies, strict=True))
         ]
 
-    def norm2(self, average_scale: float = 0.0) -> float:
-        if self._is_here:
-            return super().norm2(average_scale)
-        task = self._cluster.task("norm2", norm2_of, self._job, self._hold()[0], average_scale, self.problem)
-        found: list[float] = self._cluster.results(self._cluster.start([task]))
-        return found[0]
+    def _norms(self, average_scale: float) -> list[Any]:
+        held = self._hold()[0]
+        return [self._cluster.task("norm", norm2_of, self._job, held, average_scale, self.problem)]
 
     def learn(
         self,

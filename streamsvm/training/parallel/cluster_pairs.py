@@ -12,7 +12,7 @@ from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums
 from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.kernels.weights import Weights
+from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_learner import divide_duals, sum_list
 from streamsvm.training.parallel.cluster_logs import lists_of_old, row_duals, write_duals
@@ -29,6 +29,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     new_visitor,
     renumbered,
     rows_of,
+    whole_weights,
     work_of,
 )
 
@@ -188,6 +189,14 @@ def _by_groups(
 def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
     """Rows, counts, ids and values of several parts."""
     return [np.concatenate([part[at] for part in parts]) for at in range(4)]
+
+
+def norm2_of_group(job: Job, held: Held, average_scale: float) -> float:
+    """‖w‖² of the columns of a group."""
+    weights = whole_weights(job, held, averaged=average_scale > 0)
+    columns, sums = np.array([[0, held.current.shape[1]]]), np.zeros(1)
+    sums_of_squares(weights, average_scale, columns, sums)
+    return float(sums[0])
 
 
 def sum_group(job: Job, place: Place, held: Held) -> tuple[np.ndarray, np.ndarray]:

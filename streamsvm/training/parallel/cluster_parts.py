@@ -16,7 +16,6 @@ from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.kernels.weights import Weights
 from streamsvm.training.learner import label_sets, problem_of
 from streamsvm.training.parallel.cluster_logs import span_of_old, write_duals
 from streamsvm.training.parallel.cluster_tasks import (
@@ -32,6 +31,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     reader_of,
     renumbered,
     rows_of,
+    whole_weights,
     work_of,
 )
 from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
@@ -113,7 +113,7 @@ def score_parts(
     """Score parts of a block, as `SplitLearner.score` does; returns the tallies of each, and the `Work`."""
     begin = time.thread_time()
     rows = reader_of(job).to_score(number)
-    weights = _whole(job, held, averaged=average_scale is not None)
+    weights = whole_weights(job, held, averaged=average_scale is not None)
     scratch = Scratch.create(held.current.shape[1], held.current.dtype)
     pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
     problem = problem_of(job.settings, job.n_classes)
@@ -130,16 +130,8 @@ def score_parts(
 
 def norm2_of(job: Job, held: Held, average_scale: float, problem: Problem) -> float:
     """‖w‖², as `Learner.norm2` has it."""
-    weights = _whole(job, held, averaged=average_scale > 0)
+    weights = whole_weights(job, held, averaged=average_scale > 0)
     return float(job.settings.trained_loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
-
-
-def _whole(job: Job, held: Held, *, averaged: bool) -> Weights:
-    """The weights as kernels take them that do not move them."""
-    average = held.average_delta
-    if averaged and not len(average):
-        average = np.zeros_like(held.current)
-    return Weights.create(held.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
 
 
 def add_moved(job: Job, held: Held, moved: Moved, place: Place) -> Held:

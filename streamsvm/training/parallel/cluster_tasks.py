@@ -244,6 +244,14 @@ def local_weights(features: np.ndarray, held: Sequence[Held], place: Place, job:
     return Weights.create(current, average, job.time_unit if place.averaging else np.inf, none)
 
 
+def whole_weights(job: Job, held: Held, *, averaged: bool) -> Weights:
+    """The weights as kernels take them that do not move them."""
+    average = held.average_delta
+    if averaged and not len(average):
+        average = np.zeros_like(held.current)
+    return Weights.create(held.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
+
+
 def in_slices(n: int) -> Iterator[slice]:
     """Slices of `n` features: indexing copies, and a copy of all weights at once may not fit into memory."""
     return (slice(begin, begin + _SLICE) for begin in range(0, n, _SLICE))

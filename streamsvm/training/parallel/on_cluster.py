@@ -240,9 +240,15 @@ class OnCluster(Learner):
         super().begin_average()
         self._begins_average = True
 
+    def _norms(self, average_scale: float) -> list[Any]:
+        """Tasks that find ‖w‖² of the weights that are held, or of their average, and of parts of them."""
+        raise NotImplementedError
+
     def norm2(self, average_scale: float = 0.0) -> float:
-        self._gather()
-        return super().norm2(average_scale)
+        if self._is_here:
+            return super().norm2(average_scale)
+        found: list[float] = self._cluster.results(self._cluster.start(self._norms(average_scale)))
+        return sum(found)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         if rows.n_rows:
