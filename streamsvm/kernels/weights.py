@@ -87,7 +87,7 @@ def sum_of_squares(weights, average_scale, sparse_rows, n_classes):
 
 @kernel
 def sums_of_squares(weights, average_scale, ranges, sums):
-    """Add to `sums` what `sum_of_squares` is of each range of columns: ``ranges[r, 0]`` to ``ranges[r, 1]``."""
+    """Add to `sums` what `sum_of_squares` is of each range of columns, ``ranges[r, 0]`` to ``[r, 1]``."""
     current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
     for f in range(current.shape[0]):
         if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
