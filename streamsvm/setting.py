@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from streamsvm.errors import SettingsError
-from streamsvm.text import check_local, parse_size
+from streamsvm.text import absolute, check_local, parse_size
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
 
@@ -43,6 +43,8 @@ class Setting:
         Whether a mapping of names to numbers may stand for a file.
     may_be_given : bool
         Whether `GIVEN` may stand for a file.
+    address : bool
+        Whether a path may be an address such as s3://bucket/name.
     listed : bool
         Whether a list of texts may stand for them with commas between.
     """
@@ -58,6 +60,7 @@ class Setting:
     size: bool = False
     mapping: bool = False
     may_be_given: bool = False
+    address: bool = False
     listed: bool = False
 
     @property
@@ -92,8 +95,9 @@ class Setting:
         if self.size and not isinstance(value, int):
             return parse_size(value)
         if self.kind is os.PathLike and isinstance(value, str | os.PathLike):
-            check_local(value, SettingsError)
-            return os.path.abspath(value)
+            if not self.address:
+                check_local(value, SettingsError)
+            return absolute(value)
         value = _as_python(value, self.kind)
         if not self._holds(value):
             raise ValueError(self.wanted)

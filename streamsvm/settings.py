@@ -168,7 +168,9 @@ class Settings(_OfLoss):
         "tolerance), at the end (default without), or never (none).",
         choices=lambda: ("pass", "end", "none"),
     )
-    valid: str | None = setting(os.PathLike, None, "Store to measure the accuracy on after each pass.")
+    valid: str | None = setting(
+        os.PathLike, None, "Store to measure the accuracy on after each pass.", address=True
+    )
     hold_out: str | None = setting(
         str,
         None,
@@ -176,7 +178,10 @@ class Settings(_OfLoss):
         "parts, by a hash of the rows' numbers.",
     )
     calibrate: str | None = setting(
-        os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to."
+        os.PathLike,
+        None,
+        "Hold-out store to fit the temperature of the model's probabilities to.",
+        address=True,
     )
     class_weight: str | Mapping[str, float] | None = setting(
         os.PathLike,

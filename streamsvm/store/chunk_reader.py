@@ -59,9 +59,15 @@ class Chunks(Protocol):
 
 
 class ChunkReader:
-    """Threads that read chunks; they start when they are first needed."""
+    """Threads that read chunks; they start when they are first needed.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    threads : int
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
 
@@ -107,7 +113,7 @@ class ChunkReader:
         for number in numbers[:READ_AHEAD]:
             chunks.expect(number)
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamsvm-chunk")
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="streamsvm-chunk")
 
         def read_chunks(first: int) -> None:
             for at in range(first, min(first + step, len(numbers))):

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from streamsvm import format
 from streamsvm.errors import StoreError
-from streamsvm.store.container import Container, StoredArray, one_line, wrong_shape
+from streamsvm.store.chunk_reader import ChunkReader, Ranges
+from streamsvm.store.container import DAMAGED, Container, StoredArray, one_line, wrong_shape
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.zarr_chunks import (
+    CHECKSUMS,
+    Decoder,
+    check_written,
+    checksums_of,
+    decode_text,
+    find_decoder,
+)
+from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
 
 if TYPE_CHECKING:
     import zarr
 
 _BLOCK = 2**20  # bytes fetched at once, and kept: as many as
 _BLOCKS = 32
+_THREADS = 16  # that fetch chunks: each mostly waits
 _INSTALL = "addresses need fsspec and a package for their protocol: pip install 'streamsvm[remote]' s3fs"
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
 _EXECUTES = {"pickle", "json2", "msgpack2"}
@@ -78,10 +92,13 @@ class RemoteZarrContainer(Container):
     writes = False
 
     def __init__(self, path: Url) -> None:
+        import fsspec
         import zarr
         from zarr.storage import FsspecStore
 
         self.path = path  # type: ignore[assignment]
+        self.reader = ChunkReader(_THREADS)
+        self._files, self._folder = fsspec.core.url_to_fs(path.file)
         try:
             self._root = zarr.open_group(FsspecStore.from_url(str(path), read_only=True), mode="r")
         except FileNotFoundError:
@@ -108,16 +125,26 @@ class RemoteZarrContainer(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def array(self, path: str, axes: int = 1) -> RemoteZarrArray:
+    def content(self, name: str) -> bytes:
+        """The bytes of a file of the store; raises `FileNotFoundError` if there is none."""
+        found: bytes = self._files.cat_file(f"{self._folder}/{name}")
+        return found
+
+    def array(self, path: str, axes: int = 1) -> StoredArray:
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path}")
         with self.wrapped(path):
+            if self.record(format.STORE_ATTR) is not None:
+                metadata = json.loads(self.content(f"{path}/{METADATA}"))
+                if known_layout(metadata) is not None:
+                    return NativeRemoteArray(self, path, metadata)
             return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
         """Do nothing: an address has no identity that all protocols tell."""
 
     def close(self) -> None:
+        self.reader.close()
         self._root.store.close()
 
     def _refuse(self) -> NoReturn:
@@ -179,5 +206,79 @@ class RemoteZarrArray(StoredArray):
 
     def layout(self) -> str:
         raise StoreError(
-            f"{self.container.path}: a store that streamsvm wrote is read from a local disk; copy it first"
+            f"{self.container.path}: array {self.name} is not stored as streamsvm does it ({DAMAGED})"
         )
+
+
+class NativeRemoteArray(StoredArray):
+    """An array of a store that streamsvm wrote, at an address: each chunk is fetched, checked and decoded."""
+
+    columns = None
+
+    def __init__(self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any]) -> None:
+        known = known_layout(metadata)
+        assert known is not None
+        [self.length], [self.chunk], dtype = known
+        self.container: RemoteZarrContainer = container
+        self.name = name
+        self.width = dtype.itemsize
+        self._metadata = metadata
+        decoder = find_decoder(metadata)
+        self.dtype = None if decoder is None else dtype
+        self._chunks = None if decoder is None else _RemoteChunks(self, dtype, decoder)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._chunks is not None:
+            return self.container.reader.read(self._chunks, [(start, stop)])
+        first, end = start // self.chunk, -(-stop // self.chunk)
+        texts = np.concatenate([decode_text(self.fetch(chunk), self.chunk) for chunk in range(first, end)])
+        return texts[start - first * self.chunk : stop - first * self.chunk]
+
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self._chunks is None:
+            return super()._read_ranges(ranges)
+        return self.container.reader.read(self._chunks, ranges)
+
+    def fetch(self, chunk: int) -> bytes:
+        """The bytes of a chunk as stored; ValueError if there is none."""
+        try:
+            return self.container.content(f"{self.name}/c/{chunk}")
+        except FileNotFoundError:
+            raise ValueError("the chunk is missing") from None
+
+    def stored_bytes(self) -> int:
+        """What is claimed, as not every protocol lists files."""
+        return self.length * self.width
+
+    def check_chunks(self) -> None:
+        """Do nothing: not every protocol lists files, and a missing one is an error when it is read."""
+
+    def load_checksums(self, digest: str) -> None:
+        content: bytes | None = None
+        with self.container.wrapped(self.name), contextlib.suppress(FileNotFoundError):
+            content = self.container.content(f"{self.name}/{CHECKSUMS}")
+        checksums = checksums_of(content, digest, f"{self.container.path}/{self.name}/{CHECKSUMS}")
+        if self._chunks is not None:
+            self._chunks.checksums = checksums
+
+    def layout(self) -> str:
+        return layout_digest(self._metadata)
+
+
+class _RemoteChunks:
+    """The chunks of an array of numbers, as `ChunkReader` takes them."""
+
+    fill = None
+    checksums: np.ndarray | None = None
+
+    def __init__(self, array: NativeRemoteArray, dtype: np.dtype, decode: Decoder) -> None:
+        self._array = array
+        self.dtype, self.chunk, self.decode = dtype, array.chunk, decode
+
+    def expect(self, number: int) -> None:
+        """Do nothing: several threads fetch at the same time."""
+
+    def fetch(self, number: int, local: threading.local) -> np.ndarray:
+        payload = np.frombuffer(self._array.fetch(number), np.uint8)
+        check_written(payload, self.checksums, number)
+        return payload

@@ -18,27 +18,35 @@ import numcodecs
 import numpy as np
 import zstandard
 
-from streamsvm import durable, format
+from streamsvm import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import (
+    CHECKSUMS,
     CLAIM_BYTES,
     MAX_TEXT_COMPRESSION,
     ChunkFiles,
     ChunkWriter,
+    checksums_of,
     decode_text,
     encode_text,
     find_decoder,
     foreign_chunks,
 )
-from streamsvm.store.zarr_metadata import METADATA, array_document, encoded, group_document, known_layout
+from streamsvm.store.zarr_metadata import (
+    METADATA,
+    array_document,
+    encoded,
+    group_document,
+    known_layout,
+    layout_digest,
+)
 
 if TYPE_CHECKING:
     import zarr
 
-CHECKSUMS = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
 NO_CHUNKS = {METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
 
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
@@ -234,17 +242,14 @@ class ZarrArray(StoredArray):
                 with durable.open_file(file, follow=True) as opened:
                     content = opened.read(size) if os.fstat(opened.fileno()).st_size == size else b""
             except FileNotFoundError:
-                raise StoreError(f"{file}: the checksums of the chunks are missing ({DAMAGED})") from None
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise StoreError(f"{file}: not the checksums that the store's record names ({DAMAGED})")
+                content = None
+        checksums = checksums_of(content, digest, file)
         if self.direct is not None:
-            self.direct.checksums = np.frombuffer(content, "<u4")
+            self.direct.checksums = checksums
             self.container.unwatch(self.name)
 
     def layout(self) -> str:
-        # Taken from the file and not from zarr's objects, whose representation may change with its version.
-        keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
-        return format.json_digest({key: self._metadata.get(key) for key in keys})
+        return layout_digest(self._metadata)
 
 
 class ZarrContainer(Container):

@@ -7,6 +7,7 @@ a mapped file may change, or shrink, after the check.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
@@ -21,14 +22,16 @@ import numpy as np
 import zstandard
 
 from streamsvm.durable import open_descriptor
+from streamsvm.errors import StoreError
 from streamsvm.page_cache import dont_need, will_need
 from streamsvm.store.chunk_reader import inflate
-from streamsvm.store.container import SLACK
+from streamsvm.store.container import DAMAGED, SLACK
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_metadata import known_layout
 
 CLAIM_BYTES = 32  # of a chunk, enough to find how many bytes it claims to hold
 CHECKSUM = 4  # bytes of crc32c at the end of a chunk
+CHECKSUMS = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
 BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
 MAX_TEXT_COMPRESSION = 2**10
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
@@ -106,10 +109,26 @@ class ChunkFiles:
                 dont_need(descriptor)
         finally:
             os.close(descriptor)
-        checksums = self.checksums
-        if checksums is not None and payload[-CHECKSUM:].tobytes() != checksums[number].tobytes():
-            raise ValueError("the chunk is damaged, or not the one that was written here")
+        check_written(payload, self.checksums, number)
         return payload
+
+
+def checksums_of(content: bytes | None, digest: str, place: object) -> np.ndarray:
+    """The checksums of an array's chunks from the file that has them, which `place` names.
+
+    Raises `StoreError` if there is no such file, or another one than the record's `digest` names.
+    """
+    if content is None:
+        raise StoreError(f"{place}: the checksums of the chunks are missing ({DAMAGED})")
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise StoreError(f"{place}: not the checksums that the store's record names ({DAMAGED})")
+    return np.frombuffer(content, "<u4")
+
+
+def check_written(payload: np.ndarray, checksums: np.ndarray | None, number: int) -> None:
+    """Raise ValueError if a chunk as stored does not end with its checksum on record, if there is one."""
+    if checksums is not None and payload[-CHECKSUM:].tobytes() != checksums[number].tobytes():
+        raise ValueError("the chunk is damaged, or not the one that was written here")
 
 
 # -- decoding --------------------------------------------------------------------------------------

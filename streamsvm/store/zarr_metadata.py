@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm import format
+
 METADATA = "zarr.json"
 
 _NUMBERS = ("float32", "float64", "int8", "int32", "int64")
@@ -97,3 +99,12 @@ def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.d
     except (LookupError, TypeError, ValueError):
         pass
     return None
+
+
+def layout_digest(metadata: dict[str, Any]) -> str:
+    """A hash of what says how an array's chunks are encoded.
+
+    Taken from the file and not from zarr's objects, whose representation may change with its version.
+    """
+    keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
+    return format.json_digest({key: metadata.get(key) for key in keys})

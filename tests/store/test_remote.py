@@ -1,4 +1,4 @@
-"""AnnData at addresses of fsspec (here in its memory) is read in ranges, and is the same as on the disk."""
+"""Stores at addresses of fsspec (here in its memory) read as on the disk, in ranges or in chunks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers import make_problem, make_store
+from run_files import model_bytes
 
-from streamsvm import fit, resume
+from streamsvm import fit, load_model, predict, resume
 from streamsvm.errors import StoreError
 from streamsvm.info import inspect
 from streamsvm.store import open_store
@@ -124,3 +126,86 @@ def test_an_address_without_a_store_is_one_line(name: str) -> None:
     assert "\n" not in str(raised.value)
     with pytest.raises(StoreError, match="streamsvm\\[remote\\]"):
         open_store(f"nosuch://{name}", label="type")
+
+
+# -- stores that streamsvm wrote -------------------------------------------------------------------
+
+
+@pytest.fixture(params=["zarr", "h5"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A store that streamsvm wrote, of several chunks, and the address of its copy."""
+    path = make_store(tmp_path / f"a.{request.param}", *make_problem(300, 14, 4))
+    memory = fsspec.filesystem("memory")
+    memory.put(str(path), f"/{path.name}", recursive=True)
+    yield path, f"memory://{path.name}"
+    memory.rm(f"/{path.name}", recursive=True)
+
+
+def test_a_store_at_an_address_reads_as_its_file_does(written: tuple[Path, str]) -> None:
+    path, url = written
+    assert {**inspect(url), "path": ""} == {**inspect(path), "path": ""}
+    with open_store(path) as local, open_store(url) as remote:
+        assert remote.fingerprint == local.fingerprint
+        for found, expected in zip(remote.rows(3, 290), local.rows(3, 290), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        several = [(200, 260), (0, 7), (7, 80)]
+        for found, expected in zip(remote.rows_of(several), local.rows_of(several), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        assert remote.names(5, 99).tolist() == local.names(5, 99).tolist()
+        remote.verify()
+
+
+def test_runs_on_stores_at_addresses(written: tuple[Path, str], tmp_path: Path) -> None:
+    """To train on, to validate and to calibrate with, and to predict."""
+    path, url = written
+    valid = make_store(tmp_path / "v.zarr", *make_problem(60, 14, 4, seed=1))
+    options = {"passes": 2, "block_rows": 90, "keep_duals": True}
+    local = fit(path, out=tmp_path / "local", valid=path, **options)
+    remote = fit(url, out=tmp_path / "remote", valid=Path(url), **options)
+    assert model_bytes(tmp_path / "remote") == model_bytes(tmp_path / "local")
+    assert [each["valid_accuracy"] for each in remote.history] == [
+        each["valid_accuracy"] for each in local.history
+    ]
+    assert resume(tmp_path / "remote", passes=3).dual == resume(tmp_path / "local", passes=3).dual
+    for name, each in (("calibrated", url), ("other", path)):
+        fit(valid, out=tmp_path / name, calibrate=each)
+    found = load_model(tmp_path / "calibrated").temperature
+    assert found == load_model(tmp_path / "other").temperature
+    labels = predict(tmp_path / "local", url).labels
+    np.testing.assert_array_equal(labels, predict(tmp_path / "local", path).labels)
+
+
+@pytest.mark.parametrize("written", ["zarr"], indirect=True)
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        ("X/data/c/2", "flip", "array X/data, chunk 2: "),
+        ("X/data/c/2", "delete", "array X/data, chunk 2: the chunk is missing"),
+        ("X/indices/c/1", "another", "array X/indices, chunk 1: .*not the one that was written here"),
+        ("obs/_index/c/0", "delete", "array obs/_index, chunk 0: the chunk is missing"),
+        ("X/data/crc32c", "delete", "the checksums of the chunks are missing"),
+        ("X/data/crc32c", "flip", "not the checksums that the store's record names"),
+        ("X/data/zarr.json", "another", "X/data has other metadata than the store recorded"),
+    ],
+)
+def test_damage_at_an_address_is_found(
+    written: tuple[Path, str], file: str, change: str, problem: str
+) -> None:
+    _, url = written
+    memory, place = fsspec.filesystem("memory"), f"/a.zarr/{file}"
+    content = bytearray(memory.cat_file(place))
+    memory.rm(place)
+    if change == "flip":
+        content[0] ^= 1
+    elif change == "another":
+        content = bytearray(memory.cat_file(place.replace("X/data", "X/indices").replace("c/1", "c/0")))
+    if change != "delete":
+        memory.pipe_file(place, bytes(content))
+    with pytest.raises(StoreError, match=problem):
+        read_all(url)
+
+
+def read_all(url: str) -> None:
+    with open_store(url) as store:
+        store.rows(0, store.n_rows)
+        store.names(0, store.n_rows)

@@ -59,7 +59,7 @@ BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap
 BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
 
 
-def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
+def fit(store: Path | str, out: Path, settings: dict[str, Any], **more: Any) -> Any:
     return streamsvm.fit(store, out=out, progress=False, **settings, **more)
 
 
@@ -116,6 +116,18 @@ def test_threads_of_a_worker_share_what_it_holds(
                 assert dask.history[-1]["moved_bytes"] == 0
         scored = streamsvm.predict(tmp_path / "0/dask", store, cluster=cluster.scheduler_address)
         np.testing.assert_array_equal(scored.labels, streamsvm.predict(tmp_path / "0/one", store).labels)
+
+
+@pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
+def test_workers_read_a_store_at_an_address(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    pytest.importorskip("fsspec")
+    fit(store, tmp_path / "one", settings)
+    result = fit(store.as_uri(), tmp_path / "dask", settings, cluster=local.scheduler_address)
+    assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "one")
+    assert all(each["worker_bytes_read"] > 0 for each in result.history)
+    assert result.history[0]["bytes_read"] == 0 or settings is BY_CLASSES  # for the gap
 
 
 def test_a_report_says_what_the_workers_did(store: Path, local: Any, tmp_path: Path) -> None:
