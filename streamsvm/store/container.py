@@ -20,6 +20,7 @@ from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.layout import ArraySpec
 
 DAMAGED = "damaged: convert again"
+UNREAD = "damaged, or the server does not send it: copy it to a local disk, or convert again"
 UNWRITTEN = "could not be written: remove it and try again"
 
 # No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
@@ -201,6 +202,7 @@ class Container(ABC):
     path: Path
     kind: str
     writes: bool
+    is_remote = False  # whether it is at an address
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
@@ -211,7 +213,8 @@ class Container(ABC):
             raise
         except Exception as error:
             refused = system_error(error) is not None or isinstance(error, durable.UnfitFile)
-            remedy = "" if refused else f" ({UNWRITTEN if self.writes else DAMAGED})"
+            fault = UNWRITTEN if self.writes else UNREAD if self.is_remote else DAMAGED
+            remedy = "" if refused else f" ({fault})"
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
 
     @abstractmethod

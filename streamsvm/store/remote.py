@@ -90,6 +90,7 @@ class RemoteZarrContainer(Container):
 
     kind = "zarr"
     writes = False
+    is_remote = True
 
     def __init__(self, path: Url) -> None:
         import fsspec
