@@ -16,7 +16,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -36,7 +35,8 @@ class Limits(NamedTuple):
     """How long is waited, in seconds, before a cluster counts as out of order."""
 
     connect: float = 30.0  # for the scheduler, and for a worker that is there
-    task: float = 300.0  # while no task ends
+    task: float = 300.0  # for a worker that is not heard of, and for an answer to a question
+    busy: float = 3600.0  # while no task ends, though all workers are heard of
 
 
 LIMITS = Limits()
@@ -173,9 +173,10 @@ class Cluster:
         Raises
         ------
         WorkersLost
-            If no result comes in the limit for a task, or what is needed was lost.
+            If a worker is not heard of, no task ends for very long, or what is needed was lost.
         """
-        return [self._result(future) for future in futures]
+        futures = list(futures)
+        return [self._result_of_long(future, futures) for future in futures]
 
     def _result(self, future: Any) -> Any:
         try:
@@ -188,12 +189,12 @@ class Cluster:
                 f"no task ended for {self.limits.task:g} seconds on the cluster {self.address}, which has "
                 f"{count} workers"
             ) from None
-        except (CancelledError, self._distributed.scheduler.KilledWorker, OSError) as error:
-            raise WorkersLost(_line(error)) from None
         except MemoryError as error:
             raise WorkersLost(
                 f"a worker is out of memory ({_line(error)}): give workers more of it, or split the work more"
-            ) from None
+            ) from error
+        except Exception as error:  # Dask has many kinds for what was lost
+            raise WorkersLost(_line(error)) from error
 
     def hold(self, value: Any) -> Any:
         """The future of a value that tasks are given."""
@@ -230,8 +231,9 @@ class Cluster:
             while awaited:
                 yield self._result_of_long(awaited.popleft())
 
-    def _result_of_long(self, future: Any) -> Any:
-        """The result of a task that takes as long as it takes, while its worker is heard of."""
+    def _result_of_long(self, future: Any, others: Sequence[Any] = ()) -> Any:
+        """The result of a task that takes long, while its worker is heard of, or others end."""
+        done, since = -1, time.monotonic()
         while True:
             try:
                 return self._result(future)
@@ -239,6 +241,13 @@ class Cluster:
                 seen = [facts.get("last_seen", 0.0) for facts in self._facts().values()]
                 if not seen or time.time() - min(seen) > self.limits.task:
                     raise
+                before, done = done, sum(each.done() for each in others)
+                if done > before:
+                    since = time.monotonic()
+                if time.monotonic() - since > self.limits.busy:
+                    raise _TooLong(
+                        f"no task ended for {self.limits.busy:g} seconds on the cluster {self.address}"
+                    ) from None
 
     @contextlib.contextmanager
     def ended_by_loss(self) -> Iterator[None]:
@@ -256,10 +265,9 @@ class Cluster:
         ``problem_with(*data)`` says on a worker why it cannot.
         """
         self._await_workers()
-        addresses = self.workers
-        found = self._on_each(addresses, versions_here)
+        found = self._on_each(versions_here)
         here = versions_here()
-        for address, versions in zip(addresses, found, strict=True):
+        for address, versions in found.items():
             other = [name for name in here if name != "processor" and here[name] != versions.get(name)]
             if other:
                 name = other[0]
@@ -267,10 +275,10 @@ class Cluster:
                     f"the worker {address} has {name} {versions.get(name)}, and this process {here[name]}",
                     remedy=Remedy("install the same versions on all machines of the cluster"),
                 )
-        for address, problem in zip(addresses, self._on_each(addresses, problem_with, *data), strict=True):
+        for address, problem in self._on_each(problem_with, *data).items():
             if problem is not None:
                 raise ClusterError(f"the worker {address} cannot read the data: {problem}")
-        processors = sorted({versions["processor"] for versions in found})
+        processors = sorted({versions["processor"] for versions in found.values()})
         if len(processors) == 1:
             return []
         return [
@@ -281,20 +289,33 @@ class Cluster:
             )
         ]
 
-    def _on_each(self, addresses: Sequence[str], function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What a function returns on each worker."""
-        with self._one_line():
+    def _on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """What a function returns on each worker, by their addresses."""
+        while True:
+            addresses = self.workers
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
-            return self.results(self.start(tasks))
+            with self._one_line():
+                try:
+                    return {
+                        address: self._result(future)
+                        for address, future in zip(addresses, self.start(tasks), strict=True)
+                    }
+                except WorkersLost:
+                    left = self.workers
+                    if not left or set(addresses) <= set(left):
+                        raise  # and else ask those that are there now
 
     def all(self, is_so: Callable[..., bool], *arguments: Any) -> bool:
         """Whether a function returns true on each worker."""
-        return all(self._on_each(self.workers, is_so, *arguments))
+        return all(self._on_each(is_so, *arguments).values())
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a function returns in each process that answers, beside the tasks of workers."""
         with contextlib.suppress(OSError, TimeoutError):
-            return list(self._client.run(function, *arguments, on_error="ignore").values())
+            found = self._client.run(
+                function, *arguments, on_error="ignore", callback_timeout=self.limits.connect
+            )
+            return list(found.values())
         return []
 
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -307,12 +328,12 @@ class Cluster:
         try:
             yield
         except WorkersLost as error:
+            if isinstance(error.__cause__, ImportError | RuntimeError | AttributeError):
+                raise ClusterError(
+                    f"the scheduler or a worker of {self.address} cannot run streamsvm: {error}",
+                    remedy=Remedy("install the same versions on all machines of the cluster"),
+                ) from None
             raise ClusterError(f"a worker does not answer: {error}") from None
-        except (ImportError, RuntimeError, AttributeError) as error:
-            raise ClusterError(
-                f"the scheduler or a worker of {self.address} cannot run streamsvm: {_line(error)}",
-                remedy=Remedy("install the same versions on all machines of the cluster"),
-            ) from None
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from streamsvm.errors import ClusterError, StreamsvmError
 
 _ENDED = 100  # tokens of work that has ended, to be kept
-_KEPT = 2  # runs, or stores that are scored, whose files a worker keeps open
+_KEPT = 8  # runs, or stores that are scored, whose files a worker keeps open: most commands close theirs
 
 
 class _Closable(Protocol):
@@ -29,6 +29,8 @@ def opened(token: str, open_: Callable[[], _T]) -> _T:
     """What this process has opened under a name, or opens now. Of others it keeps the last ones."""
     with _lock:
         if token not in _opened:
+            for other in _opened.values():
+                getattr(other, "forget", lambda: None)()  # what it holds in memory, and can read again
             _opened[token] = open_()
         _opened.move_to_end(token)
         while len(_opened) > _KEPT:

@@ -8,6 +8,7 @@ each class, and the counts are of the other duals.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,11 +151,20 @@ class DualLog:
         self._parts: dict[int, list[Part]] = {}
         for part in self._log.parts:
             self._parts.setdefault(part.numbers[0], []).append(part)
-        self._of_workers: dict[int, list[tuple[_Log, Part]]] = {}
-        for name, length in files.worker_logs:
-            log = _Log(files.path.parent / name, length)
+
+    @functools.cached_property
+    def _of_workers(self) -> dict[int, list[tuple[_Log, Part]]]:
+        """What workers wrote of each block; the command that waits for them does not look."""
+        found: dict[int, list[tuple[_Log, Part]]] = {}
+        for name, length in self.files.worker_logs:
+            log = _Log(self.files.path.parent / name, length)
             for part in log.parts:
-                self._of_workers.setdefault(part.numbers[0], []).append((log, part))
+                found.setdefault(part.numbers[0], []).append((log, part))
+        return found
+
+    def find_parts(self) -> None:
+        """Look through the logs of workers now, and not when their duals are first asked for."""
+        self._of_workers  # noqa: B018
 
     def of_workers(self, block: int) -> list[WorkerDuals] | None:
         """What workers wrote of a block, by the first id; None if they did not."""
@@ -209,6 +219,10 @@ class DualLog:
                     raise _foreign(files.path, block)
                 parts.append(part._replace(rows=part.rows - np.int32(begin)))
         return self._without_repeats(block, joined(parts, end - begin, n_bytes))
+
+    def foreign(self, block: int) -> RunError:
+        """The error for duals of a block that are impossible."""
+        return _foreign(self.files.path, block)
 
     def check_rows(self, block: int, duals: RowDuals, rows: np.ndarray) -> None:
         """Raise `RunError` unless duals are of these rows, and no two of one row have one id."""

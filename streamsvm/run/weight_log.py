@@ -29,7 +29,7 @@ from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import SparseRows, class_at, entry_places, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
+from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
@@ -158,17 +158,17 @@ def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
 def restore_columns(path: Path, length: int, weights: Weights, first_column: int) -> None:
     """What `restore` does for weights that are some columns of the whole, from one on.
 
-    They are not marked as known. Parts of the log that begin in other columns are left out.
+    They are not marked as known. Parts of the log that begin in other columns are left out; the others are
+    checked. Raises `RunError` if the log is cut short or damaged.
     """
+    check_length(path, length)
     content = mapped(path, length)
     for part in scan(path, length, MAGICS):
         is_here = first_column <= part.numbers[2] < first_column + weights.current.shape[1]
-        if (
-            part.magic == COLUMNS_MAGIC
-            and is_here
-            and not _restore_columns(part, content, weights, first_column)
-        ):
-            raise _foreign(path, part)
+        if part.magic == COLUMNS_MAGIC and is_here:
+            check_part(path, part, content)
+            if not _restore_columns(part, content, weights, first_column):
+                raise _foreign(path, part)
 
 
 def _restore_columns(part: Part, content: np.ndarray, weights: Weights, first_column: int = 0) -> bool:

@@ -227,7 +227,7 @@ class Fit(Trainer):
         )
         if is_last or self._has_converged() or self.files.every.due(0):
             self.commit()
-        else:
+        elif not self.learner.may_read_again:
             self.files.prune(self.position)
 
     def stopped(self) -> NoReturn:

@@ -270,6 +270,16 @@ class Learner:
         """What the record of a pass says of workers elsewhere, and begin to count anew."""
         return {}
 
+    @property
+    def needs_commit(self) -> bool:
+        """Whether a commit is due, however short ago the last one was."""
+        return False
+
+    @property
+    def may_read_again(self) -> bool:
+        """Whether what is done since the last commit may be done again, from the duals of then."""
+        return False
+
     def norm2(self, average_scale: float = 0.0) -> float:
         """‖w‖² of the last iterate, or of the average of this scale."""
         return float(

@@ -127,9 +127,6 @@ class StoreRun:
                 begins = trainer.position.passes_done, trainer.position.blocks_done
                 times, before = times + 1 if begins == before else 1, begins
                 result = trainer.run()
-                if not isinstance(self.workers, Threads):
-                    self.workers.tell(on_worker.close, self.workers.token)
-                return result
             except WorkersLost as error:
                 if times >= _MOST_LOSSES:
                     raise ClusterError(error.message.problem, remedy=resume) from None
@@ -139,7 +136,18 @@ class StoreRun:
                 if times == 0:  # nothing has begun
                     raise
                 raise ClusterError(error.message.problem, remedy=resume) from None
+            except BaseException:
+                self._close_on_workers()
+                raise
+            else:
+                self._close_on_workers()
+                return result
             trainer = None  # frees its weights
+
+    def _close_on_workers(self) -> None:
+        """Let the workers close the store and the logs of this run."""
+        if not isinstance(self.workers, Threads):
+            self.workers.tell(on_worker.close, self.workers.token)
 
     def trainer(self) -> Fit:
         """The trainer, at the position of the last commit."""

@@ -192,7 +192,7 @@ class Trainer(abc.ABC):
                 self.note_memory()
                 self.progress(self.stage(this_pass), learner.visited, self.source.n_rows)
                 stopping = self.stop()
-                if self.files.every.due(1) or stopping:
+                if self.files.every.due(1) or stopping or learner.needs_commit:
                     self.commit(new)
                 if stopping:
                     self.stopped()

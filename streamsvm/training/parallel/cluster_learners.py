@@ -80,7 +80,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
 
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
         self._told: list[Told] = []
-        return super()._block_duals(rows, old) if self._folder is None else None
+        return None if self._workers_write else super()._block_duals(rows, old)
 
     def _end_block(self, block: Block, rows: Rows, duals: BlockDuals, keep: NewDuals | None) -> None:
         sums = {key: value for told in self._told for key, value in told.sums.items()}
@@ -88,7 +88,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
             self.tally[DUAL_SUM] += sums[key]
         for told in self._told:
             self._keep_written(told, keep)
-        if keep is not None and self._folder is None:
+        if keep is not None and not self._workers_write:
             for part in duals.parts():
                 keep.append_duals(block.number, part.as_buffer())
 
@@ -232,7 +232,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         lengths, n_bytes = np.diff(bounds), self._job_facts.bytes_of_bits
         self._begin_block(old, keep)
         of_parts: list[OldDuals | None] = [None] * splits
-        if self._folder is None:
+        if not self._workers_write:
             of_parts = [span_of(old, *ends, n_bytes) for ends in itertools.pairwise(bounds.tolist())]
         for number in range(ROUNDS):
             pause = next_pause(self.visited)

@@ -6,19 +6,18 @@ two write to one file, and what a worker wrote that was lost before it could tel
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from streamsvm import durable, format
+from streamsvm.errors import RunError
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, LogEnd
-from streamsvm.run.dual_log import DualLog, DualWriter, WorkerDuals
+from streamsvm.run.dual_log import DualLog, WorkerDuals
 from streamsvm.run.weight_log import append_columns, restore_columns
 from streamsvm.run.weights import map_array
 from streamsvm.training.parallel.class_learner import divide_duals
@@ -32,34 +31,20 @@ from streamsvm.training.parallel.cluster_tasks import (
     here,
     reader_of,
 )
+from streamsvm.training.parallel.worker_duals import named_here
+from streamsvm.workers import WorkersLost
 
 # -- duals -----------------------------------------------------------------------------------------
 
-_LOCK = threading.Lock()
-_open: dict[tuple[str, int], DualWriter] = {}  # the log that this process writes, of a training and a pass
 
-
-def write_duals(logs: Logs, place: Place, duals: Sequence[RowDuals]) -> Written | None:
-    """Append new duals to the log of this process, durably."""
-    if logs.folder is None:
+def write_duals(job: Job, logs: Logs, place: Place, duals: Sequence[RowDuals]) -> Written | None:
+    """Append new duals to the log of this process, durably; None if there are none, or they are not kept."""
+    parts = [part for part in duals if len(part.rows)]
+    if logs.folder is None or not parts:
         return None
-    key = logs.attempt, place.pass_number
-    with _LOCK:
-        log = _open.pop(key, None)
-        while _open:
-            _open.popitem()[1].close()
-        path = logs.folder / format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
-        with _named(path if log is None else log.path), contextlib.ExitStack() as failed:
-            if log is None:
-                log = DualWriter(path, LogEnd())
-                durable.sync_dir(logs.folder)
-            failed.callback(log.close)  # it may end within a part: nothing is appended to it any more
-            for part in duals:
-                log.append_duals(place.number, part.as_buffer())
-            log.sync()
-            failed.pop_all()
-        _open[key] = log
-        return log.path.name, log.end
+    path = logs.folder / format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
+    with named_here(path):
+        return reader_of(job).new_duals.append((logs.attempt, place.pass_number), path, place.number, parts)
 
 
 def span_of_old(job: Job, logs: Logs, place: Place, n_rows: int, begin: int, end: int) -> OldDuals:
@@ -92,8 +77,8 @@ def lists_of_old(
     reader, groups, n_rows = reader_of(job), job.groups.groups, len(columns)
     log = reader.dual_log(logs.old)
     by_key = reader.of_block(log, place.number, lambda: _by_groups(log, place.number, columns, groups))
-    if by_key is None:
-        old = log.segment(place.number, n_rows)._replace(scale=logs.scale)
+    if isinstance(by_key, OldDuals):
+        old = by_key._replace(scale=logs.scale)
         places = np.full(len(job.groups.ranges), -1)
         places[list(pair)] = range(2)
         found = [divide_duals(old, each, places[groups], 2) for each in members]
@@ -106,12 +91,20 @@ def lists_of_old(
 
 def _by_groups(
     log: DualLog, block: int, columns: np.ndarray, groups: np.ndarray
-) -> dict[tuple[int, int], WorkerDuals] | None:
-    """What workers wrote of a block, by the groups of its rows and classes; None if they did not."""
+) -> dict[tuple[int, int], WorkerDuals] | OldDuals:
+    """What workers wrote of a block, by the groups of its rows and classes; or all, if they did not."""
     found = log.of_workers(block)
     if found is None:
-        return None
-    return {(int(groups[columns[each.first_row]]), int(groups[each.first_id])): each for each in found}
+        return log.segment(block, len(columns))
+    by_key: dict[tuple[int, int], WorkerDuals] = {}
+    for each in found:
+        if not (0 <= each.first_row < len(columns) and 0 <= each.first_id < len(groups)):
+            raise log.foreign(block)
+        key = int(groups[columns[each.first_row]]), int(groups[each.first_id])
+        if key in by_key:
+            raise log.foreign(block)
+        by_key[key] = each
+    return by_key
 
 
 def _list_of(
@@ -148,7 +141,7 @@ def write_weights(
     if job.settings.average and not len(average):
         average = map_array(None, current.shape, current.dtype)
     path = folder / format.log_name(format.WEIGHT_LOG, number, uuid.uuid4().hex)
-    with _named(path), AppendLog(path, LogEnd()) as log:
+    with named_here(path), AppendLog(path, LogEnd()) as log:
         append_columns(log, Weights.create(current, average, 1.0), features[0], first_column)
         log.sync()
         durable.sync_dir(folder)
@@ -164,14 +157,8 @@ def read_weights(
     average = map_array(None, shape if job.settings.average else (0, n_columns), dtype)
     weights = Weights.create(current, average, 1.0, np.zeros((0, 2), np.uint64))
     for name, length in logs:
-        restore_columns(folder / name, length, weights, first_column)
+        try:
+            restore_columns(folder / name, length, weights, first_column)
+        except (RunError, OSError) as error:  # the last commit may name others
+            raise WorkersLost(f"the worker {here()} cannot read the weights of a commit: {error}") from None
     return Held(current, average, here())
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors of writing, with what and who; what was begun is deleted with other logs."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"the worker {here()} cannot write {path}: {durable.reason(error)}") from None

@@ -126,7 +126,7 @@ def visit_pair(
     written = None
     if place.logs is not None:
         parts = [row_duals(of_key[g], each) for (g, _), each in told.items() if len(each[1])]
-        written, told = write_duals(place.logs, place, parts), {}
+        written, told = write_duals(job, place.logs, place, parts), {}
     work = work_of(job, tally, begin, moved)
     return left, right, Told(work, told, written, sums), work
 

@@ -89,7 +89,7 @@ def visit_part(job: Job, place: Place, split: int, held: Held, old: OldDuals | N
     work = work_of(job, tally, begin, moved)
     told = Told(work, new)
     if place.logs is not None:
-        told = Told(work, None, write_duals(place.logs, place, new))
+        told = Told(work, None, write_duals(job, place.logs, place, new))
     return Moved(features, weights.current, weights.average_delta), told
 
 

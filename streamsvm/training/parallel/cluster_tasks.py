@@ -28,6 +28,7 @@ from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.visitor import Visitor
+from streamsvm.training.parallel.worker_duals import NewDuals
 from streamsvm.training.training_data import TrainingData
 
 _T = TypeVar("_T")
@@ -56,6 +57,7 @@ class _Reader:
         self._duals: DualLog | None = None
         self._of_block: tuple[DualLog | None, int, Any] = None, 0, None
         self._told = 0  # bytes read
+        self.new_duals = NewDuals()
         self._lock = threading.Lock()
 
     def dual_log(self, files: DualFiles) -> DualLog:
@@ -63,6 +65,7 @@ class _Reader:
         with self._lock:
             if self._duals is None or self._duals.files != files:
                 self._duals = DualLog(files)
+                self._duals.find_parts()
             return self._duals
 
     def of_block(self, log: DualLog, block: int, find: Callable[[], _T]) -> _T:
@@ -104,7 +107,14 @@ class _Reader:
             self._told += read
             return read
 
+    def forget(self) -> None:
+        """Keep no rows: another run has begun."""
+        with self._lock:
+            self._rows.clear()
+            self._scored, self._of_block = None, (None, 0, None)
+
     def close(self) -> None:
+        self.new_duals.close()
         self._pool.shutdown()
         self._store.close()
 

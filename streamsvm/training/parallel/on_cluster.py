@@ -28,10 +28,11 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.cluster_logs import read_weights, write_weights
 from streamsvm.training.parallel.cluster_tasks import Held, Job, Logs, Place, Told, Work, in_slices, zeros
 from streamsvm.training.sources import Block
+from streamsvm.workers import WorkersLost
 
-# Tasks after which weights go to the workers anew, if no commit was made before: the scheduler keeps all that
-# their futures depend on, to run it again.
-_LONGEST_GRAPH = 20_000
+# Tasks after which weights are committed, or go to the workers anew, if that was not done before: the
+# scheduler keeps all that their futures depend on, to run it again.
+_LONGEST_GRAPH = 100_000
 
 
 @dataclasses.dataclass
@@ -81,6 +82,17 @@ class OnCluster(Learner):
         """What to write of the weights, and where: futures, their features, the first column, and workers."""
         raise NotImplementedError
 
+    @property
+    def _workers_write(self) -> bool:
+        """Whether workers write duals and weights to the run directory, and read them there."""
+        return self._folder is not None
+
+    def _find_slots(self) -> None:
+        """Find out which workers are there."""
+        self._slots = self._cluster.slots
+        if not self._slots:
+            raise WorkersLost("no worker is left")
+
     def _places(self, count: int) -> list[str]:
         """The workers of so many pieces of work, neighbours on the same one, by their threads."""
         return [self._slots[at] for at in self._slots_of(count)]
@@ -92,7 +104,8 @@ class OnCluster(Learner):
     def _hold(self) -> list[Any]:
         """The futures of the weights."""
         if self._held is None:
-            self._slots, self._first_task = self._cluster.slots, self._cluster.count
+            self._find_slots()
+            self._first_task = self._cluster.count
             tasks = self._sent() if self._committed is None else self._read(self._committed)
             self._held = self._cluster.start(tasks)
         return self._held
@@ -154,14 +167,14 @@ class OnCluster(Learner):
 
     def restore(self, files: Any, position: Any) -> None:
         logs = position.worker_logs_of(format.WEIGHT_LOG, position.weights_number)
-        if self._folder is None or not logs:
+        if not self._workers_write or not logs:
             super().restore(files, position)
         else:  # the workers read what they need
             self._committed, self._is_here = logs, False
 
     def write_weights(self, number: int) -> dict[str, LogEnd] | None:
         """Let the workers write, if they reach the run; what follows no longer depends on earlier tasks."""
-        if self._folder is None or (self._held is None and self._is_here):
+        if not self._workers_write or (self._held is None and self._is_here):
             self._gather()
             self._held = self._committed = None
             return None
@@ -184,7 +197,7 @@ class OnCluster(Learner):
     # -- duals in the run directory ----------------------------------------------------------------
 
     def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
-        if self._folder is None:
+        if not self._workers_write:
             return super().read_duals(log, block, n_rows)
         self._old_files = log.files
         none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
@@ -192,13 +205,25 @@ class OnCluster(Learner):
 
     def _begin_block(self, old: OldDuals, keep: NewDuals | None) -> None:
         """Find out who is there, and where the duals are."""
-        self._slots = self._cluster.slots
-        if self._folder is not None:
+        self._find_slots()
+        if self._workers_write:
             folder = None if keep is None else self._folder
             self._logs = Logs(self._old_files, old.scale, folder, self._attempt)
-        if self._held is not None and self._cluster.count - self._first_task > _LONGEST_GRAPH:
+        if self._has_long_graph and not self._workers_write:
             self._gather()
             self._held = None
+
+    @property
+    def _has_long_graph(self) -> bool:
+        return self._held is not None and self._cluster.count - self._first_task > _LONGEST_GRAPH
+
+    @property
+    def needs_commit(self) -> bool:
+        return self._workers_write and self._has_long_graph
+
+    @property
+    def may_read_again(self) -> bool:
+        return self._workers_write and self._held is not None
 
     def _keep_written(self, told: Told, keep: NewDuals | None) -> None:
         if told.written is not None and keep is not None:

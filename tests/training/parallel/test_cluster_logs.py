@@ -138,7 +138,7 @@ def test_workers_that_do_not_reach_the_run_directory(
 
 @EACH
 def test_a_damaged_log_of_a_worker(store: Path, local: Any, tmp_path: Path, settings: dict[str, Any]) -> None:
-    """It is found before the run goes on, with its name; and the commit before it is used, if it can be."""
+    """It is found before the run goes on, with its name, if there is no commit before it."""
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         fit(store, run, settings, cluster=local.scheduler_address, stop=stop_after(6))
@@ -171,13 +171,21 @@ def test_this_process_has_the_weights_only_when_it_needs_them(
 
 
 @EACH
+@pytest.mark.parametrize("workers_write", [True, False])
 def test_without_commits_tasks_do_not_depend_on_all_earlier_ones(
-    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], workers_write: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """After many tasks there is a commit; if workers do not write, their weights are sent to them anew."""
     monkeypatch.setattr(on_cluster, "_LONGEST_GRAPH", 1)
+    if not workers_write:
+        monkeypatch.setattr(Cluster, "all", lambda *more: False)
     gathered, settings = counted(monkeypatch), {**settings, "gap": "none"}
-    fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
-    assert len(gathered) >= 8  # of 12 blocks
+    result = fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
+    if workers_write:
+        assert result.checkpoints >= 12  # of 12 blocks
+    else:
+        assert len(gathered) >= 8
     fit(store, tmp_path / "threads", settings)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
 

@@ -1,0 +1,287 @@
+"""What the workers of a cluster leave behind, and what a run does if something of it is missing or wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import make_problem, make_store
+from run_files import model_bytes
+
+import streamsvm
+from streamsvm import cluster as cluster_module
+from streamsvm import on_worker
+from streamsvm.errors import ClusterError, Interrupted, RunError
+from streamsvm.kernels.duals import RowDuals
+from streamsvm.reach import is_in_reach, sample_file
+from streamsvm.run import checkpoint
+from streamsvm.run.append_log import LogEnd
+from streamsvm.run.directory import RunDir
+from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
+from streamsvm.run.files import RunFiles
+from streamsvm.workers import WorkersLost
+
+distributed = pytest.importorskip("distributed")
+from streamsvm.cluster import Cluster, Limits  # noqa: E402
+from streamsvm.training.parallel import cluster_logs  # noqa: E402
+from streamsvm.training.parallel.on_cluster import OnCluster  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
+
+BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 2, "passes": 3, "block_rows": 120}
+BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 2, "passes": 3, "block_rows": 120}
+EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "LIMITS", Limits(connect=20.0, task=60.0))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
+
+
+def start(n_workers: int = 2) -> Any:
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+        memory_limit=0, silence_logs=50,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Any]:
+    with start() as cluster:
+        yield cluster
+
+
+def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
+    return streamsvm.fit(store, out=out, **{"progress": False, **settings, **more})
+
+
+def warnings_in(events: list[dict[str, Any]]) -> list[str]:
+    return [event["warning"] for event in events if event.get("event") == "warning"]
+
+
+def stop_after(blocks: int) -> Callable[[], bool]:
+    asked = iter(range(blocks - 1))
+    return lambda: next(asked, None) is None
+
+
+# -- duals -----------------------------------------------------------------------------------------
+
+
+@EACH
+def test_parts_of_a_block_without_duals(local: Any, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """A worker whose rows are all empty writes nothing."""
+    X, labels = make_problem(200, 30, 6, noise=0.5)
+    X = X.tolil()
+    X[:100] = 0
+    store = make_store(tmp_path / "a.zarr", X.tocsr(), labels)
+    settings = {**settings, "block_rows": 50}
+    fit(store, tmp_path / "threads", settings)
+    fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
+
+
+@pytest.mark.parametrize("damaged_first", [True, False])
+def test_duals_that_look_like_those_of_other_groups(tmp_path: Path, damaged_first: bool) -> None:
+    """Of two parts of a block one is damaged: it is not left out for the other."""
+    parts = [duals([2, 1], [2, 3]), duals([3, 6], [2, 3])]  # the first row was 0, of another group
+    with DualWriter(tmp_path / f"duals-1-{1:032x}.bin", LogEnd()) as log:
+        for part in parts if damaged_first else reversed(parts):
+            log.append_duals(0, part.as_buffer())
+        log.sync()
+    found = DualLog(DualFiles(
+        tmp_path / "duals-1.bin", 0, np.dtype("f4"), np.dtype("u1"), 4, 3,
+        worker_logs=((log.path.name, log.end.length),),
+    ))  # fmt: skip
+    labels, groups = np.array([0, 1, 2, 3, 0, 1, 2, 3]), np.array([0, 0, 1, 1])
+    with pytest.raises(RunError, match="block 0 does not belong to this run"):
+        cluster_logs._by_groups(found, 0, labels, groups)
+
+
+def duals(rows: list[int], ids: list[int]) -> RowDuals:
+    n = len(rows)
+    return RowDuals(
+        np.array(rows, np.int32), np.ones(n, np.int32), np.array(ids, np.uint8), np.ones(n, np.float32),
+        np.zeros((n, 0), np.uint8),
+    )  # fmt: skip
+
+
+# -- what is lost ----------------------------------------------------------------------------------
+
+
+@EACH
+def test_a_worker_is_killed_long_after_the_last_commit(
+    store: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """What it held is made again, from duals of passes that no pass to come needs."""
+    settings, events, killed = {**settings, "passes": 5}, [], []
+    fit(store, tmp_path / "whole", settings)
+    with start() as cluster:
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            if stage == "pass 4" and not killed:
+                killed.append(next(iter(cluster.workers.values())).process.pid)
+                os.kill(killed[0], signal.SIGKILL)
+
+        fit(
+            store, tmp_path / "run", settings, cluster=cluster.scheduler_address, workers=2,
+            progress=progress, report=events.append, checkpoint_every="1h",
+        )  # fmt: skip
+    assert killed
+    assert not warnings_in(events)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+@EACH
+def test_all_workers_go_between_two_blocks(
+    store: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "LIMITS", Limits(connect=3.0, task=20.0))
+    with start(1) as cluster:
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            if stage == "pass 2" and cluster.workers:
+                cluster.scale(0)
+                while cluster.scheduler.workers:
+                    time.sleep(0.1)
+
+        with pytest.raises(ClusterError, match=r"has 0 workers, and 1 did not come in 3 seconds.*resume"):
+            fit(store, tmp_path / "run", settings, cluster=cluster.scheduler_address, progress=progress)
+    streamsvm.resume(tmp_path / "run", progress=False)
+    fit(store, tmp_path / "whole", settings)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+@EACH
+def test_weights_that_are_damaged_after_their_commit(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers, which read them to go on, find it; and the run goes on from the commit before."""
+    commit, commits, events = RunFiles.commit, [], []
+
+    def and_damage(self: RunFiles, *more: Any) -> Any:
+        result = commit(self, *more)
+        commits.append(1)
+        if len(commits) == 3:
+            for path in self.run.path.glob("changes-3-*.bin"):
+                content = bytearray(path.read_bytes())
+                content[len(content) // 2] ^= 1
+                path.write_bytes(content)
+        return result
+
+    monkeypatch.setattr(RunFiles, "commit", and_damage)
+    fit(
+        store, tmp_path / "run", settings, cluster=local.scheduler_address, report=events.append,
+        checkpoint_every="1 blocks",
+    )  # fmt: skip
+    assert any("cannot read the weights of a commit" in warning for warning in warnings_in(events))
+    monkeypatch.undo()
+    fit(store, tmp_path / "whole", settings)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+@EACH
+def test_a_commit_does_not_name_what_this_machine_does_not_see(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_LATEST", 0.2)
+    write, events, cut = OnCluster.write_weights, [], []
+
+    def and_lose(self: OnCluster, number: int) -> Any:
+        logs = write(self, number)
+        if number == 2 and not cut:
+            cut.append(next(iter(logs)))
+            (tmp_path / "run" / cut[0]).write_bytes(b"")
+        return logs
+
+    monkeypatch.setattr(OnCluster, "write_weights", and_lose)
+    fit(
+        store, tmp_path / "run", settings, cluster=local.scheduler_address, report=events.append,
+        checkpoint_every="1 blocks",
+    )  # fmt: skip
+    [warning] = warnings_in(events)
+    assert f"{cut[0]}, and this machine sees 0; the training goes on" in warning
+    fit(store, tmp_path / "whole", settings)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+# -- what is left ----------------------------------------------------------------------------------
+
+
+@EACH
+def test_workers_keep_nothing_open_of_a_run_that_has_ended(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    for stop in (stop_after(6), lambda: False):
+        with contextlib.suppress(Interrupted):
+            fit(
+                store, tmp_path / "run", settings, cluster=local.scheduler_address, stop=stop,
+                resume_or_start=True,
+            )  # fmt: skip
+        with distributed.Client(local, set_as_default=False) as client:
+            assert set(client.run(what_is_open).values()) == {()}
+
+
+def what_is_open() -> tuple[str, ...]:
+    names = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if _is_link(n)]
+    return *on_worker._opened, *(name for name in names if "duals-" in name)
+
+
+def _is_link(n: str) -> bool:
+    return os.path.islink(f"/proc/self/fd/{n}")
+
+
+def test_two_runs_at_once_write_one_log_a_pass_and_worker(store: Path, local: Any, tmp_path: Path) -> None:
+    settings = {**BY_CLASSES, "passes": 2, "block_rows": 20, "gap": "none"}
+    runs = [tmp_path / "a", tmp_path / "b"]
+    more = {"cluster": local.scheduler_address}
+    threads = [threading.Thread(target=fit, args=(store, run, settings), kwargs=more) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert model_bytes(runs[0]) == model_bytes(runs[1])
+    for run in runs:
+        directory = RunDir(run)
+        manifest = json.loads((directory.commit_path(directory.commits()[0]) / "manifest.json").read_bytes())
+        assert 0 < sum(name.startswith("duals-2-") for name in manifest["worker_logs"]) <= 2
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def test_training_waits_for_long_tasks_whose_workers_are_heard_of(local: Any) -> None:
+    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=1.0)) as cluster:
+        tasks = [cluster.task("long", sleep_for, seconds) for seconds in (3.0, 0.0)]
+        assert cluster.results(cluster.start(tasks)) == [3.0, 0.0]
+    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=1.0, busy=2.0)) as cluster:
+        tasks = [cluster.task("too long", sleep_for, 10.0)]
+        with pytest.raises(WorkersLost, match="no task ended for 2 seconds"):
+            cluster.results(cluster.start(tasks))
+
+
+def sleep_for(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_a_folder_is_in_reach_of_who_sees_it_and_may_write_there(tmp_path: Path) -> None:
+    with sample_file(tmp_path) as sample:
+        assert is_in_reach(sample)
+        assert not is_in_reach(sample._replace(path=tmp_path / "elsewhere" / sample.path.name))
+        assert not is_in_reach(sample._replace(content="another folder of the same name"))
+    assert not list(tmp_path.iterdir())
+    assert not is_in_reach(sample)
