@@ -35,8 +35,8 @@ class Limits(NamedTuple):
     """How long is waited, in seconds, before a cluster counts as out of order."""
 
     connect: float = 30.0  # for the scheduler, and for a worker that is there
-    task: float = 300.0  # for a worker that is not heard of, and for an answer to a question
-    busy: float = 3600.0  # while no task ends, though all workers are heard of
+    task: float = 300.0  # for an answer, and between two signs of life of each worker
+    busy: float = 3600.0  # while no task of a training ends, though all workers are heard of
 
 
 LIMITS = Limits()
@@ -231,18 +231,25 @@ class Cluster:
             while awaited:
                 yield self._result_of_long(awaited.popleft())
 
-    def _result_of_long(self, future: Any, others: Sequence[Any] = ()) -> Any:
-        """The result of a task that takes long, while its worker is heard of, or others end."""
+    def _result_of_long(self, future: Any, others: Sequence[Any] | None = None) -> Any:
+        """The result of a task that takes long, while all workers are heard of.
+
+        And while any of `others` ends from time to time, if they are given.
+        """
+        seen: dict[str, float] = {}
         done, since = -1, time.monotonic()
         while True:
             try:
                 return self._result(future)
             except _TooLong:
-                seen = [facts.get("last_seen", 0.0) for facts in self._facts().values()]
-                if not seen or time.time() - min(seen) > self.limits.task:
+                # By the scheduler's clock, which need not be that of this machine.
+                before, seen = seen, {at: facts["last_seen"] for at, facts in self._facts().items()}
+                if not seen or any(seen[at] == before.get(at) for at in seen):
                     raise
-                before, done = done, sum(each.done() for each in others)
-                if done > before:
+                if others is None:
+                    continue
+                earlier, done = done, sum(each.done() for each in others)
+                if done > earlier:
                     since = time.monotonic()
                 if time.monotonic() - since > self.limits.busy:
                     raise _TooLong(

@@ -1,15 +1,19 @@
-"""Whether another process, perhaps on another machine, sees a run directory and can write there."""
+"""Whether processes, perhaps of several machines, see the same folder, and what is written there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from streamsvm import durable, format
+from streamsvm.workers import WorkersLost
+
+_LATEST = 30.0  # seconds after which a network file system shows what another machine has made durable
 
 
 class Sample(NamedTuple):
@@ -46,6 +50,28 @@ def is_in_reach(sample: Sample) -> bool:
         with contextlib.suppress(OSError):
             durable.remove(own)
     return True
+
+
+def await_written(folder: Path, lengths: Mapping[str, int]) -> None:
+    """Wait until this process, too, sees so many bytes of files that others have written and made durable.
+
+    Raises `WorkersLost` if it does not.
+    """
+    for name, length in lengths.items():
+        late = time.monotonic() + _LATEST
+        while (size := _size(folder / name)) < length:
+            if time.monotonic() > late:
+                raise WorkersLost(
+                    f"a worker wrote {length:,} bytes to {folder / name}, and this machine sees {size:,}"
+                )
+            time.sleep(0.1)
+
+
+def _size(path: Path) -> int:
+    try:
+        return durable.size(path)
+    except FileNotFoundError:
+        return 0
 
 
 def _any_name() -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,20 +19,18 @@ from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
+from streamsvm.reach import await_written
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.weights import WeightStorage
 from streamsvm.schema import Check, Count, SchemaError, decode, encode
-from streamsvm.workers import WorkersLost
 
 _KEPT = 2
 MOST_LOGS = 3.5  # times the weights: the most that the logs of two commits take (see `_write_weights`)
 _ASIDE = "aside"  # a commit being written, or deleted
 _MOST_FILLED = 2**24  # bytes of lost metrics: no run commits more
 _LINE = 2**16  # bytes of a line of metrics, at most
-
-_LATEST = 30.0  # seconds after which a network file system shows what another machine has made durable
 
 _NO_LOG = LogEnd()
 
@@ -219,33 +216,13 @@ def commit(
             )
             size = sum(end.length for end in logs.values())
         position = position.with_worker_logs(logs or {})
-        _check_written(run, position.worker_logs)
+        await_written(run.path, {name: end.length for name, end in position.worker_logs.items()})
         _write_manifest(run, position)
         prune(run, position.duals)
     except BaseException:
         weight_log.make_dirty(storage.in_use, storage.sparse_rows)
         raise
     return position, size
-
-
-def _check_written(run: RunDir, logs: dict[str, LogEnd]) -> None:
-    """Raise `WorkersLost` unless this machine, too, sees what workers say that they have written."""
-    for name, end in logs.items():
-        late = time.monotonic() + _LATEST
-        while (size := _size(run.path / name)) < end.length:
-            if time.monotonic() > late:
-                raise WorkersLost(
-                    f"a worker wrote {end.length:,} bytes to {run.path / name}, and this machine sees "
-                    f"{size:,}"
-                )
-            time.sleep(0.1)
-
-
-def _size(path: Path) -> int:
-    try:
-        return durable.size(path)
-    except FileNotFoundError:
-        return 0
 
 
 def check_finite(path: Path | None, numbers: Any) -> None:

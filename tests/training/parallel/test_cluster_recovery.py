@@ -19,11 +19,10 @@ from run_files import model_bytes
 
 import streamsvm
 from streamsvm import cluster as cluster_module
-from streamsvm import on_worker
+from streamsvm import on_worker, reach
 from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.reach import is_in_reach, sample_file
-from streamsvm.run import checkpoint
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
@@ -197,7 +196,7 @@ def test_weights_that_are_damaged_after_their_commit(
 def test_a_commit_does_not_name_what_this_machine_does_not_see(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "_LATEST", 0.2)
+    monkeypatch.setattr(reach, "_LATEST", 0.2)
     write, events, cut = OnCluster.write_weights, [], []
 
     def and_lose(self: OnCluster, number: int) -> Any:
