@@ -59,12 +59,12 @@ def leave_no_disk() -> None:
 
 
 def have_no_memory() -> None:
-    from streamsvm.training.parallel import cluster_parts
+    from streamsvm.training.parallel import cluster_tasks
 
     def fail() -> int:
         raise MemoryError("no room for weights")
 
-    cluster_parts.peak_private_memory = fail
+    cluster_tasks.peak_private_memory = fail
 
 
 def test_a_task_that_has_no_memory_ends_the_run_with_one_line(store: Path, tmp_path: Path) -> None:
