@@ -16,6 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -28,6 +29,7 @@ from streamsvm.workers import Threads, WorkersLost, count_workers
 
 LOCAL = "local"
 _AHEAD = 2  # items that each thread of a worker is given before the first result is awaited
+_ASKED = 3  # times that all workers are asked, if some go meanwhile
 _NO_LIMIT = "1000PB"  # of what a task may be given without a warning
 
 
@@ -193,8 +195,10 @@ class Cluster:
             raise WorkersLost(
                 f"a worker is out of memory ({_line(error)}): give workers more of it, or split the work more"
             ) from error
-        except Exception as error:  # Dask has many kinds for what was lost
+        except (CancelledError, self._distributed.scheduler.KilledWorker, OSError) as error:
             raise WorkersLost(_line(error)) from error
+        except Exception as error:  # Dask has many kinds for what was lost
+            raise WorkersLost(f"{type(error).__name__}: {_line(error)}") from error
 
     def hold(self, value: Any) -> Any:
         """The future of a value that tasks are given."""
@@ -271,7 +275,6 @@ class Cluster:
 
         ``problem_with(*data)`` says on a worker why it cannot.
         """
-        self._await_workers()
         found = self._on_each(versions_here)
         here = versions_here()
         for address, versions in found.items():
@@ -297,8 +300,9 @@ class Cluster:
         ]
 
     def _on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """What a function returns on each worker, by their addresses."""
-        while True:
+        """What a function returns on each worker, by their addresses; if some go meanwhile, on the others."""
+        for attempt in range(_ASKED):
+            self._await_workers()
             addresses = self.workers
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
             with self._one_line():
@@ -308,9 +312,9 @@ class Cluster:
                         for address, future in zip(addresses, self.start(tasks), strict=True)
                     }
                 except WorkersLost:
-                    left = self.workers
-                    if not left or set(addresses) <= set(left):
-                        raise  # and else ask those that are there now
+                    if attempt + 1 == _ASKED or set(addresses) <= set(self.workers):
+                        raise
+        raise AssertionError
 
     def all(self, is_so: Callable[..., bool], *arguments: Any) -> bool:
         """Whether a function returns true on each worker."""

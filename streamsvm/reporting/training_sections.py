@@ -106,7 +106,7 @@ def _table_of_workers(history: History) -> str:
         "bytes between workers": ("moved_bytes", ",.0f"),
         "bytes read": ("worker_bytes_read", ",.0f"),
         "bytes to the command": ("gathered_bytes", ",.0f"),
-        "most bytes in one's memory": ("worker_peak_memory_bytes", ",.0f"),
+        "peak memory of a worker, bytes": ("worker_peak_memory_bytes", ",.0f"),
     }
     return _table_of("Work of the workers of a cluster", columns, history.passes)
 

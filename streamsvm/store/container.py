@@ -158,8 +158,8 @@ class StoredArray(ABC):
 
     def damage(self, element: int, reason: str) -> StoreError:
         """Return an error that names this array and the chunk that contains `element`."""
-        chunk = element // self.chunk
-        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({DAMAGED})")
+        chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
+        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({fault})")
 
     def check_claimed_size(self) -> None:
         """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""

@@ -1,4 +1,4 @@
-"""Stores at an address such as ``s3://bucket/atlas.h5ad``, read by fsspec in ranges, never as a whole."""
+"""Stores at an address such as ``s3://bucket/atlas.h5ad``, read by fsspec in ranges or chunks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def open_remote(url: str, kind: str) -> Container:
 
 
 class RemoteZarrContainer(Container):
-    """A Zarr store at an address, which zarr itself reads."""
+    """A Zarr store at an address: zarr reads it, but for the chunks that streamsvm wrote."""
 
     kind = "zarr"
     writes = False

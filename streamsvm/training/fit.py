@@ -35,6 +35,7 @@ from streamsvm.transforms import Transform
 
 # A pass has an average if its relative gap is expected to come within this factor of the tolerance.
 _NEAR = 1.1
+_MOST_PASSES_OF_DUALS = 3  # that are kept for want of a commit, if work may be done again from them
 _OF_AVERAGE = "average_"  # begins the names of what is measured of the average
 
 
@@ -225,9 +226,11 @@ class Fit(Trainer):
             pass_seconds=0.0,
             duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
         )
-        if is_last or self._has_converged() or self.files.every.due(0):
+        needs_old = self.learner.needs_old_duals
+        too_many = needs_old and this_pass - self.committed_passes >= _MOST_PASSES_OF_DUALS
+        if is_last or self._has_converged() or self.files.every.due(0) or too_many:
             self.commit()
-        elif not self.learner.may_read_again:
+        elif not needs_old:
             self.files.prune(self.position)
 
     def stopped(self) -> NoReturn:

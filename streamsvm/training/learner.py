@@ -276,7 +276,7 @@ class Learner:
         return False
 
     @property
-    def may_read_again(self) -> bool:
+    def needs_old_duals(self) -> bool:
         """Whether what is done since the last commit may be done again, from the duals of then."""
         return False
 

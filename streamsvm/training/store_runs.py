@@ -117,6 +117,13 @@ class StoreRun:
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
+        try:
+            return self._train(trainer)
+        finally:
+            if not isinstance(self.workers, Threads):  # they close the store and the logs of this run
+                self.workers.tell(on_worker.close, self.workers.token)
+
+    def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None
         resume = Remedy("{} continues from the last commit", Call("resume", self.run.path))
         while True:
@@ -126,28 +133,17 @@ class StoreRun:
                 trainer = trainer or self.trainer()
                 begins = trainer.position.passes_done, trainer.position.blocks_done
                 times, before = times + 1 if begins == before else 1, begins
-                result = trainer.run()
+                return trainer.run()
             except WorkersLost as error:
                 if times >= _MOST_LOSSES:
-                    raise ClusterError(error.message.problem, remedy=resume) from None
+                    raise ClusterError(error.message.problem, remedy=resume) from error
                 warning = f"{error.message.problem}; the training goes on from the last commit"
                 self.callbacks.report({"event": "warning", "warning": warning})
             except ClusterError as error:
                 if times == 0:  # nothing has begun
                     raise
                 raise ClusterError(error.message.problem, remedy=resume) from None
-            except BaseException:
-                self._close_on_workers()
-                raise
-            else:
-                self._close_on_workers()
-                return result
             trainer = None  # frees its weights
-
-    def _close_on_workers(self) -> None:
-        """Let the workers close the store and the logs of this run."""
-        if not isinstance(self.workers, Threads):
-            self.workers.tell(on_worker.close, self.workers.token)
 
     def trainer(self) -> Fit:
         """The trainer, at the position of the last commit."""

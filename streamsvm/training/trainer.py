@@ -69,6 +69,8 @@ class Trainer(abc.ABC):
     ----------
     position : Position
         How far the training has come, as commits record it.
+    committed_passes : int
+        Passes done at the last commit.
     waited : float
         Seconds of the present pass spent waiting for rows.
     peak : int
@@ -93,6 +95,7 @@ class Trainer(abc.ABC):
         self.learner = learner
         self.learner.tally[:] = position.tally
         self.position = position
+        self.committed_passes = position.passes_done
         self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
         self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
@@ -259,6 +262,7 @@ class Trainer(abc.ABC):
         """Commit the position, with the log of duals that is being written."""
         learner = self.learner
         self.position = self.files.commit(self.position, learner.storage, new, learner.write_weights)
+        self.committed_passes = self.position.passes_done
 
     def log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""

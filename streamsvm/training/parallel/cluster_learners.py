@@ -74,8 +74,8 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
 
     def _norms(self, average_scale: float) -> list[Any]:
         return [
-            self._cluster.task("norm", norm2_of_group, self._job, held, average_scale)
-            for held in self._hold()
+            self._cluster.task("norm", norm2_of_group, self._job, g, held, average_scale)
+            for g, held in enumerate(self._hold())
         ]
 
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:

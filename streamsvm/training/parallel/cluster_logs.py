@@ -99,11 +99,13 @@ def _by_groups(
     by_key: dict[tuple[int, int], WorkerDuals] = {}
     for each in found:
         if not (0 <= each.first_row < len(columns) and 0 <= each.first_id < len(groups)):
+            each.check()
             raise log.foreign(block)
         key = int(groups[columns[each.first_row]]), int(groups[each.first_id])
-        if key in by_key:
-            raise log.foreign(block)
-        by_key[key] = each
+        if key in by_key:  # the same work, done twice by different processors; unless one of them is damaged
+            each.check()
+            by_key[key].check()
+        by_key.setdefault(key, each)
     return by_key
 
 

@@ -191,10 +191,12 @@ def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
     return [np.concatenate([part[at] for part in parts]) for at in range(4)]
 
 
-def norm2_of_group(job: Job, held: Held, average_scale: float) -> float:
-    """‖w‖² of the columns of a group."""
+def norm2_of_group(job: Job, g: int, held: Held, average_scale: float) -> float:
+    """‖w‖² of the columns of a group, without padding: as many numbers as `ClassSplitLearner` adds up."""
+    assert job.groups is not None
     weights = whole_weights(job, held, averaged=average_scale > 0)
-    columns, sums = np.array([[0, held.current.shape[1]]]), np.zeros(1)
+    begin, end, _ = job.groups.ranges[g].tolist()
+    columns, sums = np.array([[0, end - begin]]), np.zeros(1)
     sums_of_squares(weights, average_scale, columns, sums)
     return float(sums[0])
 

@@ -28,7 +28,7 @@ from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.visitor import Visitor
-from streamsvm.training.parallel.worker_duals import NewDuals
+from streamsvm.training.parallel.worker_duals import DualLogs
 from streamsvm.training.training_data import TrainingData
 
 _T = TypeVar("_T")
@@ -56,8 +56,8 @@ class _Reader:
         self._scored: tuple[int, Rows] | None = None
         self._duals: DualLog | None = None
         self._of_block: tuple[DualLog | None, int, Any] = None, 0, None
-        self._told = 0  # bytes read
-        self.new_duals = NewDuals()
+        self._bytes_told = 0
+        self.new_duals = DualLogs()
         self._lock = threading.Lock()
 
     def dual_log(self, files: DualFiles) -> DualLog:
@@ -103,8 +103,8 @@ class _Reader:
     def newly_read(self) -> int:
         """Bytes read since this was asked last."""
         with self._lock:
-            read = self._store.bytes_read - self._told
-            self._told += read
+            read = self._store.bytes_read - self._bytes_told
+            self._bytes_told += read
             return read
 
     def forget(self) -> None:
@@ -115,7 +115,7 @@ class _Reader:
 
     def close(self) -> None:
         self.new_duals.close()
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._store.close()
 
 

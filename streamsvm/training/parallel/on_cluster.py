@@ -156,8 +156,14 @@ class OnCluster(Learner):
             both.append((weights.average_delta[:, columns], held.average_delta))
         differs = np.zeros(len(held.current), bool)
         for some in in_slices(len(differs)):
+            at = np.arange(some.start, min(some.stop, len(differs)))
+            if len(weights.dirty):  # the rest is zero, and holes of a file perhaps
+                is_there = weights.dirty[at].any(axis=1)
+                for _, found in both:
+                    is_there |= found[at].view(bits).any(axis=1)
+                at = at[is_there]
             for stored, found in both:
-                differs[some] |= (stored[some].view(bits) != found[some].view(bits)).any(axis=1)
+                differs[at] |= (stored[at].view(bits) != found[at].view(bits)).any(axis=1)
         features = np.flatnonzero(differs)
         if len(weights.dirty):
             mark_rows_dirty(features, weights)
@@ -222,7 +228,7 @@ class OnCluster(Learner):
         return self._workers_write and self._has_long_graph
 
     @property
-    def may_read_again(self) -> bool:
+    def needs_old_duals(self) -> bool:
         return self._workers_write and self._held is not None
 
     def _keep_written(self, told: Told, keep: NewDuals | None) -> None:

@@ -16,7 +16,7 @@ from streamsvm.run.dual_log import DualWriter
 _KEPT = 4  # logs that are open: the last pass may be visited again, for what was lost
 
 
-class NewDuals:
+class DualLogs:
     """One log for each pass of each training: one that goes on from a commit is another."""
 
     def __init__(self) -> None:
@@ -45,7 +45,13 @@ class NewDuals:
                 self._logs.pop(key).close()
                 raise
             end = log.end
-        log.sync()
+        try:
+            log.sync()
+        except BaseException:  # what it holds may be lost
+            with self._lock:
+                if self._logs.get(key) is log:
+                    del self._logs[key]
+            raise
         return log.path.name, end
 
     def close(self) -> None:

@@ -127,7 +127,8 @@ def test_workers_read_a_store_at_an_address(
     result = fit(store.as_uri(), tmp_path / "dask", settings, cluster=local.scheduler_address)
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "one")
     assert all(each["worker_bytes_read"] > 0 for each in result.history)
-    assert result.history[0]["bytes_read"] == 0 or settings is BY_CLASSES  # for the gap
+    if settings is BY_ROWS:  # by classes the command measures the gap
+        assert all(each["bytes_read"] == 0 for each in result.history)
 
 
 def test_a_report_says_what_the_workers_did(store: Path, local: Any, tmp_path: Path) -> None:

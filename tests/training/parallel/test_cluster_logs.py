@@ -217,3 +217,13 @@ def test_a_disk_that_becomes_full(store: Path, tmp_path: Path, settings: dict[st
     assert any("do not reach the run directory" in warning for warning in result.warnings)
     fit(store, tmp_path / "threads", settings)
     assert model_bytes(run) == model_bytes(tmp_path / "threads")
+
+
+def test_objectives_are_those_of_threads(local: Any, tmp_path: Path) -> None:
+    """To the last bit, with groups that fill no whole vectors, and as C grows by what they say."""
+    store = make_store(tmp_path / "a.zarr", *make_problem(600, 30, 80, noise=1.5))
+    settings = {**BY_CLASSES, "dtype": "float64", "first_C": 0.02, "C": 0.1, "gap": "none", "passes": 4}
+    one = fit(store, tmp_path / "threads", settings)
+    dask = fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
+    assert [each["dual"] for each in dask.history] == [each["dual"] for each in one.history]
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
