@@ -142,8 +142,14 @@ class ClusterConversion:
         """Let workers end what they do, before the folder is removed."""
         self._cluster.tell(on_worker.end, self._token)
         until = time.monotonic() + _STEP
-        while any(self._cluster.ask(on_worker.is_at_work, self._token)) and time.monotonic() < until:
+        while self._is_at_work() and time.monotonic() < until:
             time.sleep(0.05)
+
+    def _is_at_work(self) -> bool:
+        try:
+            return any(self._cluster.ask(on_worker.is_at_work, self._token))
+        except TimeoutError:  # a worker is there, and does not answer
+            return True
 
     def _check_reach(self) -> None:
         stamps = dict(zip(self._reader.inputs[:_CHECKED], self._stamps, strict=False))

@@ -31,6 +31,7 @@ LOCAL = "local"
 _AHEAD = 2  # items that each thread of a worker is given before the first result is awaited
 _ASKED = 3  # times that all workers are asked, if some go meanwhile
 _NO_LIMIT = "1000PB"  # of what a task may be given without a warning
+_NOT_THERE = OSError, AttributeError  # of a scheduler; the second when the client has given it up
 
 
 class Limits(NamedTuple):
@@ -110,7 +111,7 @@ class Cluster:
     def _await_workers(self, number: int = 1) -> None:
         try:
             self._client.wait_for_workers(number, timeout=self.limits.connect)
-        except (TimeoutError, OSError, AttributeError):  # the last if the scheduler has gone
+        except (TimeoutError, *_NOT_THERE):
             raise ClusterError(
                 f"the cluster {self.address} has {len(self.workers)} workers, and {number} did not come in "
                 f"{self.limits.connect:g} seconds",
@@ -163,11 +164,22 @@ class Cluster:
             return dask.delayed(function, pure=False)(*arguments, dask_key_name=key)
 
     def start(self, tasks: Sequence[Any]) -> list[Any]:
-        """Start tasks, and those that they need; returns the futures of their results."""
+        """Start tasks, and those that they need; returns the futures of their results.
+
+        Raises
+        ------
+        WorkersLost
+            If the scheduler has gone.
+        """
         from dask import config
 
-        with config.set({"distributed.admin.large-graph-warning-threshold": _NO_LIMIT}):
-            return self._client.compute(list(tasks), sync=False, optimize_graph=False)
+        try:
+            with config.set({"distributed.admin.large-graph-warning-threshold": _NO_LIMIT}):
+                return self._client.compute(list(tasks), sync=False, optimize_graph=False)
+        except Exception:
+            if self._client.status != "closed":
+                raise
+            raise WorkersLost(f"the scheduler of the cluster {self.address} has gone") from None
 
     def results(self, futures: Iterable[Any]) -> list[Any]:
         """The results of futures; errors of the data are raised as on this machine.
@@ -321,17 +333,27 @@ class Cluster:
         return all(self._on_each(is_so, *arguments).values())
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What a function returns in each process that answers, beside the tasks of workers."""
-        with contextlib.suppress(OSError, TimeoutError):
+        """What a function returns in each process that is there, beside the tasks of workers.
+
+        Raises
+        ------
+        TimeoutError
+            If they do not answer.
+        """
+        try:
             found = self._client.run(
                 function, *arguments, on_error="ignore", callback_timeout=self.limits.connect
             )
-            return list(found.values())
-        return []
+        except TimeoutError:
+            raise
+        except _NOT_THERE:
+            return []
+        return list(found.values())
 
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function in the process of each worker that is there, whether it can or not."""
-        self.ask(function, *arguments)
+        with contextlib.suppress(TimeoutError):
+            self.ask(function, *arguments)
 
     @contextlib.contextmanager
     def _one_line(self) -> Iterator[None]:

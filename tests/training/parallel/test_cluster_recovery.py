@@ -168,6 +168,19 @@ def test_all_workers_go_between_two_blocks(
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
+def test_the_scheduler_goes_and_the_client_gives_it_up() -> None:
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=1.0)) as workers:
+        workers.hold(1)
+        cluster.close()
+        while workers._client.status != "closed":
+            time.sleep(0.1)
+        workers.tell(os.getpid)  # nobody is there
+        with pytest.raises(WorkersLost, match=r"the scheduler of the cluster .* has gone"):
+            workers.hold(1)
+        with pytest.raises(ClusterError, match=r"1 did not come in 1 seconds"):
+            workers.all(is_in_reach, Path("sample"))
+
+
 @EACH
 def test_weights_that_are_damaged_after_their_commit(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
