@@ -25,6 +25,14 @@ _at_work: collections.Counter[str] = collections.Counter()  # tasks that run, by
 _ended: collections.deque[str] = collections.deque(maxlen=_ENDED)
 
 
+def here() -> str:
+    """The address of the worker that runs this task."""
+    from distributed import get_worker
+
+    address: str = get_worker().address
+    return address
+
+
 def opened(token: str, open_: Callable[[], _T]) -> _T:
     """What this process has opened under a name, or opens now. Of others it keeps the last ones."""
     with _lock:

@@ -41,6 +41,7 @@ def number(pattern: str, text: str) -> float:
     return float(found.replace(",", ""))
 
 
+@pytest.mark.more
 def test_atlas(tmp_path: Path) -> None:
     import anndata
 
@@ -61,6 +62,7 @@ def test_atlas(tmp_path: Path) -> None:
     assert (obs["svm_label"].astype(str) == obs["cell_type"].astype(str)).mean() > 0.93
 
 
+@pytest.mark.more
 def test_texts(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -350,6 +350,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert first[4] == second[4]
 
 
+@pytest.mark.more
 def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
     """`loss_rows` has `score_row` inlined from score.py, and is cached for its own file alone by Numba."""
     ignored = shutil.ignore_patterns("__pycache__")

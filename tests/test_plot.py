@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -94,6 +95,17 @@ def test_times_of_passes(run: Path, ax) -> None:
     assert found["#0067a5"] == ([1, 2, 3, 4, 5], [line["seconds"] for line in passes])
     assert list(found.values())[-1][1] == [line["waited_seconds"] for line in passes]
     assert ax.get_ylim()[0] == 0
+
+
+def test_times_of_passes_on_a_cluster_show_the_wait_for_workers(run: Path, tmp_path: Path, ax) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    lines = [{**line, "waited_for_workers_seconds": line["seconds"] / 2} for line in metrics_of(run)
+             if line["event"] == "pass"]  # fmt: skip
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = curves(plot.pass_times(copy, ax))
+    assert len(found) == 3
+    assert list(found.values())[1] == ([1, 2, 3, 4, 5], [line["seconds"] / 2 for line in lines])
+    assert "workers" in "".join(text.get_text() for text in ax.texts)
 
 
 def test_confusion_draws_the_most_frequent_pairs(run: Path, ax) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from cases import few
 from helpers import make_store
 from row_stream import RowStream
 from sklearn.base import clone
@@ -50,7 +51,9 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"loss": "cs", "passes": 2}, {"loss": "ovr", "dtype": "float64"}])
+@pytest.mark.parametrize(
+    "options", few([{}, {"loss": "cs", "passes": 2}, {"loss": "ovr", "dtype": "float64"}], {})
+)
 def test_labels_are_those_of_fit_and_predict_on_a_store(
     tmp_path: Path, blobs: tuple[np.ndarray, np.ndarray], options: dict[str, Any]
 ) -> None:
@@ -93,6 +96,7 @@ def test_two_classes_have_one_row_of_coefficients(blobs: tuple[np.ndarray, np.nd
     np.testing.assert_array_equal(estimator.predict(X), estimator.classes_[(scores > 0).astype(int)])
 
 
+@pytest.mark.more
 def test_weights_are_repetitions_at_the_optimum(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs[0][:200], blobs[1][:200]
     weights = np.random.default_rng(0).integers(0, 4, len(y))

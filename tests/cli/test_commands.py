@@ -414,6 +414,7 @@ def test_a_wrong_setting_is_wrong_usage(folder: Path, tmp_path: Path, options: s
     assert sorted(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
     record = json.loads(succeeds("demo", "--json", cwd=tmp_path))
     assert record["identical"] is True

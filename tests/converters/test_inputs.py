@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
+from cases import few
 from streamsvm_converters import convert, read_rows
 from streamsvm_converters.libsvm.inputs import Input
 
@@ -145,7 +146,7 @@ print(size, fed, calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - be
 """
 
 
-@pytest.mark.parametrize("suffix", BOMB)
+@pytest.mark.parametrize("suffix", few(BOMB, "gz", "xz"))
 def test_decompression_takes_bounded_memory_and_linear_work(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "data"
     path.write_bytes(BOMB[suffix]())

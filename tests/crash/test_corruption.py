@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from cases import few
 from trials import stage
 
 from streamsvm import durable
@@ -47,6 +48,7 @@ FINISHED = {
 }
 MODELS = {"finished/model/model.json": 12, "finished/model/coef.npy": 12}
 INPUTS = {"train.gz": 9, "train.bz2": 7, "train.xz": 6, "train.zst": 6}
+QUICK = ["interrupted/run.json", "interrupted/duals-*.bin", "interrupted/checkpoint/*/manifest.json"]
 ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 5))]
 
 
@@ -203,7 +205,7 @@ def new_case(launcher, originals, tmp_path) -> Callable[[str], Case]:
 
 
 @pytest.mark.parametrize("number", ROUNDS)
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", few(STORES, "s.h5"))
 def test_stores(new_case, store: str, number: int) -> None:
     rng = np.random.default_rng([number, *store.encode()])
     tally: collections.Counter = collections.Counter()
@@ -244,7 +246,7 @@ def damaged_run(new_case, pattern: str, rng: np.random.Generator) -> tuple[Case,
 
 
 @pytest.mark.parametrize("number", ROUNDS)
-@pytest.mark.parametrize("pattern", [*INTERRUPTED, *FINISHED])
+@pytest.mark.parametrize("pattern", [*few(INTERRUPTED, *QUICK), *few(FINISHED)])
 def test_runs(new_case, pattern: str, number: int) -> None:
     """Resume and extend; the weights in use, the metrics and the old model rule nothing."""
     rng = np.random.default_rng([number, *pattern.encode()])

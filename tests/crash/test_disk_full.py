@@ -6,6 +6,7 @@ import errno
 
 import numpy as np
 import pytest
+from cases import few
 from trials import RESUME, Case, Trial, convert, fit, spread
 
 # The calls that fail on a full disk. fsync does where blocks are given out late, or over a network.
@@ -28,7 +29,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", few(CASES, "convert-zarr", "fit", "resume"))
 def test_full(traced, inputs, quick_path, name: str, every: bool) -> None:
     trial = Trial(traced, inputs, quick_path, CASES[name], KINDS, errno.ENOSPC)
     rng = np.random.default_rng(list(name.encode()))

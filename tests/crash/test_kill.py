@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import few
 from streamsvm_converters import staging
 from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import stage
@@ -249,7 +250,7 @@ class Trial:
 
 
 @pytest.mark.parametrize("number", ROUNDS)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", few(VARIANTS, "extended"))
 def test_killed_at_counted_instants(
     launcher, digits, reference, tmp_path, name: str, number: int, record_property
 ) -> None:
@@ -309,6 +310,7 @@ def test_killed_at_every_instant(launcher, digits, reference, tmp_path) -> None:
         assert content(tmp_path / "run/model") == model
 
 
+@pytest.mark.more
 def test_killed_while_replacing_a_run(launcher, digits, reference, tmp_path) -> None:
     """A run that --force replaces is there as it was, or is no run any more."""
     name = "hdf5-cs"
@@ -427,7 +429,7 @@ def test_a_cold_process_killed_within_a_commit(long_run, tmp_path) -> None:
 
 # -- Ctrl-C and SIGTERM ----------------------------------------------------------------------------
 
-SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+SIGNALS = pytest.mark.parametrize("sent", few([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 
 
 def interrupted(code: int, message: str) -> None:

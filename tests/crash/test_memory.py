@@ -228,6 +228,7 @@ run()
 """
 
 
+@pytest.mark.more
 def test_sparse_weights_stay_within_the_budget(digits_run, digits, tmp_path) -> None:
     """2.4 million features, nearly all of them rare or absent: 60 MB to find their sparse rows."""
     for words in (  # compiles the kernels of sparse rows, if need be

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import few
 from disk import DATA, NAMES, Disk, replayed, spoil, tree
 from tracer import Event, Plan
 
@@ -140,7 +141,7 @@ def verified(recording: Recording, path: str, folder: Path) -> dict:
 
 
 @pytest.mark.parametrize("every", LENGTHS)
-@pytest.mark.parametrize("name", CONVERSIONS)
+@pytest.mark.parametrize("name", few(CONVERSIONS, "zarr", "hdf5-again"))
 def test_convert(traced, home, name: str, every: bool) -> None:
     case = CONVERSIONS[name]
     recording = Recording(traced, home, case)
@@ -162,7 +163,7 @@ def test_convert(traced, home, name: str, every: bool) -> None:
 
 
 @pytest.mark.parametrize("every", LENGTHS)
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", few(TRAININGS, "fit", "extended"))
 def test_train(traced, home, name: str, every: bool) -> None:
     case = TRAININGS[name]
     recording = Recording(traced, home, case)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import few
 from helpers import make_problem
 from liblinear import liblinearutil
 from problems import clear_rows, trained, write_text
@@ -31,8 +32,8 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("k", [2, 3, 70])
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("k", few([2, 3, 70], 2, 3))
+@pytest.mark.parametrize("settings", few(SETTINGS, {}, SETTINGS[-1]), ids=str)
 def test_liblinear_predicts_our_labels(tmp_path: Path, k: int, settings: dict) -> None:
     model, X = trained(k, **settings)
     done = export_model(model, tmp_path / "m.txt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import reference
+from cases import few
 from helpers import as_rows, dense_duals, make_problem
 from small_problem import EXACT, FORMULATIONS, PARAMETERS
 
@@ -100,7 +101,7 @@ class Fixture:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize(("loss", "margin", "solver"), FORMULATIONS)
+@pytest.mark.parametrize(("loss", "margin", "solver"), few(FORMULATIONS, "ww", "cs", "ovr2"))
 def test_visits_equal_plain_numpy(loss: str, margin: float, solver: str, keep: bool) -> None:
     """Two sweeps over the rows, the second from the duals that the first left."""
     fixture = Fixture(loss, margin, solver)
@@ -176,7 +177,8 @@ def assert_duals_of_weights(fixture: Fixture, B: np.ndarray, tally: np.ndarray) 
 
 
 @pytest.mark.parametrize(
-    ("loss", "margin", "solver"), [case for case in FORMULATIONS if LOSSES[case[0]].revisit is not None]
+    ("loss", "margin", "solver"),
+    few((case for case in FORMULATIONS if LOSSES[case[0]].revisit is not None), "ww", "cs", "ovr2"),
 )
 def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> None:
     """Each over the classes that have duals in the buffer, which then holds the new ones."""
@@ -225,7 +227,9 @@ def test_a_full_buffer_stops_the_visit_and_loses_nothing(loss: str) -> None:
         np.testing.assert_array_equal(tally, results[0][1])
 
 
-@pytest.mark.parametrize(("loss", "margin"), dict.fromkeys((loss, M) for loss, M, _ in FORMULATIONS))
+@pytest.mark.parametrize(
+    ("loss", "margin"), few(dict.fromkeys((loss, M) for loss, M, _ in FORMULATIONS), "ww", "cs", "ovr2")
+)
 def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str, margin: float) -> None:
     fixture = Fixture(loss, margin, empty=0)
     n, k, dense = fixture.n, fixture.k, fixture.dense

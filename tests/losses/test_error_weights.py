@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import few
 from helpers import make_problem
 from sklearn.svm import LinearSVC
 from small_problem import PARAMETERS
@@ -25,8 +26,13 @@ from streamsvm.training.array_runs import fit_rows
 
 N_PROBLEMS, QUICK = 50, 6
 TOL = 3e-7
-# By default one loss of each module is tried, and the others with the marker slow: each compiles for seconds.
-USUAL = {("ww", 0.5), ("cs", 1.0), ("llw", 1.0), ("ovr2", 1.0)}
+# Of each module one loss is tried, and the others with the marker slow: each compiles for seconds.
+USUAL = {
+    ("ww", 0.5): (),
+    ("cs", 1.0): pytest.mark.more,
+    ("llw", 1.0): pytest.mark.more,
+    ("ovr2", 1.0): pytest.mark.more,
+}
 
 
 def formulations(fact: str = "") -> list[Any]:
@@ -37,7 +43,7 @@ def formulations(fact: str = "") -> list[Any]:
         for margin in loss.margins
         if not fact or getattr(loss, fact)
     ]
-    return [pytest.param(*pair, marks=() if pair in USUAL else pytest.mark.slow) for pair in found]
+    return [pytest.param(*pair, marks=USUAL.get(pair, pytest.mark.slow)) for pair in found]
 
 
 quick_and_others = pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
     assert found["accuracy"] == pytest.approx(Y[np.arange(len(X)), best].mean())
 
 
-@pytest.mark.parametrize("loss", ["cs", "ovr", "ovr2"])
+@pytest.mark.parametrize("loss", few(["cs", "ovr", "ovr2"], "cs"))
 def test_class_weights_are_those_of_liblinear(loss: str) -> None:
     """Of its Crammer-Singer machine they weigh rows; of one-vs-rest the positive rows of each machine."""
     X, labels = problem()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from cases import few
 from helpers import make_problem
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -146,7 +147,8 @@ def test_where_no_slack_reaches_the_bend_the_smoothed_loss_is_the_squared_one() 
 
 
 @pytest.mark.parametrize(
-    ("loss", "margin"), [(each.name, M) for each in LOSSES.values() for M in each.margins]
+    ("loss", "margin"),
+    few(((each.name, M) for each in LOSSES.values() for M in each.margins), "ww", "cs", "ovr2"),
 )
 def test_all_exact_solvers_and_both_dtypes_reach_the_same_optimum(loss: str, margin: float) -> None:
     X, labels = make_problem(N, D, 5, noise=2.0)

@@ -11,8 +11,9 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from cases import few
 from helpers import fit_with, make_problem, make_store, plan_with, resume_with
-from small_problem import of_loss
+from small_problem import ONLINE, of_loss
 
 from streamsvm import fit, load_model
 from streamsvm.data.memory_plan import MemoryPolicy
@@ -45,7 +46,7 @@ def update(sparse_rows, scratch, n_vectors, rate):
 
 
 # Losses that share all but a root or a clip with one that is always tested; each compiles for half a minute.
-LIKE_OTHERS = {"ww2", "wws", "cs2", "top-m", "ovr2"}
+LIKE_OTHERS = ["ww2", "wws", "cs2", "top-m", "ovr2"]
 
 
 @pytest.fixture(scope="module")
@@ -53,26 +54,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(N, D, K))
 
 
+@pytest.mark.parametrize(("average", "inner_passes"), few([(True, 2), (False, 2), (True, 0)], (True, 2)))
 @pytest.mark.parametrize(
-    ("loss", "average", "inner_passes"),
-    [
-        pytest.param(
-            loss.name,
-            True,
-            2 if loss.has_inner_passes else 0,
-            marks=pytest.mark.slow if loss.name in LIKE_OTHERS else (),
-        )
-        for loss in LOSSES.values()
-        if not loss.extra_columns
-    ]
-    + [("ww", False, 2), ("cs", True, 0)],
+    "loss",
+    few((loss for loss in ONLINE if loss not in LIKE_OTHERS), "ww")
+    + [pytest.param(loss, marks=pytest.mark.slow) for loss in LIKE_OTHERS],
 )
 def test_sparse_weights_give_the_model_of_the_matrix(
     tmp_path: Path, store: Path, loss: str, average: bool, inner_passes: int
 ) -> None:
     options: dict[str, Any] = {
-        "passes": 3, "dtype": "float64", "average": average, "inner_passes": inner_passes,
-        "block_rows": 70, "C": 0.5, **of_loss(loss),
+        "passes": 3, "dtype": "float64", "average": average, "block_rows": 70, "C": 0.5, **of_loss(loss),
+        "inner_passes": inner_passes * LOSSES[loss].has_inner_passes,
     }  # fmt: skip
     if LOSSES[loss].linear_duals:
         options["first_C"] = 0.2
@@ -93,7 +86,7 @@ def test_sparse_weights_give_the_model_of_the_matrix(
         assert found.average == pytest.approx(expected.average, rel=1e-7)
 
 
-@pytest.mark.parametrize(("policy", "in_file"), [(SPARSE, False), (IN_FILES, True)])
+@pytest.mark.parametrize(("policy", "in_file"), few([(SPARSE, False), (IN_FILES, True)], (IN_FILES, True)))
 def test_rows_are_in_memory_while_they_fit(
     tmp_path: Path, store: Path, policy: MemoryPolicy, in_file: bool
 ) -> None:
@@ -118,8 +111,12 @@ def model_bytes(run: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("loss", "policy", "stop_at"),
-    [("ww", COMMON, at) for at in (1, 3, 4, 5, 6, 8, 10)]
-    + [("ww2", COMMON, 6), ("ww", IN_FILES, 6), ("logistic", SPARSE, 6)],
+    [
+        *few(
+            [("ww", COMMON, at) for at in (1, 3, 4, 5, 6, 8, 10)], *[("ww", COMMON, at) for at in (1, 5, 6)]
+        ),
+        *few([("ww", IN_FILES, 6), ("ww2", COMMON, 6), ("logistic", SPARSE, 6)], "ww"),
+    ],
 )
 def test_resumes_to_the_same_bytes(
     tmp_path: Path, store: Path, loss: str, policy: MemoryPolicy, stop_at: int

@@ -12,13 +12,14 @@ import anndata
 import numpy as np
 import pytest
 import zarr
+from cases import few
 from test_added_columns import N, cells, folder  # noqa: F401
 
 from streamsvm import durable, predict
 from streamsvm.errors import StoreError
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=few([2, 3], 3))
 def path(request, folder: Path) -> Path:  # noqa: F811
     made = folder / "a.zarr"
     with warnings.catch_warnings(), anndata.settings.override(zarr_write_format=request.param):
@@ -93,7 +94,7 @@ def die_at(at: int) -> None:
         setattr(durable, name, functools.partial(dying, getattr(durable, name)))
 
 
-@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("force", few([False, True], True))
 def test_a_crash_leaves_columns_that_can_be_read(
     folder: Path,  # noqa: F811
     path: Path,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import few
 from helpers import as_rows, make_problem, make_store
 from run_files import model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
@@ -56,7 +57,7 @@ def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
     return path, weights
 
 
-@pytest.mark.parametrize("case", ["costs", "tree", "class_weight", "rows"])
+@pytest.mark.parametrize("case", few(["costs", "tree", "class_weight", "rows"], "class_weight", "rows"))
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
 def test_a_run_resumes_to_the_same_bytes_without_the_files_it_was_begun_with(
     tmp_path: Path, costs_file: Path, tree_file: Path, weights_file: Path, case: str, suffix: str
@@ -82,6 +83,7 @@ def test_a_run_resumes_to_the_same_bytes_without_the_files_it_was_begun_with(
             path.with_suffix(".away").rename(path)
 
 
+@pytest.mark.more
 def test_files_and_python_objects_say_the_same(
     tmp_path: Path, costs_file: Path, tree_file: Path, weights_file: Path
 ) -> None:
@@ -129,8 +131,8 @@ def test_a_model_is_measured_by_the_costs_or_the_tree_it_was_trained_with(
 ) -> None:
     X, labels = make_problem(N, D, K)
     store = make_store(tmp_path / "s.zarr", X, labels)
-    fit(store, out=tmp_path / "a", costs=costs_file)
-    fit(store, out=tmp_path / "b", tree=tree_file)
+    fit(store, out=tmp_path / "a", costs=costs_file, dtype="float64")
+    fit(store, out=tmp_path / "b", tree=tree_file, dtype="float64")
     predicted = load_model(tmp_path / "a").predict(X).astype(int)
     assert evaluate(tmp_path / "a", store).mean_cost == pytest.approx(COSTS[labels, predicted].mean())
     assert evaluate(tmp_path / "a", store).mean_distance is None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cases import few
 from helpers import IN_FILES, fit_with, make_problem, make_store
 from row_stream import RowStream, late_problem
 from run_files import metrics_of, model_bytes, stop_after, without_times
@@ -29,7 +30,7 @@ def stores(
     return make_store(folder / "a.zarr", *problem), make_store(folder / "a.h5", *problem)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "ovr2", "logistic"))
 def test_a_run_stopped_in_one_container_and_resumed_is_a_whole_run_in_the_other(
     tmp_path: Path, stores: tuple[Path, Path], loss: str
 ) -> None:
@@ -86,7 +87,7 @@ def test_block_solvers_that_are_not_exact_approach_the_same_optimum(loss: str, s
     assert found.gap <= 0.01 * found.history[0]["gap"]
 
 
-@pytest.mark.parametrize("loss", ONLINE)
+@pytest.mark.parametrize("loss", few(ONLINE, "ww", "cs", "ovr2"))
 def test_a_resumed_online_pass_ends_in_the_same_bytes(tmp_path: Path, loss: str) -> None:
     X, labels = late_problem()
     cuts = (30, 80, 120)

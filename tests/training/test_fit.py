@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from cases import few
 from helpers import fit_with, make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after
 from small_problem import BLOCK, DEFAULTS, FORMULATIONS, PARAMETERS, D, K, N, of_loss
@@ -154,7 +155,7 @@ def test_training_equals_a_replay_in_numpy(
     np.testing.assert_allclose(load_model(tmp_path / "run").coef_, W, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "logistic"))
 def test_a_small_buffer_of_duals_gives_the_same_model(tmp_path: Path, store: Path, loss: str) -> None:
     """With room for the duals of one row, each part of the log has the duals of one row."""
     options = {"passes": 3, **of_loss(loss), "block_rows": BLOCK, "inner_passes": 0}

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from cases import few
 from helpers import IN_FILES, as_rows, fit_with
 from run_files import model_bytes, stop_after
 
@@ -39,7 +40,8 @@ BLOCK = 16  # rows of a block at most, of which a group takes up to 4
 
 def of_solver(solver: str, **more: Any) -> dict[str, Any]:
     temperature = {"temperature": 0.5} if solver in ("bcpl", "oeg") else {}
-    return {"loss": "chain", "solver": solver, "C": 0.5, **temperature, **more}
+    # Kernels of sequences compile for ten seconds, so for one dtype unless a test is about another.
+    return {"loss": "chain", "solver": solver, "C": 0.5, "dtype": "float64", **temperature, **more}
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +132,13 @@ def test_the_longest_group_is_found_across_pieces(store: Path, monkeypatch: pyte
 # -- training --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("solver", few(SOLVERS, "cached", "bcfw"))
+@pytest.mark.parametrize("average", few([True, False], True))
 def test_stores_matrices_and_files_train_the_same_model(
     tmp_path: Path, problem, store: Path, solver: str, average: bool
 ) -> None:
     X, labels, qid = problem
-    options = of_solver(solver, passes=4, dtype="float64", average=average, gap="pass")
+    options = of_solver(solver, passes=4, average=average, gap="pass")
     stored = fit(store, out=tmp_path / "one", **options)
     of_arrays = fit(X, labels, groups=qid, **options)
     model = load_model(tmp_path / "one")
@@ -160,10 +162,10 @@ def test_stores_matrices_and_files_train_the_same_model(
 
 @pytest.mark.parametrize(
     ("solver", "dtype"),
-    [(solver, "float64") for solver in SOLVERS]
-    + [
-        pytest.param(solver, "float32", marks=() if solver == SOLVERS[0] else pytest.mark.slow)
-        for solver in SOLVERS
+    [
+        *few(((solver, "float64") for solver in SOLVERS), "cached", "bcfw"),
+        pytest.param(SOLVERS[0], "float32", marks=pytest.mark.more),
+        *(pytest.param(solver, "float32", marks=pytest.mark.slow) for solver in SOLVERS[1:]),
     ],
 )
 def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
@@ -186,7 +188,7 @@ def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
 def test_a_buffer_too_small_for_a_block_is_emptied_in_time(problem, monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels, qid = problem
     for solver in SOLVERS:
-        options = of_solver(solver, passes=4, dtype="float64")
+        options = of_solver(solver, passes=4)
         whole = fit(X, labels, groups=qid, **options)
         monkeypatch.setattr("streamsvm.training.array_runs._MOST_ENTRIES", 1)  # raised to the longest group
         np.testing.assert_array_equal(fit(X, labels, groups=qid, **options).coef_, whole.coef_)
@@ -248,7 +250,7 @@ def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
 
 def test_weights_of_rows_are_averaged_over_a_group(problem) -> None:
     X, labels, qid = problem
-    options = of_solver("cached", passes=200, tol=1e-5, dtype="float64", average=False)
+    options = of_solver("cached", passes=200, tol=1e-5, average=False)
     weights = np.random.default_rng(2).uniform(0.5, 2, size=N)
     means = np.bincount(qid, weights)[qid] / np.bincount(qid)[qid]
     found, same = (
@@ -266,8 +268,9 @@ def test_weights_of_rows_are_averaged_over_a_group(problem) -> None:
 def test_groups_may_be_the_name_of_a_column_of_obs(problem) -> None:
     X, labels, qid = problem
     data = anndata.AnnData(X, obs=pd.DataFrame({"word": qid.astype(str)}, index=np.arange(N).astype(str)))
-    model = fit(data, labels, groups="word", **of_solver("cached"))
-    expected = fit(X, labels, groups=qid, **of_solver("cached"))
+    options = of_solver("cached")
+    model = fit(data, labels, groups="word", **options)
+    expected = fit(X, labels, groups=qid, **options)
     np.testing.assert_array_equal(model.coef_, expected.coef_)
     assert model.predict(data, groups="word").tolist() == expected.predict(X, groups=qid).tolist()
     assert (
@@ -294,7 +297,7 @@ def test_groups_may_be_the_name_of_a_column_of_obs(problem) -> None:
 
 def test_a_model_of_sequences_is_saved_and_predicts_whole_groups(tmp_path: Path, problem, store) -> None:
     X, labels, qid = problem
-    fit(store, out=tmp_path / "run", **of_solver("cached", passes=3, dtype="float64"))
+    fit(store, out=tmp_path / "run", **of_solver("cached", passes=3))
     model = load_model(tmp_path / "run")
     expected = chain_reference.predict(X @ model.coef_, model.transitions_, qid)
     assert (expected != (X @ model.coef_).argmax(1)).any()  # transitions matter

@@ -16,6 +16,7 @@ from streamsvm import durable, format
 from streamsvm.errors import RunError
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.weights import Weights
+from streamsvm.on_worker import here
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.dual_log import DualLog, WorkerDuals
 from streamsvm.run.weight_log import append_columns, restore_columns
@@ -28,10 +29,9 @@ from streamsvm.training.parallel.cluster_tasks import (
     Logs,
     Place,
     Written,
-    here,
     reader_of,
 )
-from streamsvm.training.parallel.worker_duals import named_here
+from streamsvm.training.parallel.worker_duals import naming_this_worker
 from streamsvm.workers import WorkersLost
 
 # -- duals -----------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def write_duals(job: Job, logs: Logs, place: Place, duals: Sequence[RowDuals]) -
     if logs.folder is None or not parts:
         return None
     path = logs.folder / format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
-    with named_here(path):
+    with naming_this_worker(path):
         return reader_of(job).new_duals.append((logs.attempt, place.pass_number), path, place.number, parts)
 
 
@@ -143,7 +143,7 @@ def write_weights(
     if job.settings.average and not len(average):
         average = map_array(None, current.shape, current.dtype)
     path = folder / format.log_name(format.WEIGHT_LOG, number, uuid.uuid4().hex)
-    with named_here(path), AppendLog(path, LogEnd()) as log:
+    with naming_this_worker(path), AppendLog(path, LogEnd()) as log:
         append_columns(log, Weights.create(current, average, 1.0), features[0], first_column)
         log.sync()
         durable.sync_dir(folder)

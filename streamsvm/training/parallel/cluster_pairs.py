@@ -13,6 +13,7 @@ from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
+from streamsvm.on_worker import here
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_learner import divide_duals, sum_list
 from streamsvm.training.parallel.cluster_logs import lists_of_old, row_duals, write_duals
@@ -24,7 +25,6 @@ from streamsvm.training.parallel.cluster_tasks import (
     Told,
     Work,
     bounds_of,
-    here,
     local_weights,
     new_visitor,
     renumbered,

@@ -16,6 +16,7 @@ from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.on_worker import here
 from streamsvm.training.learner import label_sets, problem_of
 from streamsvm.training.parallel.cluster_logs import span_of_old, write_duals
 from streamsvm.training.parallel.cluster_tasks import (
@@ -24,7 +25,6 @@ from streamsvm.training.parallel.cluster_tasks import (
     Place,
     Told,
     Work,
-    here,
     in_slices,
     local_weights,
     new_visitor,

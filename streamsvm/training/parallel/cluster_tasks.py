@@ -223,12 +223,6 @@ def take(results: Sequence[Any], at: int) -> Any:
     return results[at]
 
 
-def here() -> str:
-    from distributed import get_worker
-
-    return get_worker().address
-
-
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     """A visitor of weights with so many columns, which copies its new duals when one of the run would."""
     dtype = np.dtype(job.settings.dtype)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from streamsvm import durable
 from streamsvm.kernels.duals import RowDuals
+from streamsvm.on_worker import here
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualWriter
 
@@ -61,12 +62,9 @@ class DualLogs:
 
 
 @contextlib.contextmanager
-def named_here(path: Path) -> Iterator[None]:
+def naming_this_worker(path: Path) -> Iterator[None]:
     """Errors of writing, with what and who; what was begun is deleted with other logs."""
-    from distributed import get_worker
-
     try:
         yield
     except OSError as error:
-        worker = get_worker().address
-        raise OSError(f"the worker {worker} cannot write {path}: {durable.reason(error)}") from None
+        raise OSError(f"the worker {here()} cannot write {path}: {durable.reason(error)}") from None

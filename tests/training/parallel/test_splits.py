@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from cases import few
 from helpers import dense_duals, make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after, without_times
 from small_problem import of_loss
@@ -52,7 +53,9 @@ def duals_of(run: Path, loss: str, passes: int, columns: np.ndarray, split: str)
     return found[:, columns]
 
 
-@pytest.mark.parametrize(("split", "loss"), SPLITS)
+@pytest.mark.parametrize(
+    ("split", "loss"), few(SPLITS, *((split, loss) for split, loss in SPLITS if loss in ("ww", "ovr2", "cs")))
+)
 def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, loss: str) -> None:
     """The weights are those of the duals, which are feasible; and the gap is that of both."""
     passes = 3
@@ -104,10 +107,10 @@ def test_the_weights_are_those_of_the_duals_with_other_settings(
 def test_more_splits_than_duals_keep_them(problem) -> None:
     """Each part then has room for few duals, but never for none."""
     X, labels = problem[0][:60], (problem[1][:60] > 4).astype(int)
-    result = fit(X, labels, C=0.02, dtype="float64", tol=1e-4, passes=4000, splits=100).result
+    result = fit(X, labels, C=0.02, dtype="float64", tol=1e-2, passes=4000, splits=100).result
     optimum = fit(X, labels, C=0.02, dtype="float64", tol=1e-8, passes=4000).result
     assert result.status == "converged"
-    assert optimum.dual <= result.primal <= optimum.primal / (1 - 1e-4)
+    assert optimum.dual <= result.primal <= optimum.primal / (1 - 1e-2)
 
 
 def test_rows_to_measure_have_one_label_each_if_classes_are_split(tmp_path: Path, store: Path) -> None:
