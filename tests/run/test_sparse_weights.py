@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cases import few
 from helpers import fit_with, make_problem, make_store, plan_with, resume_with
-from small_problem import ONLINE, of_loss
+from small_problem import of_loss
 
 from streamsvm import fit, load_model
 from streamsvm.data.memory_plan import MemoryPolicy
@@ -54,18 +54,27 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(N, D, K))
 
 
-@pytest.mark.parametrize(("average", "inner_passes"), few([(True, 2), (False, 2), (True, 0)], (True, 2)))
 @pytest.mark.parametrize(
-    "loss",
-    few((loss for loss in ONLINE if loss not in LIKE_OTHERS), "ww")
-    + [pytest.param(loss, marks=pytest.mark.slow) for loss in LIKE_OTHERS],
+    ("loss", "average", "inner_passes"),
+    few(
+        [
+            ("ww", True, 2),
+            ("ww", False, 2),
+            ("cs", True, 2),
+            ("cs", True, 0),
+            ("ovr", True, 2),
+            ("logistic", True, 0),
+        ],
+        ("ww", True, 2),
+    )
+    + [pytest.param(loss, True, 2, marks=pytest.mark.slow) for loss in LIKE_OTHERS],
 )
 def test_sparse_weights_give_the_model_of_the_matrix(
     tmp_path: Path, store: Path, loss: str, average: bool, inner_passes: int
 ) -> None:
     options: dict[str, Any] = {
-        "passes": 3, "dtype": "float64", "average": average, "block_rows": 70, "C": 0.5, **of_loss(loss),
-        "inner_passes": inner_passes * LOSSES[loss].has_inner_passes,
+        "passes": 3, "dtype": "float64", "average": average, "inner_passes": inner_passes,
+        "block_rows": 70, "C": 0.5, **of_loss(loss),
     }  # fmt: skip
     if LOSSES[loss].linear_duals:
         options["first_C"] = 0.2
