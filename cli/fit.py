@@ -95,9 +95,10 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["splits"] > 1:
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
+    if plan.get("worker_bytes"):  # of a dry run
         console.say(
-            f"on a cluster each worker holds up to {format_size(plan['worker_bytes'])}, and up to "
-            f"{format_size(plan['worker_thread_bytes'])} more for each thread beyond the first"
+            f"on a cluster each worker holds up to {format_size(plan['worker_bytes'])} for one split, and up "
+            f"to {format_size(plan['worker_split_bytes'])} more for each further one"
         )
     if plan["mapped_bytes"]:
         console.say(

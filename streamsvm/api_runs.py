@@ -73,8 +73,8 @@ def plan(
         ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
         about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
         whether C was chosen from the data; and the settings, in which ``split`` is settled, for the reason in
-        ``split_reason``; and ``worker_bytes``, what a worker of a cluster with one thread holds beside the
-        program, and ``worker_thread_bytes``, what each further thread adds at most: None without splits.
+        ``split_reason``; and ``worker_bytes``, what a worker of a cluster holds beside the program
+        for one split, and ``worker_split_bytes``, what each further one adds at most: None without splits.
 
     Raises
     ------

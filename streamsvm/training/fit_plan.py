@@ -41,7 +41,6 @@ from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.splits import groups_of, why_split
 
 _DIRTY = 16  # bytes of a feature's dirty bits
-_WORKER_WEIGHTS, _WORKER_AVERAGES = 4.5, 3.0  # copies of the weights that a worker holds at most: measured
 _DUALS_OF_ROW = 8  # that a row has, on average and at most after the first pass, with few exceptions
 
 
@@ -118,8 +117,11 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
     )
     plans = []
     if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
-        copies = (1 + settings.average) * (1 + settings.splits)
-        return [plan(copies * size + dirty, weights=True, average=settings.average)]
+        held = (1 + settings.average) * size
+        return [
+            plan((1 + copies) * held + dirty, weights=True, average=settings.average, on_cluster=not copies)
+            for copies in (settings.splits, 0)
+        ]
     common = has_common_dual(settings, multilabel=store.multilabel)
     if not (common and store.n_classes >= policy.common_dual_classes):
         if settings.average:
@@ -176,6 +178,13 @@ def columns_of(store: Store, settings: Settings) -> int:
 
 def _groups(store: Store, settings: Settings) -> ClassGroups | None:
     return groups_of(settings, store.class_counts) if settings.splits > 1 else None
+
+
+def duals_of_row(store: Store, settings: Settings) -> int:
+    """The bytes that the duals of a row take: on average, if the loss has few."""
+    loss = settings.trained_loss
+    most = _DUALS_OF_ROW if loss.duals == "sparse" else loss.max_duals(store.n_classes, settings.solver)
+    return most * (np.dtype(settings.dtype).itemsize + dual_id_dtype(dual_ids(store, settings)).itemsize)
 
 
 def dual_ids(store: Store, settings: Settings) -> int:
@@ -259,6 +268,7 @@ def _plan(
     sparse: bool = False,
     pool_bytes: int = 0,
     common_dual: bool = False,
+    on_cluster: bool = False,
     most_block_bytes: int | None = None,
 ) -> Plan:
     """A plan in which weights, or what finds sparse ones, take `held` bytes.
@@ -274,9 +284,7 @@ def _plan(
     held += pair_bytes(store.n_classes, settings, columns)
     held_row_bytes = 0
     if _groups(store, settings) is not None:  # duals of a block: counts by group, and lists, with copies
-        entry = dtype.itemsize + dual_id_dtype(columns).itemsize
-        most = _DUALS_OF_ROW if loss.duals == "sparse" else loss.max_duals(k)
-        held_row_bytes = 2 * settings.splits * 4 + 3 * most * entry
+        held_row_bytes = 2 * settings.splits * 4 + 3 * duals_of_row(store, settings)
     held += append_buffer_bytes(
         weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
     )  # fmt: skip
@@ -299,6 +307,7 @@ def _plan(
         sparse=sparse,
         pool_bytes=pool_bytes,
         common_dual=common_dual,
+        on_cluster=on_cluster,
         held_row_bytes=held_row_bytes,
     )
 
@@ -330,33 +339,12 @@ def describe_fit(
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
         "warning": _warning(store, settings, plan, in_files, policy),
-        **_worker_bytes(store, settings, plan),
         "split_reason": None
         if settings.splits == 1
         else why_split(settings, store.class_counts, multilabel=store.multilabel),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
-
-
-def _worker_bytes(store: Store, settings: Settings, plan: Plan) -> dict[str, int | None]:
-    """What each worker of a cluster holds, if it has one split to do; without the program itself.
-
-    Weights before and after a task, those of the features of a task's rows, those that come from another
-    worker, and two blocks. The weights are those of two groups of classes, or all of them. Another thread
-    with a split of its own shares the blocks.
-    """
-    if settings.splits == 1:
-        return {"worker_bytes": None, "worker_thread_bytes": None}
-    copies = _WORKER_WEIGHTS + _WORKER_AVERAGES * settings.average
-    row = copies * weight_rows(store, settings) * np.dtype(settings.dtype).itemsize
-    groups = _groups(store, settings)
-    columns = columns_of(store, settings)
-    if groups is not None:
-        columns = 2 * int((groups.ranges[:, 2] - groups.ranges[:, 0]).max())
-    blocks = 2 * min(plan.largest_block, plan.block_bytes)
-    thread = int(row * columns) + plan.dual_bytes // settings.splits
-    return {"worker_bytes": thread + blocks, "worker_thread_bytes": thread}
 
 
 def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:
@@ -368,12 +356,13 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy
             f"{format_size(limit)}: it may be killed",
             Remedy("resume it where there is more memory"),
         )
+    if plan.on_cluster:
+        return for_cluster(store, settings, plan, policy).message
     free = max(available_memory() - plan.total, 0)
     if plan.sparse or not in_files:
         return None
     remedies = []
-    resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]
-    enough = -(-(resident.fixed + 3 * SMALL_BLOCK + 16 * store.n_classes) // 2**20) * 2**20
+    enough = _enough(store, settings, plan, policy)
     if limit > enough + INTERPRETER:
         remedies.append(Remedy("{}, which holds them in memory", Option("memory", enough)))
     if in_files <= free:
@@ -389,6 +378,27 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy
         "them: a pass may take tens of times as long",
         _what_helps(remedies),
     )
+
+
+def for_cluster(store: Store, settings: Settings, plan: Plan, policy: MemoryPolicy) -> PlanError:
+    """The error of threads that are to train by a plan that is `on_cluster`."""
+    each, enough = (
+        (1 + settings.average) * array_bytes(store, settings),
+        _enough(store, settings, plan, policy),
+    )
+    return PlanError(
+        f"each of the {settings.splits} splits by rows has weights of its own, of {format_size(each)}: "
+        f"too much for threads within {format_size(plan.memory)}",
+        remedy=Remedy("give at least {}, or fewer {}, or train on workers with memory of their own, with {}",
+                      Option("memory", enough), Option("splits"), Option("cluster")),
+        needed_memory=enough,
+    )  # fmt: skip
+
+
+def _enough(store: Store, settings: Settings, plan: Plan, policy: MemoryPolicy) -> int:
+    """The bytes of a budget, in whole MiB, that would hold all weights in memory, and small blocks."""
+    resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]
+    return -(-(resident.fixed + 3 * SMALL_BLOCK + 16 * store.n_classes) // 2**20) * 2**20
 
 
 def _what_helps(remedies: list[Remedy]) -> Remedy:

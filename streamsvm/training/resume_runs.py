@@ -17,7 +17,7 @@ from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store
 from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
-from streamsvm.text import absolute, as_url
+from streamsvm.text import absolute, as_url, format_size
 from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.held_out import check_held_out, other_held_out
@@ -111,6 +111,12 @@ def _resume_store(
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
                 remedy=Remedy("use the version of streamsvm that made it, or fit again"),
+            )
+        if plan.on_cluster and cluster is None:
+            raise RunError(
+                f"{run.path} was begun on a cluster: the weights of its {settings.splits} splits do not fit "
+                f"into {format_size(plan.memory)}",
+                remedy=Remedy("go on with {}", Option("cluster")),
             )
         changes: dict[str, Any] = {}
         if passes is not None and passes != settings.passes:

@@ -26,9 +26,10 @@ from streamsvm.text import absolute, as_paths
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.cluster_statistics import gather_on_cluster
 from streamsvm.training.error_weights import read_error_weights
-from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
+from streamsvm.training.fit_plan import check_dense_duals, describe_fit, for_cluster, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
 from streamsvm.training.parallel.splits import find_workers, settle_split
+from streamsvm.training.parallel.worker_memory import worker_bytes
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.same_run import check_same
@@ -119,6 +120,8 @@ def fit_store(
             )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
+        if plan.on_cluster and cluster is None:
+            raise for_cluster(store, settings, plan, policy)
         with find_workers(settings, workers, cluster) as found:
             trained = StoreRun(
                 run,
@@ -165,8 +168,9 @@ def plan_store(
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, policy)
-        described = describe_fit(store, settings, *plan_fit(store, settings, policy), policy)
-        return {**described, "C_auto": chosen}
+        plan, starts = plan_fit(store, settings, policy)
+        described = describe_fit(store, settings, plan, starts, policy)
+        return {**described, **worker_bytes(store, settings, plan, starts), "C_auto": chosen}
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:

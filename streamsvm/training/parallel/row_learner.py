@@ -105,11 +105,7 @@ class RowSplitLearner(SplitLearner):
             return Visitor(self.loss, settings, columns, buffer, pairs)
 
         super().__init__(settings, storage, n_classes, pairs, workers, new_visitor, ids_dtype, bytes_of_bits)
-        shape = storage.weights.current.shape
-        self._own = [
-            [map_array(None, shape, dtype) for _ in range(1 + settings.average)]
-            for _ in range(settings.splits)
-        ]
+        self._own: list[list[np.ndarray]] = []  # the weights of each split, and their average
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         super().compile(rows, old)
@@ -130,6 +126,10 @@ class RowSplitLearner(SplitLearner):
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         splits = self._settings.splits
+        if not self._own:
+            shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
+            copies = range(1 + self._settings.average)
+            self._own = [[map_array(None, shape, dtype) for _ in copies] for _ in range(splits)]
         parts = self._workers.map(functools.partial(self._part, block, rows), range(splits))
         damped = rows._replace(norm2=rows.norm2 * splits)
         for number in range(ROUNDS):

@@ -176,7 +176,7 @@ def test_any_number_of_workers_gives_the_same_model(
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
 
 
-def test_the_command_starts_processes_and_says_what_they_need(store: Path, tmp_path: Path) -> None:
+def test_the_command_starts_processes(store: Path, tmp_path: Path) -> None:
     words = ["fit", store, "--passes", "2", "--split", "classes", "--splits", "2", "--seed", "3"]
     found = {}
     for name, more in (("threads", []), ("dask", ["--cluster", "local", "--workers", "2"])):
@@ -184,7 +184,6 @@ def test_the_command_starts_processes_and_says_what_they_need(store: Path, tmp_p
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         found[name] = model_bytes(tmp_path / name)
-        assert "on a cluster each worker holds up to" in done.stdout + done.stderr
         assert "distributed" not in done.stderr
     assert found["dask"] == found["threads"]
 
