@@ -57,7 +57,7 @@ def fit(
     import streamsvm
 
     if dry_run:
-        plan = streamsvm.plan(data, **settings, workers=workers)
+        plan = streamsvm.plan(data, **settings, workers=workers, cluster=cluster)
         print_plan(console, plan)
         console.result(plan)
         return
@@ -97,8 +97,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         console.say(f"{plan['splits']} splits by {plan['split']}: {plan['split_reason']}")
     if plan.get("worker_bytes"):  # of a dry run
         console.say(
-            f"on a cluster each worker holds up to {format_size(plan['worker_bytes'])} for one split, and up "
-            f"to {format_size(plan['worker_split_bytes'])} more for each further one"
+            f"on a cluster each worker holds about {format_size(plan['worker_bytes'])} for one split, and "
+            f"{format_size(plan['worker_split_bytes'])} more for each further one"
         )
     if plan["mapped_bytes"]:
         console.say(

@@ -57,10 +57,12 @@ def plan(
     split: Literal["auto", "classes", "rows"] = "auto",
     splits: int = 1,
     workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """What `fit` would hold in memory and on disk, without training.
 
-    The parameters are those of `fit`.
+    The parameters are those of `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here
+    for weights of their own.
 
     Returns
     -------
@@ -83,8 +85,9 @@ def plan(
     """
     given, tables = without_tables(dict(locals()))
     return runs.plan_store(
-        as_paths(data) or [], Settings.from_arguments(given), given=tables, workers=workers
-    )
+        as_paths(data) or [], Settings.from_arguments(given), given=tables, workers=workers,
+        cluster=cluster is not None,
+    )  # fmt: skip
 
 
 def resume(

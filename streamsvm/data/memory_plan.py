@@ -84,7 +84,7 @@ class Plan:
     sparse: bool = False  # the weights are sparse rows
     pool_bytes: Count = 0  # of these, what may be in memory: the rest is in a memory-mapped file
     common_dual: bool = False  # most wrong classes of a row have one dual in common
-    on_cluster: bool = False  # each split's own weights are not counted: workers of a cluster hold them
+    needs_cluster: bool = False  # whose workers hold the weights of each split, which are not counted
 
     @property
     def total(self) -> int:
@@ -118,7 +118,7 @@ def make_plan(
     sparse: bool = False,
     pool_bytes: int = 0,
     common_dual: bool = False,
-    on_cluster: bool = False,
+    needs_cluster: bool = False,
     held_row_bytes: int = 0,
 ) -> Plan:
     """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
@@ -147,7 +147,7 @@ def make_plan(
         Largest rows and bytes of a block, if the budget allows more.
     held_row_bytes : int
         Bytes of each row of a block that is trained on, beside those of any training.
-    weights_in_memory, average_in_memory, sparse, pool_bytes, common_dual, on_cluster
+    weights_in_memory, average_in_memory, sparse, pool_bytes, common_dual, needs_cluster
         Where the weights are. This is only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
@@ -192,7 +192,7 @@ def make_plan(
         sparse=sparse,
         pool_bytes=pool_bytes,
         common_dual=common_dual,
-        on_cluster=on_cluster,
+        needs_cluster=needs_cluster,
     )
 
 

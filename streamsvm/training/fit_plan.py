@@ -44,13 +44,16 @@ _DIRTY = 16  # bytes of a feature's dirty bits
 _DUALS_OF_ROW = 8  # that a row has, on average and at most after the first pass, with few exceptions
 
 
-def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> tuple[Plan, np.ndarray]:
+def plan_fit(
+    store: Store, settings: Settings, policy: MemoryPolicy = POLICY, *, cluster: bool = False
+) -> tuple[Plan, np.ndarray]:
     """The memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
     are in memory if they leave room for small blocks; else the average, then the weights too are
     memory-mapped files, and the blocks are small, so that the system can cache as many of the files' pages
-    as possible.
+    as possible. Workers of a `cluster` hold the weights of splits by rows; but if threads could, the plan is
+    the same.
 
     Raises
     ------
@@ -71,16 +74,26 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
             remedy=Remedy("number the features without gaps, and convert again"),
         )
     check_has_groups(settings, has_groups=store.grouped, where=str(store.path))
-    *better, last = choices(store, settings, find_budget(settings), policy)
+    *better, last = choices(store, settings, find_budget(settings), policy, cluster=cluster)
     for plan in better:
-        if plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block):
+        is_enough = plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block)
+        if is_enough or last.needs_cluster:
             with contextlib.suppress(PlanError):  # a row is longer than its blocks
                 return plan, cut_blocks(store, plan, policy)
     try:
         return last, cut_blocks(store, last, policy)
-    except PlanError:
+    except PlanError as error:
         if last.memory == settings.memory:
-            raise
+            if settings.splits == 1 or settings.split != ROWS or last.needs_cluster:
+                raise
+            enough = max(error.needed_memory or 0, _enough(last, store.n_classes))
+            raise PlanError(
+                f"each of the {settings.splits} splits by rows has weights of its own, of "
+                f"{format_size((1 + settings.average) * size)}: too much for {format_size(last.memory)}",
+                remedy=Remedy("give at least {}, or fewer {}, or workers with memory of their own, by {}",
+                              Option("memory", enough), Option("splits"), Option("cluster")),
+                needed_memory=enough,
+            ) from None  # fmt: skip
         need, longest = least_budget(store, last, policy)
         raise PlanError(
             f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "
@@ -89,14 +102,16 @@ def plan_fit(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) ->
         ) from None
 
 
-def in_slices(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -> Store:
+def in_slices(
+    store: Store, settings: Settings, policy: MemoryPolicy = POLICY, *, cluster: bool = False
+) -> Store:
     """The store to train on: in random slices if it is not shuffled and has several blocks.
 
     In its own order if its labels are even in it, and slices were shorter than chunks.
     """
     if store.shuffled or store.grouped or settings.slice_rows == 0:
         return store
-    _, starts = plan_fit(store, settings, policy)
+    _, starts = plan_fit(store, settings, policy, cluster=cluster)
     n_blocks = len(starts) - 1
     if n_blocks < 2:
         return store
@@ -108,7 +123,9 @@ def in_slices(store: Store, settings: Settings, policy: MemoryPolicy = POLICY) -
     return SlicedStore(store, slice_rows, settings.seed)
 
 
-def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy = POLICY) -> list[Plan]:
+def choices(
+    store: Store, settings: Settings, budget: int, policy: MemoryPolicy = POLICY, *, cluster: bool = False
+) -> list[Plan]:
     """The plans for a budget: the fastest first, the one that needs the least memory last."""
     size, dirty = array_bytes(store, settings), _DIRTY * weight_rows(store, settings)
     sequences = get_loss(settings.loss).sequences
@@ -118,10 +135,11 @@ def choices(store: Store, settings: Settings, budget: int, policy: MemoryPolicy 
     plans = []
     if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
         held = (1 + settings.average) * size
-        return [
-            plan((1 + copies) * held + dirty, weights=True, average=settings.average, on_cluster=not copies)
-            for copies in (settings.splits, 0)
-        ]
+        by_rows = functools.partial(plan, weights=True, average=settings.average)
+        plans = [by_rows((1 + settings.splits) * held + dirty)]
+        if cluster:  # whose weights come to the command beside those that are saved
+            plans.append(by_rows(2 * held + dirty, needs_cluster=True))
+        return plans
     common = has_common_dual(settings, multilabel=store.multilabel)
     if not (common and store.n_classes >= policy.common_dual_classes):
         if settings.average:
@@ -180,7 +198,7 @@ def _groups(store: Store, settings: Settings) -> ClassGroups | None:
     return groups_of(settings, store.class_counts) if settings.splits > 1 else None
 
 
-def duals_of_row(store: Store, settings: Settings) -> int:
+def row_dual_bytes(store: Store, settings: Settings) -> int:
     """The bytes that the duals of a row take: on average, if the loss has few."""
     loss = settings.trained_loss
     most = _DUALS_OF_ROW if loss.duals == "sparse" else loss.max_duals(store.n_classes, settings.solver)
@@ -268,7 +286,7 @@ def _plan(
     sparse: bool = False,
     pool_bytes: int = 0,
     common_dual: bool = False,
-    on_cluster: bool = False,
+    needs_cluster: bool = False,
     most_block_bytes: int | None = None,
 ) -> Plan:
     """A plan in which weights, or what finds sparse ones, take `held` bytes.
@@ -284,7 +302,7 @@ def _plan(
     held += pair_bytes(store.n_classes, settings, columns)
     held_row_bytes = 0
     if _groups(store, settings) is not None:  # duals of a block: counts by group, and lists, with copies
-        held_row_bytes = 2 * settings.splits * 4 + 3 * duals_of_row(store, settings)
+        held_row_bytes = 2 * settings.splits * 4 + 3 * row_dual_bytes(store, settings)
     held += append_buffer_bytes(
         weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
     )  # fmt: skip
@@ -307,7 +325,7 @@ def _plan(
         sparse=sparse,
         pool_bytes=pool_bytes,
         common_dual=common_dual,
-        on_cluster=on_cluster,
+        needs_cluster=needs_cluster,
         held_row_bytes=held_row_bytes,
     )
 
@@ -356,13 +374,12 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy
             f"{format_size(limit)}: it may be killed",
             Remedy("resume it where there is more memory"),
         )
-    if plan.on_cluster:
-        return for_cluster(store, settings, plan, policy).message
     free = max(available_memory() - plan.total, 0)
     if plan.sparse or not in_files:
         return None
     remedies = []
-    enough = _enough(store, settings, plan, policy)
+    resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]
+    enough = _enough(resident, store.n_classes)
     if limit > enough + INTERPRETER:
         remedies.append(Remedy("{}, which holds them in memory", Option("memory", enough)))
     if in_files <= free:
@@ -380,25 +397,9 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy
     )
 
 
-def for_cluster(store: Store, settings: Settings, plan: Plan, policy: MemoryPolicy) -> PlanError:
-    """The error of threads that are to train by a plan that is `on_cluster`."""
-    each, enough = (
-        (1 + settings.average) * array_bytes(store, settings),
-        _enough(store, settings, plan, policy),
-    )
-    return PlanError(
-        f"each of the {settings.splits} splits by rows has weights of its own, of {format_size(each)}: "
-        f"too much for threads within {format_size(plan.memory)}",
-        remedy=Remedy("give at least {}, or fewer {}, or train on workers with memory of their own, with {}",
-                      Option("memory", enough), Option("splits"), Option("cluster")),
-        needed_memory=enough,
-    )  # fmt: skip
-
-
-def _enough(store: Store, settings: Settings, plan: Plan, policy: MemoryPolicy) -> int:
-    """The bytes of a budget, in whole MiB, that would hold all weights in memory, and small blocks."""
-    resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]
-    return -(-(resident.fixed + 3 * SMALL_BLOCK + 16 * store.n_classes) // 2**20) * 2**20
+def _enough(plan: Plan, n_classes: int) -> int:
+    """A budget, in whole MiB, with which a plan has small blocks."""
+    return -(-(plan.fixed + 3 * SMALL_BLOCK + 16 * n_classes) // 2**20) * 2**20
 
 
 def _what_helps(remedies: list[Remedy]) -> Remedy:

@@ -107,12 +107,12 @@ def _resume_store(
         if record["store"]["slice_rows"]:
             opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
         plan = Plan(**record["plan"])
-        if plan not in choices(opened, settings, plan.memory, policy):
+        if plan not in choices(opened, settings, plan.memory, policy, cluster=True):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
                 remedy=Remedy("use the version of streamsvm that made it, or fit again"),
             )
-        if plan.on_cluster and cluster is None:
+        if plan.needs_cluster and cluster is None:
             raise RunError(
                 f"{run.path} was begun on a cluster: the weights of its {settings.splits} splits do not fit "
                 f"into {format_size(plan.memory)}",

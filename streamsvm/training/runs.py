@@ -26,7 +26,7 @@ from streamsvm.text import absolute, as_paths
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.cluster_statistics import gather_on_cluster
 from streamsvm.training.error_weights import read_error_weights
-from streamsvm.training.fit_plan import check_dense_duals, describe_fit, for_cluster, in_slices, plan_fit
+from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
 from streamsvm.training.parallel.splits import find_workers, settle_split
 from streamsvm.training.parallel.worker_memory import worker_bytes
@@ -88,8 +88,9 @@ def fit_store(
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
-        store = in_slices(store, settings, policy)
-        plan, starts = plan_fit(store, settings, policy)
+        on_cluster = cluster is not None
+        store = in_slices(store, settings, policy, cluster=on_cluster)
+        plan, starts = plan_fit(store, settings, policy, cluster=on_cluster)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
@@ -120,8 +121,6 @@ def fit_store(
             )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
-        if plan.on_cluster and cluster is None:
-            raise for_cluster(store, settings, plan, policy)
         with find_workers(settings, workers, cluster) as found:
             trained = StoreRun(
                 run,
@@ -154,10 +153,12 @@ def plan_store(
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
+    *,
+    cluster: bool = False,
 ) -> dict[str, Any]:
     """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it.
 
-    `workers` threads read the statistics of transforms.
+    `workers` threads read the statistics of transforms, on a cluster too.
     """
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
@@ -167,8 +168,8 @@ def plan_store(
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
-        store = in_slices(store, settings, policy)
-        plan, starts = plan_fit(store, settings, policy)
+        store = in_slices(store, settings, policy, cluster=cluster)
+        plan, starts = plan_fit(store, settings, policy, cluster=cluster)
         described = describe_fit(store, settings, plan, starts, policy)
         return {**described, **worker_bytes(store, settings, plan, starts), "C_auto": chosen}
 

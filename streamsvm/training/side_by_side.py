@@ -55,6 +55,8 @@ def arrange(
     candidates: Sequence[tuple[Settings, Sequence[Transform]]],
     n_trainings: int,
     policy: MemoryPolicy,
+    *,
+    cluster: bool = False,
 ) -> Arrangement:
     """As many trainings at a time as memory allows.
 
@@ -69,6 +71,8 @@ def arrange(
         The different settings to train with, which all have the same budget, and their transforms, fitted.
     n_trainings : int
     policy : MemoryPolicy
+    cluster : bool
+        Whether they are made on a cluster.
 
     Raises
     ------
@@ -79,7 +83,10 @@ def arrange(
 
     def layouts(memory: int, block_rows: int | None) -> list[_Layout]:
         given = Arrangement(1, memory, block_rows)
-        return [_layout(paths, given.of(settings), transforms, policy) for settings, transforms in candidates]
+        return [
+            _layout(paths, given.of(settings), transforms, policy, cluster)
+            for settings, transforms in candidates
+        ]
 
     alone = layouts(settings.memory, settings.block_rows)
     budget = min(find_budget(settings) for settings, _ in candidates)
@@ -117,12 +124,17 @@ class _Layout(NamedTuple):
     @property
     def weights(self) -> tuple[bool, ...]:
         plan = self.plan
-        return plan.weights_in_memory, plan.average_in_memory, plan.sparse and plan.pool_bytes > 0
+        return (
+            plan.weights_in_memory,
+            plan.average_in_memory,
+            plan.sparse and plan.pool_bytes > 0,
+            plan.needs_cluster,
+        )
 
     @property
     def holds_weights(self) -> bool:
         """Whether weights are in memory, not in files for which the system's cache must have room."""
-        in_memory, _, has_pool = self.weights
+        in_memory, _, has_pool, _ = self.weights
         return in_memory or has_pool
 
     @property
@@ -140,13 +152,14 @@ def _layout(
     settings: Settings,
     transforms: Sequence[Transform],
     policy: MemoryPolicy,
+    cluster: bool,
 ) -> _Layout:
     with open_to_train(paths, settings) as raw:
         transformed = TransformedStore(raw, transforms)
         settings = settle_split(settings, raw.class_counts, multilabel=raw.multilabel)
-        store = in_slices(transformed, settings, policy)
+        store = in_slices(transformed, settings, policy, cluster=cluster)
         slice_rows = store.slice_rows if isinstance(store, SlicedStore) else 0
-        return _Layout(*plan_fit(store, settings, policy), slice_rows)
+        return _Layout(*plan_fit(store, settings, policy, cluster=cluster), slice_rows)
 
 
 def train_side_by_side(

@@ -113,7 +113,9 @@ class StoreSearch:
             return
         candidates = {trial.candidate: trial.settings for trial in reversed(trials)}.values()
         with_transforms = [(each, self._fitted(each).transforms) for each in candidates]
-        self._arrangement = arrange(self._paths, with_transforms, len(trials), memory_plan.POLICY)
+        self._arrangement = arrange(
+            self._paths, with_transforms, len(trials), memory_plan.POLICY, cluster=self._cluster is not None
+        )
         with claimed(run, force=force):
             for old in (run.tuned, run.trials):
                 durable.remove(old)

@@ -125,7 +125,7 @@ def test_dry_run_prints_the_plan_and_makes_nothing(folder: Path, tmp_path: Path)
 @pytest.mark.parametrize("split", ["classes", "rows"])
 def test_dry_run_says_what_workers_of_a_cluster_need(folder: Path, tmp_path: Path, split: str) -> None:
     words = ["fit", folder / "train.zarr", "--dry-run", "--split", split]
-    assert "on a cluster each worker holds up to" in succeeds(*words, "--splits", 2, cwd=tmp_path)
+    assert "on a cluster each worker holds about" in succeeds(*words, "--splits", 2, cwd=tmp_path)
     assert "on a cluster" not in succeeds(*words, "--splits", 1, cwd=tmp_path)
 
 

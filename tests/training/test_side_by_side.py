@@ -12,6 +12,7 @@ import pytest
 from cases import few
 from helpers import make_problem, make_store
 
+from streamsvm import plan
 from streamsvm.data.memory_plan import POLICY
 from streamsvm.errors import Interrupted, PlanError, RunError
 from streamsvm.settings import Interval, Settings
@@ -208,6 +209,19 @@ def test_as_many_as_memory_allows(store: Path) -> None:
     assert arrange([store], candidates_of(store, 2**31, *different), 20, POLICY).side_by_side == 10
     with pytest.raises(PlanError):
         arrange([store], candidates_of(store, 1000, {}), 3, POLICY)
+
+
+def test_splits_by_rows_have_room_for_their_weights_or_a_cluster(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "s.zarr", *make_problem(20, 20_000, K))
+    by_rows = {"split": "rows", "splits": 4, "C": 1.0, "average": False}
+    with pytest.raises(PlanError, match="weights of its own") as caught:
+        arrange([store], candidates_of(store, 2**23, by_rows), 3, POLICY)
+    for memory in (caught.value.needed_memory, 2**25, 2**31):
+        assert memory is not None
+        found = arrange([store], candidates_of(store, memory, by_rows), 3, POLICY)
+        plan(store, memory=found.memory, **by_rows)
+    assert found.side_by_side == 3
+    assert arrange([store], candidates_of(store, 2**23, by_rows), 3, POLICY, cluster=True)
 
 
 def test_blocks_of_different_settings_begin_alike(tmp_path: Path, reads: Counter) -> None:

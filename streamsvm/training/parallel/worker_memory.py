@@ -9,7 +9,8 @@ import numpy as np
 from streamsvm.data.memory_plan import Plan
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.settings import ROWS, Settings
-from streamsvm.training.fit_plan import columns_of, duals_of_row, weight_rows
+from streamsvm.training.fit_plan import columns_of, pair_bytes, row_dual_bytes, weight_rows
+from streamsvm.training.parallel.splits import groups_of
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -17,59 +18,66 @@ if TYPE_CHECKING:
 # Copies that a worker was seen to hold at most: of two groups of classes for one split, and for each further
 # one; and of a block.
 _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
-_READ_NNZ = 1 << 22  # non-zeros that are read at a time
+_MOST_READ = 1 << 22  # non-zeros whose features are counted: of more, it is a bound
 
 
 def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, int | None]:
-    """What each worker of a cluster holds, without the program itself: reads the rows of one block.
+    """What each worker of a cluster holds, without the program itself. By rows, it reads rows of one block.
 
-    By classes, it has the two groups of a split before and after a task, what the task works on, and groups
-    that arrive or were passed on. By rows, it has all weights before and after a round; for each split those
-    of the features of its rows, and by what they move; and the sum of these. All share the blocks: one that
-    is learned from, and the next one.
+    By classes, it has the two groups of a split before and after a task and what the task works on, and two
+    that arrive or were passed on: of average width, or, if that is more, those of the task the widest ones.
+    By rows, it has all weights before and after a round; for each split those of the features of its rows,
+    and by what they move; and the sum of these. All share the blocks: one that is learned from, and the next
+    one. Costs of pairs of classes are the run's, and again each task's.
 
     Parameters
     ----------
     starts : ndarray of int64
-        The first row of each block.
+        The first row of each block, and the number of rows.
 
     Returns
     -------
     dict
-        ``worker_bytes``, if it has one split to do, and ``worker_split_bytes``, what each further one adds at
-        most; None if there is one in all.
+        ``worker_bytes``, if it has one split to do, and ``worker_split_bytes``, what each further one adds;
+        None if there is one in all.
     """
     if settings.splits == 1:
         return {"worker_bytes": None, "worker_split_bytes": None}
-    splits, dtype = settings.splits, np.dtype(settings.dtype)
-    rows = int(np.diff(starts).max())
-    nnz, in_part, in_block = _features_of_block(store, rows, rows // splits)
-    block = nnz * (dtype.itemsize + store.index_dtype.itemsize) + rows * plan.row_bytes
-    duals = min(plan.dual_bytes, rows * duals_of_row(store, settings))
-    feature = (1 + settings.average) * dtype.itemsize * columns_of(store, settings)
-    split = (block + duals) // splits
-    shared = min(_BLOCK_COPIES, len(starts)) * block + plan.decode_bytes
+    splits, itemsize = settings.splits, np.dtype(settings.dtype).itemsize
+    largest = int(np.diff(starts).argmax())
+    begin, end = int(starts[largest]), int(starts[largest + 1])
+    rows, nnz = end - begin, store.nnz * (end - begin) // store.n_rows
+    block_bytes = nnz * (itemsize + store.index_dtype.itemsize) + rows * plan.row_bytes
+    dual_bytes = min(plan.dual_bytes, rows * row_dual_bytes(store, settings))
+    table_bytes = pair_bytes(store.n_classes, settings, columns_of(store, settings))
+    split_bytes = (block_bytes + dual_bytes) // splits + table_bytes
+    shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + plan.decode_bytes + table_bytes
+    column_bytes = (1 + settings.average) * itemsize  # of one feature
     if settings.split == ROWS:
-        split += feature * in_part
-        shared += feature * (2 * weight_rows(store, settings) + in_block)
+        feature_bytes = column_bytes * columns_of(store, settings)
+        split_bytes += feature_bytes * _count_features(store, begin, begin - (-rows // splits))
+        shared_bytes += feature_bytes * (
+            2 * weight_rows(store, settings) + _count_features(store, begin, end)
+        )
     else:
-        pair = feature * weight_rows(store, settings) // splits
-        split += _FURTHER_COPIES * pair
-        shared += (_PAIR_COPIES - _FURTHER_COPIES) * pair
-    return {"worker_bytes": shared + split, "worker_split_bytes": split}
+        groups = groups_of(settings, store.class_counts)
+        assert groups is not None
+        widths = np.sort(groups.ranges[:, 2] - groups.ranges[:, 0])
+        column_bytes *= weight_rows(store, settings)
+        pair = column_bytes * int(widths.sum()) // splits
+        widest = column_bytes * int(widths[-2:].sum())
+        split_bytes += _FURTHER_COPIES * pair
+        shared_bytes += max(_PAIR_COPIES * pair, _FURTHER_COPIES * widest + pair) - _FURTHER_COPIES * pair
+    return {"worker_bytes": shared_bytes + split_bytes, "worker_split_bytes": split_bytes}
 
 
-def _features_of_block(store: Store, rows: int, part: int) -> tuple[int, int, int]:
-    """The non-zeros of the first rows; how many features a part of these has, and how many all of them."""
+def _count_features(store: Store, begin: int, end: int) -> int:
+    """How many features the rows from `begin` to `end` have.
+
+    Of many rows it reads the first ones, and takes each further row to have as many new features: that is a
+    bound for rows in random order.
+    """
+    read = min(end - begin, max(_MOST_READ * store.n_rows // max(store.nnz, 1), 1))
     seen = np.zeros(store.n_features, np.bool_)
-    nnz, in_part, begin = 0, 0, 0
-    step = max(_READ_NNZ * store.n_rows // max(store.nnz, 1), 1)
-    while begin < rows:
-        end = min(begin + step, part if begin < part else rows)
-        indices = store.rows(begin, end).indices
-        mark(indices, seen)
-        nnz += len(indices)
-        begin = end
-        if begin == part:
-            in_part = int(seen.sum())
-    return nnz, in_part, int(seen.sum())
+    mark(store.rows(begin, begin + read).indices, seen)
+    return min(int(seen.sum()) * (end - begin) // read, store.n_features)

@@ -274,6 +274,9 @@ def test_the_plan_counts_the_weights_of_each_split(tmp_path: Path) -> None:
     assert four["planned_bytes"] - one["planned_bytes"] >= 4 * one["weights_bytes"]
     little = 4 * one["weights_bytes"]
     assert plan(store, memory=little)["planned_bytes"] <= little
-    assert "weights of its own" in plan(store, split="rows", splits=4, memory=little)["warning"]
-    with pytest.raises(PlanError, match="weights of its own"):
-        fit(store, out=tmp_path / "run", split="rows", splits=4, memory=little)
+    with pytest.raises(PlanError, match="weights of its own") as caught:
+        plan(store, split="rows", splits=4, memory=little)
+    enough = caught.value.needed_memory
+    assert enough is not None
+    assert plan(store, split="rows", splits=4, memory=enough)["planned_bytes"] <= enough
+    assert plan(store, split="rows", splits=4, memory=little, cluster="any")["planned_bytes"] <= little

@@ -62,12 +62,12 @@ def test_by_classes_a_worker_has_two_groups_of_each_split(tmp_path: Path) -> Non
 
 
 def test_weights_of_many_splits_need_not_fit_into_the_command_of_a_cluster(tmp_path: Path) -> None:
-    """Threads refuse, and say which budget is enough; the weights are the same."""
+    """Threads refuse, and say which budget is enough; with it, a cluster has the same plan, and weights."""
     distributed = pytest.importorskip("distributed")
     store = write(tmp_path, draw(400, 20, 50_000, 50_000), 64)
     settings = {"split": "rows", "splits": 8, "C": 0.1, "passes": 2, "block_rows": 150}
     small = 64 * 10**6
-    assert "splits" in streamsvm.plan(store, memory=small, **settings)["warning"]
+    assert streamsvm.plan(store, memory=small, cluster="any", **settings)["planned_bytes"] <= small
     with pytest.raises(PlanError, match="each of the 8 splits by rows has weights of its own") as caught:
         streamsvm.fit(store, out=tmp_path / "refused", memory=small, workers=2, **settings)
     assert not (tmp_path / "refused").exists()
@@ -82,6 +82,8 @@ def test_weights_of_many_splits_need_not_fit_into_the_command_of_a_cluster(tmp_p
             store, out=tmp_path / "workers", memory=small, cluster=address, progress=False, keep_duals=True,
             **settings,
         )  # fmt: skip
+    plans = [streamsvm.plan(store, memory=enough, cluster=each, **settings) for each in (None, "any")]
+    assert plans[0] == plans[1]
     threads, workers = (streamsvm.load_model(tmp_path / name) for name in ("threads", "workers"))
     assert (threads.coef_ != workers.coef_).nnz == 0
     with pytest.raises(RunError, match="do not fit into"):
