@@ -3,31 +3,23 @@
 In memory, on LIBSVM's data sets in the folder that STREAMSVM_DATA names. Processor seconds; the accuracy is
 that on the test set, of a model of 3 passes with the chosen C, and of the best C in the grid (which only the
 test set knows). Kernels are loaded before.
-
-With --store: 5 folds and 4 values of C on a generated store larger than --memory, side by side and one after
-the other, by turns; bytes read from the store, processor seconds, and seconds, the least of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 import warnings
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from estimators import SETS
-from generate import Distribution, Generator
 from sklearn.datasets import load_svmlight_files
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import LinearSVC
 
 from streamsvm import fit, tune
-from streamsvm.text import format_size, parse_size
-from streamsvm.training import side_by_side
 
 TOLERANCE = 1e-2  # of the cold trainings
 
@@ -45,33 +37,6 @@ def gaps_of_path(X, y, grid: list[float]) -> list[float]:
     ]
 
 
-def out_of_core(size: int, memory: int, rounds: int) -> None:
-    """Print what a search on a store of `size` bytes reads and takes."""
-    generator = Generator(Distribution(classes=20, features=20_000), "train")
-    with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "train.zarr"
-        generator.write_store(store, generator.rows_of_size(size))
-        best: dict[int, tuple[float, float]] = {}
-        for _ in range(rounds):
-            for most in (5, 1):
-                events: list[dict] = []
-                with mock.patch.object(side_by_side, "_MOST", most):
-                    began, began_cpu = time.perf_counter(), time.process_time()
-                    tune(
-                        store, out=Path(folder) / "run", C="0.25:2", folds=5, passes=1, memory=memory,
-                        report=events.append, force=True,
-                    )  # fmt: skip
-                    took = time.perf_counter() - began, time.process_time() - began_cpu
-                best[most] = min(best.get(most, took), took)
-                read = sum(each.get("bytes_read", 0) for each in events if "trial" in each)
-                together = next(each["side_by_side"] for each in events if each["event"] == "search")
-                print(
-                    f"{format_size(size)} store, {format_size(memory)} of memory, {together} at a time: "
-                    f"{format_size(read)} read, {best[most][1]:.1f} CPU s, {best[most][0]:.1f} s",
-                    flush=True,
-                )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,13 +44,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=["letter", "clinc150", "sector", "mnist"])
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--without-grid-search", action="store_true")
-    parser.add_argument("--store", type=parse_size, metavar="SIZE", help="measure on a store instead")
-    parser.add_argument("--memory", type=parse_size, default="250M", metavar="SIZE")
-    parser.add_argument("--rounds", type=int, default=3, help="with --store (default: 3)")
     options = parser.parse_args()
-    if options.store:
-        out_of_core(options.store, options.memory, options.rounds)
-        return
     folder = Path(os.environ["STREAMSVM_DATA"])
     warnings.simplefilter("ignore")
     for name in options.sets:

@@ -13,7 +13,6 @@ from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, w
 from streamsvm_cli.wording import count
 
 from streamsvm.settings import SEARCHED, Settings
-from streamsvm.text import format_size
 
 _BAR = 24  # characters of the longest bar
 
@@ -68,8 +67,7 @@ def tune(
     """Choose C, and other settings of several, and train with them.
 
     All values of C are one training: each begins where the one before ended. The accuracy is that of the
-    averaged weights on rows that are held out. Trainings run side by side, as many as --memory allows, and
-    read each block once for all of them. The same command, given again, goes on where it was stopped.
+    averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.
     """
     import streamsvm
 
@@ -100,10 +98,7 @@ class Reporter(Table):
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "search":
-            self.console.say(
-                f"{count(event['trainings'], 'training')}, {event['side_by_side']} side by side with "
-                f"{format_size(event['memory'])} of memory each"
-            )
+            self.console.say(count(event["trainings"], "training"))
         elif event["event"] == "tried":
             self.line(event, shown(event))
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamsvm.errors import SettingsError
-from streamsvm.text import format_size
 
 Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
 Report = Callable[[dict[str, Any]], None]
@@ -119,10 +118,7 @@ def _log(event: dict[str, Any]) -> None:
             f"{event['rows']:,}", event["seconds"],
         )  # fmt: skip
     elif kind == "search":
-        logger.info(
-            "%d trainings, %d side by side with %s of memory each",
-            event["trainings"], event["side_by_side"], format_size(event["memory"]),
-        )  # fmt: skip
+        logger.info("%d trainings", event["trainings"])
     elif kind == "tried":
         logger.info("C %.4g %s: accuracy %.4f", event["C"], event["settings"] or "", event["accuracy"])
     elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes

@@ -63,8 +63,7 @@ def tune(
     """Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
     A store is tried in the folder ``tune`` of `out`, which goes when the best model is trained in `out`.
-    Called again after an interruption, it goes on. Trainings on a store run side by side, as many as `memory`
-    allows, and read each block once for all of them; each has an equal share of `memory`.
+    Called again after an interruption, it goes on.
 
     Parameters
     ----------
@@ -89,10 +88,9 @@ def tune(
     passes : int
         Passes of the training with the best, on all rows.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`; a cluster has one training at a time. `report` gets each setting that was
-        tried, as ``{"event": "tried", ...}``, and before them how many trainings run side by side, as
-        ``{"event": "search", ...}``. Events of these have the name of their training as ``trial``. Trainings
-        on a store call from threads, one at a time.
+        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
+        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
+        have the name of their training as ``trial``.
     force : bool
         Replace an existing run.
     **settings

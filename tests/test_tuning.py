@@ -15,7 +15,6 @@ from sklearn.datasets import load_digits
 from streamsvm import fit, load_model, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
-from streamsvm.store import open_store
 from streamsvm.tuning import parse_grid
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -98,7 +97,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     model = (tmp_path / "whole/model/coef.npy").read_bytes()
     blocks = 0
     while True:
-        left = 15  # questions: 12 of them are asked while both folds score their 6 blocks
+        left = 15  # questions: 6 of them are asked while a fold scores its 6 blocks
 
         def stop() -> bool:
             nonlocal left
@@ -138,45 +137,6 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     (tmp_path / "run/tune.json").write_text("{")
     with pytest.raises(RunError, match=r"tune\.json is damaged"):
         tune(store, out=tmp_path / "run", **facts)
-
-
-def test_blocks_are_read_once_for_all_trainings(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And what is found is what trainings one after the other find."""
-    blocks, n_blocks, events = [], 6, []
-    with open_store(store) as opened:
-        kind, original = type(opened), type(opened).rows_of
-
-    def rows_of(each: Any, ranges: Any) -> Any:
-        blocks.extend(each for each in ranges if each[1] - each[0] == 100)
-        return original(each, ranges)
-
-    monkeypatch.setattr(kind, "rows_of", rows_of)
-    facts: dict[str, Any] = {
-        "C": "0.1,1", "folds": 3, "block_rows": 100, "loss": ["ww", "logistic"], "transform": [None, "l2"],
-    }  # fmt: skip
-    found, counts = [], []
-    for most in (18, 1):
-        monkeypatch.setattr("streamsvm.training.side_by_side._MOST", most)
-        begin = len(blocks)
-        read: list[int] = []
-
-        def report(event: dict[str, Any], begin: int = begin, read: list[int] = read) -> None:
-            events.append(event)
-            if event["event"] == "tried":
-                read.append(len(blocks) - begin)
-
-        found.append(tune(store, out=tmp_path / str(most), report=report, **facts))
-        counts.append(read[-1])
-    searches = [event for event in events if event["event"] == "search"]
-    assert [(each["trainings"], each["side_by_side"]) for each in searches] == [(18, 18), (18, 1)]
-    # Trainings of ww are paths of 2 + 2 passes, 2 of which are scored; those of logistic have one value of C.
-    assert counts == [n_blocks * (4 + 2), n_blocks * (3 * 2 * (4 + 2) + 3 * 2 * 2 * (2 + 1))]
-    rows = [[{**row, "seconds": None} for row in each.tried] for each in found]
-    assert rows[0] == rows[1]
-    models = [(tmp_path / str(most) / "model/coef.npy").read_bytes() for most in (18, 1)]
-    assert models[0] == models[1]
 
 
 def test_other_weights_of_classes_are_noticed(store: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEI
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
-from streamsvm.store.shared import Reads
 from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
@@ -67,8 +66,6 @@ class Fit(Trainer):
         What is wrong with the order of the labels.
     bytes_read : callable
         Bytes read from the source so far.
-    reads : Reads
-        It is told where each pass begins to read.
     """
 
     source: BlocksSource
@@ -90,7 +87,6 @@ class Fit(Trainer):
         calibration_blocks: Callable[[], Any] | None = None,
         order_warning: str | None = None,
         bytes_read: Callable[[], int] = lambda: 0,
-        reads: Reads = Reads(),  # noqa: B008
     ) -> None:
         super().__init__(source, settings, files, learner, position or Position(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
@@ -103,7 +99,6 @@ class Fit(Trainer):
         self._calibration: Calibration | None = None
         self._order_warning = order_warning
         self._bytes_read = bytes_read
-        self._reads = reads
         self._bytes_before = bytes_read()
         if position is not None:
             self._check(position)
@@ -145,7 +140,6 @@ class Fit(Trainer):
 
     def begin_pass(self, this_pass: int) -> None:
         """If C grows, let weights and duals grow by the factor that is best for the dual objective."""
-        self._reads.begin_pass(this_pass, self.position.blocks_done)
         if self.position.blocks_done:
             return
         scale = 1.0

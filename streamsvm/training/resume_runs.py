@@ -15,7 +15,6 @@ from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store
-from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.text import absolute, as_url, format_size
 from streamsvm.training.error_weights import ErrorWeights
@@ -45,7 +44,6 @@ def resume_run(
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     policy: MemoryPolicy | None = None,
-    reads: Reads = Reads(),  # noqa: B008
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult | OnlineResult:
@@ -70,7 +68,7 @@ def resume_run(
                 )
             return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks, policy or memory_plan.POLICY, reads,
+            run, record, every, callbacks, policy or memory_plan.POLICY,
             passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
             workers=workers, cluster=cluster,
         )  # fmt: skip
@@ -82,7 +80,6 @@ def _resume_store(
     every: Interval,
     callbacks: Callbacks,
     policy: MemoryPolicy,
-    reads: Reads,
     *,
     passes: int | None,
     tol: float | None,
@@ -95,7 +92,7 @@ def _resume_store(
     for path in paths:
         _check_exists(path, "store")
     settings = Settings.from_record(record["settings"])
-    with reads.of(open_to_train(paths, settings)) as raw:
+    with open_to_train(paths, settings) as raw:
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
@@ -139,8 +136,7 @@ def _resume_store(
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
         with find_workers(settings, workers, cluster) as found:
             resumed = StoreRun(
-                run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, reads,
-                found,
+                run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, found,
             )  # fmt: skip
             trainer = resumed.trainer()
             run.write_settings(record)  # only now: a refusal changes nothing

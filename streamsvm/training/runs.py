@@ -20,7 +20,6 @@ from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store
-from streamsvm.store.shared import Reads
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.text import absolute, as_paths
 from streamsvm.training.auto_c import choose_c
@@ -59,7 +58,6 @@ def fit_store(
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
     fitted: FittedTransforms | None = None,
-    reads: Reads = Reads(),  # noqa: B008
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult:
@@ -67,15 +65,14 @@ def fit_store(
 
     `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
     of workers of the `cluster`.
-    `fitted` are the transforms, if they are fitted to the store already, and `reads` says whether other
-    trainings read it, too.
+    `fitted` are the transforms, if they are fitted to the store already.
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
     asked = parse_transforms(settings.transform)
     paths = as_paths(path) or []
     with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(reads.of(open_to_train(paths, settings)))
+        raw = stack.enter_context(open_to_train(paths, settings))
         if cluster is not None:
             from streamsvm.cluster import check_splits, started
 
@@ -116,7 +113,7 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks, policy=policy, reads=reads,
+                out, store=paths, every=every, callbacks=callbacks, policy=policy,
                 workers=workers, cluster=cluster,
             )  # fmt: skip
             assert isinstance(result, FitResult)
@@ -133,7 +130,6 @@ def fit_store(
                 every,
                 callbacks,
                 policy,
-                reads,
                 found,
             )
             with claimed(run, force=force):

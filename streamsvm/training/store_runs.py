@@ -21,7 +21,6 @@ from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import Store
-from streamsvm.store.shared import Reads
 from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.fit import Fit
 from streamsvm.training.fit_plan import columns_of, describe_fit, dual_ids, weight_rows
@@ -63,7 +62,6 @@ class StoreRun:
         every: Interval,
         callbacks: Callbacks,
         policy: MemoryPolicy,
-        reads: Reads,
         workers: Threads | Cluster,
     ) -> None:
         self.run = run
@@ -75,7 +73,6 @@ class StoreRun:
         self.plan = Plan(**record["plan"])
         self.callbacks = callbacks
         self.policy = policy
-        self.reads = reads
         self.workers = workers
         self.dtype = np.dtype(self.settings.dtype)
         self.weights = weights
@@ -201,7 +198,6 @@ class StoreRun:
             calibration_blocks=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
             bytes_read=lambda: store.bytes_read,
-            reads=self.reads,
         )
         if position is not None:
             trainer.learner.restore(files, position)
@@ -235,7 +231,6 @@ class StoreRun:
             with open_held_out(path, self.settings) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise other_held_out(name, self.settings)
-                store = self.reads.of(store)
                 yield held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan)
 
         return None if path is None else opened

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm import durable, format
-from streamsvm.data import memory_plan
 from streamsvm.errors import Call, Interrupted, Option, Remedy, RunError
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings import Interval, Settings
-from streamsvm.store.shared import Reads
 from streamsvm.text import absolute
 from streamsvm.training.error_weights import read_error_weights
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.results import FitResult
 from streamsvm.training.runs import class_counts, fit_store, fit_to_store
-from streamsvm.training.side_by_side import Arrangement, arrange, train_side_by_side
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms
-from streamsvm.workers import count_workers
 
 
 class Trial(NamedTuple):
@@ -50,7 +45,7 @@ class Trial(NamedTuple):
 
 
 class StoreSearch:
-    """Trainings on a store: as many at a time as memory allows.
+    """Trainings on a store, one after the other.
 
     Parameters
     ----------
@@ -63,9 +58,8 @@ class StoreSearch:
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.
     workers : int, optional
-        Threads of trainings that are split, in all; or workers of the cluster to wait for.
+        Threads of trainings that are split; or workers of the cluster to wait for.
     cluster : str or path, optional
-        Which then has one training at a time.
     """
 
     def __init__(
@@ -86,7 +80,6 @@ class StoreSearch:
         self._workers = workers
         self._cluster = cluster
         self._transforms: dict[str | None, FittedTransforms] = {}
-        self._arrangement: Arrangement
 
     def begin(self, trials: Sequence[Trial], *, passes: int, force: bool) -> None:
         """Make the folder of the search, or find that an earlier one has the same settings and data.
@@ -109,22 +102,16 @@ class StoreSearch:
         asked = json.loads(json.dumps(asked))
         has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
         if run.tuning.exists() and has_begun and not force:
-            self._arrangement = self._arrangement_of(asked)
+            self._check_asked(asked)
             return
-        candidates = {trial.candidate: trial.settings for trial in reversed(trials)}.values()
-        with_transforms = [(each, self._fitted(each).transforms) for each in candidates]
-        self._arrangement = arrange(
-            self._paths, with_transforms, len(trials), memory_plan.POLICY, cluster=self._cluster is not None
-        )
         with claimed(run, force=force):
             for old in (run.tuned, run.trials):
                 durable.remove(old)
             durable.make_dir(run.trials)
-            record = format.sealed({**asked, "arrangement": self._arrangement._asdict()})
-            durable.write_atomic(run.tuning, json.dumps(record, indent=1).encode())
+            durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
 
-    def _arrangement_of(self, asked: Mapping[str, Any]) -> Arrangement:
-        """The arrangement of an earlier search; raises `RunError` unless it was asked for the same."""
+    def _check_asked(self, asked: Mapping[str, Any]) -> None:
+        """Raise `RunError` unless an earlier search was asked for the same."""
         run, begins_anew = self._run, Option("force", True)
         try:
             found = durable.read_record(run.tuning)
@@ -132,8 +119,8 @@ class StoreSearch:
             found = None
         if found is None or not format.is_sealed(found):
             raise RunError(f"{run.tuning} is damaged", remedy=Remedy("{} begins anew", begins_anew))
-        if {**found, "passes": 0, **asked} == found and "arrangement" in found:
-            return Arrangement(**found["arrangement"])
+        if {**found, "passes": 0, **asked} == found:
+            return
         others = Remedy("give another {}, or {}", Option("out"), begins_anew)
         if "passes" in found and {**found, **asked, "passes": found["passes"]} == found:
             passes = found["passes"]
@@ -168,50 +155,30 @@ class StoreSearch:
         """The result of each training, in their order."""
         if not trials:
             return
-        side_by_side, memory, block_rows = self._arrangement
-        if self._cluster is not None:
-            side_by_side = 1
-        self._callbacks.report(
-            {"event": "search", "trainings": len(trials), "side_by_side": min(side_by_side, len(trials)),
-             "memory": memory, "block_rows": block_rows}
-        )  # fmt: skip
+        self._callbacks.report({"event": "search", "trainings": len(trials)})
         durable.make_dir(self._run.trials)
-        for begin in range(0, len(trials), side_by_side):
-            some = trials[begin : begin + side_by_side]
-            workers = self._workers
-            if self._cluster is None:
-                workers = max(count_workers(workers) // len(some), 1)
-            together = [(trial.name, self._training(trial, workers)) for trial in some]
+        for trial in trials:
             try:
-                yield from train_side_by_side(together, self._callbacks)
+                yield self._fit(self._run.trials / trial.name, trial.settings, self._callbacks_of(trial))
             except Interrupted:
                 goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
                 raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
 
-    def _training(self, trial: Trial, workers: int | None) -> Callable[[Reads, Callbacks], FitResult]:
-        settings = self._arrangement.of(trial.settings)
-        return functools.partial(
-            self._fit, self._run.trials / trial.name, settings, self._fitted(trial.settings), workers
-        )
+    def _callbacks_of(self, trial: Trial) -> Callbacks:
+        def report(event: dict[str, Any]) -> None:
+            self._callbacks.report({**event, "trial": trial.name})
+
+        return dataclasses.replace(self._callbacks, report=report)
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows and with all of the memory."""
         durable.remove(self._run.trials)
-        fitted = self._fitted(settings)
-        return self._fit(self._run.path, settings, fitted, self._workers, Reads(), self._callbacks), None
+        return self._fit(self._run.path, settings, self._callbacks), None
 
-    def _fit(
-        self,
-        folder: Path,
-        settings: Settings,
-        fitted: FittedTransforms,
-        workers: int | None,
-        reads: Reads,
-        callbacks: Callbacks,
-    ) -> FitResult:
+    def _fit(self, folder: Path, settings: Settings, callbacks: Callbacks) -> FitResult:
         return fit_store(
             self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
-            given=self._given, fitted=fitted, reads=reads, workers=workers, cluster=self._cluster,
+            given=self._given, fitted=self._fitted(settings), workers=self._workers, cluster=self._cluster,
         )  # fmt: skip
 
     def _fitted(self, settings: Settings) -> FittedTransforms:

@@ -26,7 +26,7 @@ def test_a_table_a_picture_and_a_run(folder: Path, tmp_path: Path) -> None:
     command = ("tune", "s.h5", "--out", out, "--C", "2^-3:2^0", "--folds", 2)
     shown = succeeds(*command, cwd=folder)
     assert shown.count("<- chosen") == 1
-    assert "2 trainings, 2 side by side with 1.1 GB of memory each" in shown
+    assert "2 trainings" in shown
     bars = [line for line in shown.splitlines() if line.startswith("  C ")]
     assert [float(line.split()[1]) for line in bars] == [0.125, 0.25, 0.5, 1.0]
     found = json.loads(succeeds(*command, "--json", cwd=folder))  # which finds all of it done

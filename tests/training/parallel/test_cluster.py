@@ -477,7 +477,7 @@ def test_processors_differ(store: Path, tmp_path: Path) -> None:
 
 
 def test_settings_are_chosen_on_a_cluster(store: Path, local: Any, tmp_path: Path) -> None:
-    """One training at a time: the same model as on threads, where several run side by side."""
+    """The same model as on threads."""
     search = {"C": [0.01, 0.1], "folds": 2, "split": "rows", "splits": 2, "progress": False}
     threads = streamsvm.tune(store, out=tmp_path / "threads", **search)
     dask = streamsvm.tune(store, out=tmp_path / "dask", cluster=local.scheduler_address, **search)
