@@ -94,6 +94,8 @@ TEMPORARY = (
     f"{RUN_JSON}.tmp",
     f"{RUN_COSTS}.tmp",
     f"{REPORT}.tmp",
+    f"{TUNING_JSON}.tmp",
+    f"{TUNED}.tmp",
     f"{MODEL}.aside",
     f"{MODEL}.old",
 )

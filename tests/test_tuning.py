@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ import scipy.sparse as sp
 from helpers import as_rows, make_store
 from sklearn.datasets import load_digits
 
-from streamsvm import fit, load_model, tune
+from streamsvm import fit, load_model, resume, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
+from streamsvm.training.fit import Fit
 from streamsvm.tuning import parse_grid
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -186,3 +189,51 @@ def test_weights_of_rows_and_numpy_integers() -> None:
         tune(X, Y, valid="a.zarr")
     with pytest.raises(SettingsError, match="penalty does not apply"):
         tune(X, Y, penalty="l1")
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("file", ["tune.json", "tune.jsonl"])
+def test_killed_while_it_writes_a_file_it_goes_on(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """And until then `resume` says what to do."""
+    replace = os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(target).name == file:
+            raise Killed
+        replace(source, target)
+
+    facts: dict[str, Any] = {"out": tmp_path / "run", "C": "0.1,1"}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(Killed):
+            tune(store, **facts)
+    assert (tmp_path / f"run/{file}.tmp").exists()
+    if file == "tune.jsonl":
+        with pytest.raises(RunError, match=r"settings were being tried; `tune\(\.\.\.\)` goes on"):
+            resume(tmp_path / "run")
+    assert len(tune(store, **facts).tried) == 2
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"model", "tune.json", "tune.jsonl"}
+    assert not list((tmp_path / "run").glob("*.tmp"))
+
+
+def test_on_a_full_disk_the_search_is_to_be_repeated(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`resume` of one training would not finish it."""
+    real = Fit.run
+
+    def full(self: Fit) -> Any:
+        self.commit()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "duals-1.bin")
+
+    monkeypatch.setattr(Fit, "run", full)
+    facts: dict[str, Any] = {"out": tmp_path / "run", "C": "0.1,1"}
+    with pytest.raises(RunError, match=r"No space left.*then `tune\(\.\.\.\)` goes on, with the same"):
+        tune(store, **facts)
+    monkeypatch.setattr(Fit, "run", real)
+    assert len(tune(store, **facts).tried) == 2

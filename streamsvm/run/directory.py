@@ -84,6 +84,16 @@ class RunDir:
             or _log(name) is not None
         )
 
+    def continues(self) -> Remedy:
+        """The remedy for a run that stopped: of `streamsvm.tune`, or of one that it tries, to tune on."""
+        search = self.path.parent.parent / format.TUNING_JSON
+        is_tried = self.path.parent.name == format.TRIALS and search.exists()
+        if is_tried or (self.tuning.exists() and not self.settings.exists()):
+            return Remedy("{} goes on, with the same arguments", Call("tune"))
+        if not self.settings.exists():
+            return Remedy("fit again")
+        return Remedy("{} continues from the last commit", Call("resume", self.path))
+
     def remove_weights(self) -> None:
         """Delete the weights in use, which no later process reads, once there is a model."""
         for path in (self.weights, self.average_delta, self.dirty, self.sparse_weights):
@@ -100,6 +110,9 @@ class RunDir:
         try:
             record = durable.read_record(self.settings)
         except FileNotFoundError:
+            if self.tuning.exists():
+                problem = f"{self.path} has no model yet: settings were being tried"
+                raise RunError(problem, remedy=self.continues()) from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
             raise RunError(f"{self.path} is not a run: a run is a folder") from None
@@ -215,14 +228,9 @@ def locked(run: RunDir) -> Iterator[None]:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
             yield
     except OSError as error:
-        then = continues(run.path) if run.settings.exists() else Remedy("fit again")
+        then = run.continues()
         remedy = Remedy(f"then {then.words}", *then.parts)
         raise RunError(f"{error.filename or run.path}: {durable.reason(error)}", remedy=remedy) from error
-
-
-def continues(path: Path) -> Remedy:
-    """The remedy for a run that stopped."""
-    return Remedy("{} continues from the last commit", Call("resume", path))
 
 
 @contextlib.contextmanager

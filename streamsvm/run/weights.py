@@ -13,8 +13,9 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, Remedy, RunError
+from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.directory import RunDir
 from streamsvm.run.weight_log import mark_known, multiply_known
 from streamsvm.text import format_size
 
@@ -218,15 +219,14 @@ def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:
         found = os.stat(path)
     except FileNotFoundError:
         return
-    resume = Call("resume", path.parent)
+    then = RunDir(path.parent).continues()
     if found.st_size < array.nbytes:
-        remedy = Remedy("{} continues from the last commit", resume)
-        raise RunError(f"{path} was cut short while it was in use", remedy=remedy)
+        raise RunError(f"{path} was cut short while it was in use", remedy=then)
     pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
     needed = min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks)
     if needed > (free := durable.free_bytes(path)):
         raise RunError(
             f"{path}: the disk has {format_size(free)} left, and the weights may need {format_size(needed)} "
             "more",
-            remedy=Remedy("free some space, then {} continues from the last commit", resume),
+            remedy=Remedy(f"free some space, then {then.words}", *then.parts),
         )

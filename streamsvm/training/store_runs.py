@@ -13,7 +13,7 @@ from streamsvm import on_worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
-from streamsvm.errors import Call, ClusterError, Message, Remedy
+from streamsvm.errors import ClusterError, Message, Remedy
 from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
@@ -122,7 +122,7 @@ class StoreRun:
 
     def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None
-        resume = Remedy("{} continues from the last commit", Call("resume", self.run.path))
+        resume = self.run.continues()
         while True:
             try:
                 if times:
