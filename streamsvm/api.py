@@ -156,7 +156,8 @@ def fit(
         Store to measure the accuracy on after each pass.
     hold_out : str, optional
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
-        parts, by a hash of the rows' numbers. Groups of rows stay whole.
+        parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
+        count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
     calibrate : path, optional
         Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
         pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.

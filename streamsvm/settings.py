@@ -175,7 +175,7 @@ class Settings(_OfLoss):
         str,
         None,
         "Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10 "
-        "parts, by a hash of the rows' numbers.",
+        "parts, by a hash of the rows' numbers in the data as given.",
     )
     calibrate: str | None = setting(
         os.PathLike,

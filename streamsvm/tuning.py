@@ -73,7 +73,8 @@ def tune(
         Run directory to create; needed for a store.
     C : "auto", str or sequence of float
         Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
-        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖².
+        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
+        the table and the best training have that of all rows.
     loss, margin, transform
         As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
         has texts such as ``"df=-0.25,l2"``, and None for none.
@@ -164,7 +165,13 @@ def tune(
             for trial in own:
                 found[trial.part] += _measured(next(results))
             differing = {name: candidate[name] for name in lists if len(lists[name]) > 1}
-            new = [_mean(each, differing) for each in zip(*found, strict=True)]
+            base = grid.C
+            if base == AUTO:  # of all rows, as that of the model will be
+                base = search.automatic_c(dataclasses.replace(own[0].settings, hold_out=None))
+            new = [
+                _mean(each, differing, base * factor)
+                for *each, factor in zip(*found, grid.factors, strict=True)
+            ]
             rows += new
             search.keep(rows, own)
             for row in new:
@@ -266,14 +273,14 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
         passes, seconds = passes + 1, seconds + record["seconds"]
         accuracy = record.get("average_valid_accuracy", record.get("valid_accuracy"))
         if accuracy is not None:
-            yield {"C": record["C"], "accuracy": accuracy, "passes": passes, "seconds": seconds}
+            yield {"accuracy": accuracy, "passes": passes, "seconds": seconds}
             passes, seconds = 0, 0.0
 
 
-def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any]) -> dict[str, Any]:
+def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float) -> dict[str, Any]:
     """What was found of one setting in all folds."""
     return {
-        "C": folds[0]["C"],
+        "C": C,
         "settings": dict(shown),
         "accuracy": float(np.mean([each["accuracy"] for each in folds])),
         "passes": sum(each["passes"] for each in folds),
@@ -309,6 +316,9 @@ class _ArraySearch:
             result = self._fit(trial.settings).result
             assert result is not None
             yield result
+
+    def automatic_c(self, settings: Settings) -> float:
+        return array_runs.automatic_c(*self._data, settings, self._tables)
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
         model = self._fit(settings)

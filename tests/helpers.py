@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.model_files import save_model
 from streamsvm.settings import Interval, Settings
@@ -147,6 +148,14 @@ def as_rows(X: sp.csr_array, labels: np.ndarray, dtype: str = "float64") -> Rows
         labels.astype(np.int32),
         np.asarray(X.astype(np.float64).multiply(X.astype(np.float64)).sum(axis=1)).ravel(),
     )
+
+
+def gather(pieces: Iterable[Rows], n_rows: int, n_features: int, kind: Any = "moments") -> Statistics:
+    """The statistics of rows that come in pieces."""
+    builder = StatisticsBuilder(n_rows, n_features, kind)
+    for rows in pieces:
+        builder.add(rows.indptr, rows.data, rows.indices)
+    return builder.result()
 
 
 def dense_duals(old: OldDuals, n_classes: int, cost: np.ndarray) -> np.ndarray:

@@ -83,8 +83,12 @@ class Blocks:
         rows = self.read_all(block)
         if self._held_out is None:
             return rows
-        held = self._held_out.has(int(self.starts[block]), rows)
+        held = self._held_out.has(self.numbers(block), rows.qid)
         return rows._replace(cost=np.where(held, 0.0, rows.cost))
+
+    def numbers(self, block: int) -> np.ndarray:
+        """The numbers of a block's rows in the data as given."""
+        return self.store.numbers(int(self.starts[block]), int(self.starts[block + 1]))
 
     def read_all(self, block: int) -> Rows:
         """The rows of a block, with the costs of those that are held out too."""

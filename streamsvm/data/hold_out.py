@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.settings import Settings
+from streamsvm.settings import NONE, Settings
 from streamsvm.text import parse_part
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
+
+_NO_GROUPS = np.zeros(0, np.int64)
 
 
 class HeldOutPart(NamedTuple):
     """One of several parts of the rows, all of about the same size.
 
-    The part of a row is a hash (the finalizer of SplitMix64, Steele et al. 2014) of its number in the order
-    of the training, or of its group.
+    The part of a row is a hash (the finalizer of SplitMix64, Steele et al. 2014) of its number in the data as
+    given, or of its group: so it is known before transforms are fitted and rows are put in slices.
     """
 
     part: int  # from 1 on
     parts: int
 
-    def has(self, first: int, rows: Rows) -> np.ndarray:
-        """Which of the rows from number `first` on are of this part, bool of shape (n_rows,)."""
-        keys = rows.qid if len(rows.qid) else np.arange(first, first + rows.n_rows)
+    def has(self, numbers: np.ndarray, qid: np.ndarray = _NO_GROUPS) -> np.ndarray:
+        """Which rows are of this part, bool of shape (n_rows,), by their numbers and their groups, if any."""
+        keys = qid if len(qid) else numbers
         mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -36,12 +41,26 @@ def held_out_part(settings: Settings) -> HeldOutPart | None:
     return None if settings.hold_out is None else HeldOutPart(*parse_part(settings.hold_out))
 
 
+def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
+    """Which of the rows ``begin:end`` of a store have a weight above 0 and are not held out."""
+    used = np.ones(end - begin, bool)
+    if store.weighted and settings.sample_weight != NONE:
+        used = store.weights(begin, end) > 0
+    part = held_out_part(settings)
+    if part is not None:
+        qid = store.groups(begin, end) if store.grouped else _NO_GROUPS
+        used &= ~part.has(store.numbers(begin, end), qid)
+    return used
+
+
 class AllBlocks(Protocol):
     """Blocks that can be read with the costs of all rows."""
 
     starts: np.ndarray
 
     def read_all(self, block: int) -> Rows: ...
+
+    def numbers(self, block: int) -> np.ndarray: ...
 
 
 class HeldOutBlocks:
@@ -57,5 +76,5 @@ class HeldOutBlocks:
 
     def read(self, block: int) -> Rows:
         rows = self._blocks.read_all(block)
-        counts = self._part.has(int(self.starts[block]), rows) & (rows.cost > 0)
+        counts = self._part.has(self._blocks.numbers(block), rows.qid) & (rows.cost > 0)
         return rows._replace(cost=counts.astype(np.float64))

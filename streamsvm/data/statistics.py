@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-
-from streamsvm.data.rows import Rows
 
 BYTES = {"counts": 8, "moments": 32}  # of a feature
 _LEAST_SPAN, _MOST_SPANS = 2**17, 64
@@ -128,13 +125,19 @@ class StatisticsBuilder:
         self._span = SpanStatistics(n_features, kind)
         self._before: Statistics | None = None  # of the spans that are complete
 
-    def add(self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray) -> None:
-        """Add the next rows in CSR, shape (m + 1,), (nnz,) and (nnz,)."""
+    def add(
+        self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray, kept: np.ndarray | None = None
+    ) -> None:
+        """Add the next rows in CSR, shape (m + 1,), (nnz,) and (nnz,); if given, those `kept`, bool (m,)."""
         row, n_rows = 0, len(indptr) - 1
         while row < n_rows:
             stop = min(n_rows, row + self._stops[0] - self._done) if self._stops else n_rows
-            values = slice(int(indptr[row]), int(indptr[stop]))
-            self._span.add(stop - row, data[values], indices[values])
+            span = slice(int(indptr[row]), int(indptr[stop]))
+            n, values, features = stop - row, data[span], indices[span]
+            if kept is not None:
+                of_value = np.repeat(kept[row:stop], np.diff(indptr[row : stop + 1]))
+                n, values, features = int(kept[row:stop].sum()), values[of_value], features[of_value]
+            self._span.add(n, values, features)
             self._done += stop - row
             row = stop
             if self._stops and self._done == self._stops[0]:
@@ -156,9 +159,16 @@ def spans(n_rows: int) -> list[tuple[int, int]]:
 
 def join_spans(parts: Iterable[Statistics]) -> Statistics:
     """The statistics of all rows from those of their spans, in order; there is one at least."""
+    return join_spans_of_each([part] for part in parts)[0]
+
+
+def join_spans_of_each(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
+    """As `join_spans`, of several statistics of the same spans."""
     each = iter(parts)
-    first = next(each)
-    return functools.reduce(_add, each, copy.deepcopy(first))
+    joined = copy.deepcopy(list(next(each)))
+    for span in each:
+        joined = [_add(*two) for two in zip(joined, span, strict=True)]
+    return joined
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:
@@ -183,13 +193,3 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
     """Bytes of memory that gathering takes: of several spans, one is copied to be joined to those before."""
     return BYTES[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
-
-
-def gather(
-    pieces: Iterable[Rows], n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments"
-) -> Statistics:
-    """The statistics of `n_rows` rows that come in pieces, whose indices must be below `n_features`."""
-    builder = StatisticsBuilder(n_rows, n_features, kind)
-    for rows in pieces:
-        builder.add(rows.indptr, rows.data, rows.indices)
-    return builder.result()

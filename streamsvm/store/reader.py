@@ -296,6 +296,15 @@ class Store(Readable):
             raise self.arrays[layout.QID].damage(at, f"the group of row {at} is negative")
         return qid
 
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        """Return the numbers that the rows ``start:stop`` have in the data as given, int64.
+
+        Rows of joined stores are counted through, and those without a label are not counted. Only slices
+        have another order than the data.
+        """
+        self._check_range(start, stop)
+        return np.arange(start, stop)
+
     def norms(self, start: int, stop: int) -> np.ndarray:
         """Return the squared norms of the rows ``start:stop``, float64; they are computed if not `native`."""
         self._check_range(start, stop)

@@ -106,6 +106,9 @@ class SlicedStore(StoreView):
     def norms(self, start: int, stop: int) -> np.ndarray:
         return self._each(self.inner.norms, start, stop)
 
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        return self._each(self.inner.numbers, start, stop)
+
     def names(self, start: int, stop: int) -> np.ndarray:
         return self._each(self.inner.names, start, stop)
 

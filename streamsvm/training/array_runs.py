@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights
+from streamsvm.data.arrays import Matrix, labelled_rows, labels_of, row_groups, row_weights
 from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
@@ -32,7 +32,7 @@ from streamsvm.training.parallel.splits import find_workers, groups_of, new_lear
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import apply, features_after, parse_transforms
-from streamsvm.transforms.fitting import fit_transforms, raw_rows
+from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
 
@@ -48,14 +48,7 @@ def fit_matrix(
     workers: int | None = None,
 ) -> Model:
     """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too."""
-    rows, classes, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
-    if settings.sample_weight not in (None, NONE):
-        weights = given.get("sample_weight", settings.sample_weight)
-        rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
-    if groups is not None:
-        if not get_loss(settings.loss).sequences:
-            raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
-        rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
+    rows, classes, matrix = _labelled(X, y, groups, settings, given)
     return fit_rows(
         rows,
         classes,
@@ -66,6 +59,45 @@ def fit_matrix(
         given=given,
         workers=workers,
     )
+
+
+def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]) -> float:
+    """The C that `fit_matrix` would choose."""
+    rows, _, matrix = _labelled(X, y, groups, settings, given)
+    return _prepared(rows, matrix.n_features, settings, matrix.names)[-1].C
+
+
+def _labelled(
+    X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
+) -> tuple[Rows, list[str], Matrix]:
+    """As `labelled_rows`, with the weights of the rows as their costs, if there are any, and groups."""
+    rows, classes, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
+    if settings.sample_weight not in (None, NONE):
+        weights = given.get("sample_weight", settings.sample_weight)
+        rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
+    if groups is not None:
+        if not get_loss(settings.loss).sequences:
+            raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
+        rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
+    return rows, classes, matrix
+
+
+def _prepared(
+    rows: Rows, n_features: int, settings: Settings, names: Any
+) -> tuple[Rows, np.ndarray, FittedTransforms, Settings]:
+    """Rows after their transforms, with their weights as costs; which of them are trained on; and C."""
+    cost = rows.cost if len(rows.cost) else np.ones(rows.n_rows)
+    used, part = cost > 0, held_out_part(settings)
+    if part is not None:
+        used &= ~part.has(np.arange(rows.n_rows), rows.qid)
+    raw = raw_rows(rows, n_features, names)
+    [fitted] = fit_transforms(parse_transforms(settings.transform), raw, [part])
+    rows = apply(fitted.transforms, rows._replace(cost=cost), where="X")
+    width = features_after(fitted.transforms, n_features) or 0
+    rows = rows._replace(indices=rows.indices.astype(index_dtype(width), copy=False))
+    norm2 = norms_of_c(rows.norm2[used], fitted.transforms, np.dtype(settings.dtype))
+    settings = with_c(settings, c_for(float(norm2.sum()), int(np.count_nonzero(norm2))))
+    return rows, used, fitted, settings
 
 
 def fit_rows(
@@ -106,16 +138,13 @@ def fit_rows(
     k = len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
-    weights = read_error_weights(settings, classes, rows.class_counts(k), given)
-    fitted = fit_transforms(parse_transforms(settings.transform), raw_rows(rows, n_features, names))
-    rows = apply(fitted.transforms, rows, where="X")
-    n_features = features_after(fitted.transforms, n_features) or 0
-    rows = rows._replace(indices=rows.indices.astype(index_dtype(n_features), copy=False))
+    class_counts = rows.class_counts(k)
     chosen = settings.C == AUTO
-    norm2 = norms_of_c(rows.norm2, fitted.transforms, dtype)
-    norm2 = norm2[rows.cost > 0] if len(rows.cost) else norm2
-    settings = with_c(settings, c_for(float(norm2.sum()), int(np.count_nonzero(norm2))))
-    cost = settings.C * (rows.cost if len(rows.cost) else np.ones(rows.n_rows))
+    rows, used, fitted, settings = _prepared(rows, n_features, settings, names)
+    n_features = features_after(fitted.transforms, n_features) or 0
+    trained = rows._replace(cost=np.where(used, rows.cost, 0.0))
+    weights = read_error_weights(settings, classes, trained.class_counts(k), given)
+    cost = settings.C * rows.cost
     of_classes = weights.of_rows(settings)
     if of_classes is not None:
         cost *= of_classes[rows.labels]
@@ -125,8 +154,7 @@ def fit_rows(
     if part is not None:
         held_out = HeldOutBlocks(blocks, part)
         valid_blocks = functools.partial(contextlib.nullcontext, held_out)
-        blocks = ArrayBlocks(rows._replace(cost=np.where(part.has(0, rows), 0.0, cost)))
-    class_counts = rows.class_counts(k)
+        blocks = ArrayBlocks(rows._replace(cost=np.where(used, cost, 0.0)))
     settings = settle_split(settings, class_counts, multilabel=len(rows.label_indptr) > 0)
     loss = settings.trained_loss
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")

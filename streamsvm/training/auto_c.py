@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.data.hold_out import is_trained_on
 from streamsvm.losses import get_loss
-from streamsvm.settings import AUTO, NONE, Settings
+from streamsvm.settings import AUTO, Settings
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -32,14 +33,13 @@ def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
 
     `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its
     rows; of other AnnData, and of rows that are transformed, up to 64 slices of 1,024 rows are read, evenly
-    spaced. Rows of weight 0 do not count.
+    spaced. Rows of weight 0 and those that are held out do not count.
     """
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
     total, count = 0.0, 0
-    weighted = store.weighted and settings.sample_weight != NONE
-    for norm2 in _norms(store, weighted=weighted):
-        norm2 = norms_of_c(norm2, transforms, store.dtype)
+    for begin, end, norm2 in _all_norms(store):
+        norm2 = norms_of_c(norm2[is_trained_on(store, settings, begin, end)], transforms, store.dtype)
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
     return with_c(settings, c_for(total, count)), settings.C == AUTO
@@ -117,12 +117,6 @@ def running_costs(
     for i in range(n):
         cost[i] = c_for(float(sums[i + 1]), int(counts[i + 1]))
     return cost, float(sums[-1]), int(counts[-1])
-
-
-def _norms(store: Store, *, weighted: bool) -> Iterator[np.ndarray]:
-    """Squared norms of the rows, some at a time; if `weighted`, without those of weight 0."""
-    for begin, end, norm2 in _all_norms(store):
-        yield norm2[store.weights(begin, end) > 0] if weighted else norm2
 
 
 def _all_norms(store: Store) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm import on_worker
-from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans, spans
+from streamsvm.data.rows import kept_rows
+from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans_of_each, spans
 from streamsvm.settings import Settings
 from streamsvm.store import Store
 from streamsvm.training.training_data import TrainingData
-from streamsvm.transforms import Transform
-from streamsvm.transforms.fitting import Gather, store_pieces, values_at_a_time
+from streamsvm.transforms import apply
+from streamsvm.transforms.fitting import Gather, Kind, Wanted, store_pieces, values_at_a_time
 from streamsvm.transforms.store import TransformedStore
 
 
@@ -27,11 +28,9 @@ class _Reading(NamedTuple):
     token : str
     data : TrainingData
         Without transforms.
-    transforms : tuple of Transform
-        Those after which the statistics are wanted.
+    wanted : tuple of Wanted
     shift : int
         As for `TransformedStore`.
-    n_features : int
     kind : {"counts", "moments"}
     memory : int
         Bytes for what a thread reads at a time.
@@ -39,14 +38,13 @@ class _Reading(NamedTuple):
 
     token: str
     data: TrainingData
-    transforms: tuple[Transform, ...]
+    wanted: tuple[Wanted, ...]
     shift: int
-    n_features: int
-    kind: Literal["counts", "moments"]
+    kind: Kind
     memory: int
 
     def open(self) -> Store:
-        return TransformedStore(self.data.open(), self.transforms, self.shift)
+        return TransformedStore(self.data.open(), (), self.shift)
 
 
 def gather_on_cluster(
@@ -75,14 +73,12 @@ def gather_on_cluster(
     no_blocks = np.zeros(1, np.int64)
     data = TrainingData(tuple(paths), store.inner.fingerprint, settings, (), 0, no_blocks, None)
 
-    def gather(
-        transforms: Sequence[Transform], n_features: int, kind: Literal["counts", "moments"]
-    ) -> Statistics:
+    def gather(wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]:
         from streamsvm.cluster import open_cluster
 
         found = spans(store.n_rows)
 
-        def parts(reading: _Reading) -> Iterator[Statistics]:
+        def parts(reading: _Reading) -> Iterator[list[Statistics]]:
             held = cluster.hold(reading)
             results = cluster.in_order("statistics", _of_span, ((held, *ends) for ends in found))
             for (_, stop), part in zip(found, results, strict=True):
@@ -93,19 +89,22 @@ def gather_on_cluster(
             cluster.check(on_worker.why_unreadable, data)
             token, memory = uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:
-                return join_spans(
-                    parts(_Reading(token, data, tuple(transforms), store.shift, n_features, kind, memory))
-                )
+                reading = _Reading(token, data, tuple(wanted), store.shift, kind, memory)
+                return join_spans_of_each(parts(reading))
             finally:
                 cluster.tell(on_worker.close, token)
 
     return gather
 
 
-def _of_span(reading: _Reading, start: int, stop: int) -> Statistics:
+def _of_span(reading: _Reading, start: int, stop: int) -> list[Statistics]:
     store = on_worker.opened(reading.token, reading.open)
-    span = SpanStatistics(reading.n_features, reading.kind)
+    found = [SpanStatistics(each.n_features, reading.kind) for each in reading.wanted]
     takes = values_at_a_time(store, reading.memory)
-    for _, rows in store_pieces(store, takes, start, stop):
-        span.add(rows.n_rows, rows.data, rows.indices)
-    return span.result()
+    for first, rows in store_pieces(store, takes, start, stop):
+        for each, span in zip(reading.wanted, found, strict=True):
+            own = apply(each.transforms, rows, where=str(store.path), first=first)
+            kept = each.kept(first, rows)
+            own = own if kept is None else kept_rows(own, kept)
+            span.add(own.n_rows, own.data, own.indices)
+    return [span.result() for span in found]

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.data import memory_plan
+from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted
 from streamsvm.model_files import check_room
@@ -79,7 +80,9 @@ def fit_store(
             check_splits(settings.splits)
             cluster, workers = stack.enter_context(started(cluster, workers, settings.splits))
         if fitted is None:
-            fitted = fit_to_store(paths, raw, asked, settings, callbacks, workers, cluster)
+            [fitted] = fit_to_store(
+                paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out]
+            )
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
         weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
@@ -159,7 +162,9 @@ def plan_store(
     policy = policy or memory_plan.POLICY
     asked = parse_transforms(settings.transform)
     with open_to_train(as_paths(path) or [], settings) as raw:
-        fitted = fit_to_store(as_paths(path) or [], raw, asked, settings, Callbacks(), workers)
+        [fitted] = fit_to_store(
+            as_paths(path) or [], raw, asked, settings, Callbacks(), workers, None, [settings.hold_out]
+        )
         store: Store = TransformedStore(raw, fitted.transforms)
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
@@ -171,14 +176,20 @@ def plan_store(
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:
-    """The rows of each class, without those of weight 0."""
-    if settings.class_weight != BALANCED or settings.sample_weight == NONE or not store.weighted:
+    """The rows of each class; for balanced weights without those of weight 0 and those that are held out."""
+    weighted = store.weighted and settings.sample_weight != NONE
+    if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
         return store.class_counts
     counts = np.zeros(store.n_classes, np.int64)
     for begin in range(0, store.n_rows, _PIECE):
         end = min(begin + _PIECE, store.n_rows)
-        used = store.weights(begin, end) > 0
-        counts += np.bincount(store.labels(begin, end)[used], minlength=store.n_classes)
+        used = is_trained_on(store, settings, begin, end)
+        if store.multilabel:
+            codes, starts = store.label_sets(begin, end)
+            codes = codes[np.repeat(used, np.diff(starts))]
+        else:
+            codes = store.labels(begin, end)[used]
+        counts += np.bincount(codes[codes >= 0], minlength=store.n_classes)
     return counts
 
 
@@ -189,9 +200,13 @@ def fit_to_store(
     settings: Settings,
     callbacks: Callbacks,
     workers: int | None,
-    cluster: str | os.PathLike[str] | None = None,
-) -> FittedTransforms:
-    """Transforms fitted to a store, whose reading `workers` share: threads, or those of a cluster."""
+    cluster: str | os.PathLike[str] | None,
+    parts: Sequence[str | None],
+) -> list[FittedTransforms]:
+    """Transforms fitted to all rows of a store but each of some parts.
+
+    `workers` share the reading: threads, or those of a cluster.
+    """
 
     def progress(done: int, total: int) -> None:
         callbacks.progress("statistics", done, total)
@@ -205,4 +220,5 @@ def fit_to_store(
         gather = gather_on_cluster(cluster, workers, where, numbered, settings, progress)
     threads = count_workers(None if cluster is not None else workers)
     raw = raw_store(numbered, settings.memory, progress, threads, gather)
-    return fit_transforms(transforms, raw, memory=settings.memory)
+    held_out = [held_out_part(dataclasses.replace(settings, hold_out=part)) for part in parts]
+    return fit_transforms(transforms, raw, held_out, memory=settings.memory)

@@ -287,6 +287,9 @@ class ArrayBlocks:
 
     read_to_train = read_all = read
 
+    def numbers(self, block: int) -> np.ndarray:
+        return np.arange(self._rows.n_rows)
+
     def empty(self) -> Rows:
         none = self._rows.labels[:0]
         rows = self._rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm import durable, format
-from streamsvm.errors import Call, Interrupted, Option, Remedy, RunError
+from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings import Interval, Settings
 from streamsvm.text import absolute
+from streamsvm.training.auto_c import choose_c
 from streamsvm.training.error_weights import read_error_weights
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.results import FitResult
@@ -24,6 +26,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms
+from streamsvm.transforms.store import TransformedStore
 
 
 class Trial(NamedTuple):
@@ -79,7 +82,8 @@ class StoreSearch:
         self._given = given
         self._workers = workers
         self._cluster = cluster
-        self._transforms: dict[str | None, FittedTransforms] = {}
+        self._parts: list[str | None] = []  # held out by trainings that share a reading; None for none
+        self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
 
     def begin(self, trials: Sequence[Trial], *, passes: int, force: bool) -> None:
         """Make the folder of the search, or find that an earlier one has the same settings and data.
@@ -155,6 +159,7 @@ class StoreSearch:
         """The result of each training, in their order."""
         if not trials:
             return
+        self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
         self._callbacks.report({"event": "search", "trainings": len(trials)})
         durable.make_dir(self._run.trials)
         for trial in trials:
@@ -181,12 +186,32 @@ class StoreSearch:
             given=self._given, fitted=self._fitted(settings), workers=self._workers, cluster=self._cluster,
         )  # fmt: skip
 
+    def automatic_c(self, settings: Settings) -> float:
+        """The C that a training with the settings would choose."""
+        with open_to_train(self._paths, settings) as raw:
+            transforms = self._fitted(settings).transforms
+            return choose_c(TransformedStore(raw, transforms), transforms, settings)[0].C
+
     def _fitted(self, settings: Settings) -> FittedTransforms:
-        """The transforms of the settings, fitted to all rows: once for all trainings with the same ones."""
-        if settings.transform not in self._transforms:
+        """The transforms of the settings, fitted to the rows that are trained on.
+
+        One reading serves all trainings with the same transforms, whatever part they hold out; where memory
+        has no room for the statistics of all, each has a reading of its own.
+        """
+        wanted = settings.transform, settings.hold_out
+        if wanted not in self._transforms:
             with open_to_train(self._paths, settings) as store:
-                asked = parse_transforms(settings.transform)
-                self._transforms[settings.transform] = fit_to_store(
-                    self._paths, store, asked, settings, self._callbacks, self._workers, self._cluster
-                )
-        return self._transforms[settings.transform]
+                fit = functools.partial(
+                    fit_to_store, self._paths, store, parse_transforms(settings.transform), settings,
+                    self._callbacks, self._workers, self._cluster,
+                )  # fmt: skip
+                try:
+                    fitted = fit(self._parts)
+                except PlanError:
+                    self._parts = []
+                if not self._parts:
+                    self._transforms.clear()
+                    fitted = fit([settings.hold_out])
+                for part, each in zip(self._parts or [settings.hold_out], fitted, strict=True):
+                    self._transforms[settings.transform, part] = each
+        return self._transforms[wanted]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from streamsvm import format
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import Statistics, bytes_needed, gather
-from streamsvm.data.value_kinds import VALUES_IN, describe_values
+from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
+from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
@@ -29,7 +31,22 @@ _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while
 _SCAN = 2**16  # row pointers read at a time
 
 
-Gather = Callable[[Sequence[Transform], int, Literal["counts", "moments"]], Statistics]
+class Wanted(NamedTuple):
+    """The statistics of rows that are wanted: after some transforms, without the rows of a part."""
+
+    transforms: Sequence[Transform]
+    n_features: int
+    held_out: HeldOutPart | None
+
+    def kept(self, first: int, rows: Rows) -> np.ndarray | None:
+        """Which of the rows from number `first` on count; None if all do."""
+        if self.held_out is None:
+            return None
+        return ~self.held_out.has(np.arange(first, first + rows.n_rows), rows.qid)
+
+
+Kind = Literal["counts", "moments"]
+Gather = Callable[[Sequence[Wanted], Kind], list[Statistics]]
 
 
 class Raw(NamedTuple):
@@ -44,10 +61,10 @@ class Raw(NamedTuple):
         What an error calls the data.
     pieces : callable
         Returns the first row and the rows of each piece of the data; each call reads it again.
-    sample : iterable of Rows
-        Some of the rows.
+    sample : iterable of (int, Rows)
+        Some of the rows, each piece with the number of its first row.
     statistics : callable
-        Returns the statistics of the features, if they are known.
+        Returns the statistics of the features in all rows, if they are known.
     multilabel : bool
         Whether a row may have several labels, or none.
     workers : int
@@ -55,8 +72,8 @@ class Raw(NamedTuple):
     progress : callable
         Called with the number of rows that a reading is through with.
     gather : callable, optional
-        Returns the statistics of the rows after some transforms, given these, the number of features and the
-        kind of statistics, as others read them; by default `workers` threads do.
+        Returns the statistics that are wanted, given these and their kind, as others read them; by default
+        `workers` threads do.
     """
 
     n_rows: int
@@ -65,7 +82,7 @@ class Raw(NamedTuple):
     index_base: int | None
     where: str
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
-    sample: Iterable[Rows]
+    sample: Iterable[tuple[int, Rows]]
     statistics: Callable[[], Statistics | None] = lambda: None
     multilabel: bool = False
     workers: int = 1
@@ -88,15 +105,55 @@ class FittedTransforms(NamedTuple):
     record: dict[str, Any]
 
 
-def fit_transforms(
-    transforms: Sequence[Transform], data: Raw, *, memory: int | None = None
-) -> FittedTransforms:
-    """Fit transforms to training data.
+@dataclasses.dataclass
+class _Fitting:
+    """Transforms that are being fitted to all rows but a part."""
 
-    The statistics of the features come from the store, if it has them, or from one reading of the rows. They
-    serve all transforms, as long as they follow from those of the data before them: multiplying and selecting
-    features leaves them known. Otherwise there is one more reading for the next transform, of rows after
-    those that are fitted.
+    held_out: HeldOutPart | None
+    n_features: int
+    names: Sequence[str] | None
+    known: Statistics | None = None  # of the features, after the transforms that are fitted
+    fitted: list[Transform] = dataclasses.field(default_factory=list)
+    integers: bool = True  # what the values of the sample look like
+    largest: float = 0.0
+
+    def add_sample(self, first: int, rows: Rows) -> None:
+        kept = Wanted((), 0, self.held_out).kept(first, rows)
+        data = rows.data if kept is None else rows.data[np.repeat(kept, np.diff(rows.indptr))]
+        seen = describe_values([data])
+        self.integers &= seen["integers"]
+        self.largest = max(self.largest, seen["largest"])
+
+    def lacks(self, needs: str | None) -> bool:
+        return needs is not None and (
+            self.known is None or (self.known.kind == "counts" and needs == "moments")
+        )
+
+    def fit(self, transform: Transform, index_base: int | None) -> None:
+        def statistics() -> Statistics:
+            assert self.known is not None
+            return self.known
+
+        transform = transform.fitted(TrainingData(self.n_features, self.names, index_base, statistics))
+        self.known = None if self.known is None else transform.after(self.known)
+        self.n_features = transform.n_features(self.n_features) or 0
+        self.names = transform.feature_names(self.names)
+        self.fitted.append(transform)
+
+
+def fit_transforms(
+    transforms: Sequence[Transform],
+    data: Raw,
+    held_out: Sequence[HeldOutPart | None] = (None,),
+    *,
+    memory: int | None = None,
+) -> list[FittedTransforms]:
+    """Fit transforms to training data without each of the parts `held_out`; None holds nothing out.
+
+    The statistics of the features come from the store, if it has them and no row is held out, or from one
+    reading of the rows for all of the parts. They serve all transforms, as long as they follow from those of
+    the data before them: multiplying and selecting features leaves them known. Otherwise there is one more
+    reading for the next transform, of rows after those that are fitted.
 
     If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
     `Counts` is put before them.
@@ -110,66 +167,64 @@ def fit_transforms(
     InputError
         If a transform cannot take a row; names it.
     """
-    seen = describe_values(rows.data for rows in data.sample)
-    record: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
-    if not transforms:
-        return FittedTransforms([], {VALUES_IN: seen, **record})
+    fittings = [_Fitting(part, data.n_features, data.names) for part in held_out]
+    for first, rows in data.sample:
+        for each in fittings:
+            each.add_sample(first, rows)
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
-    compared = seen if len(checked) == len(transforms) else None
-    record = {"n_features_in": data.n_features, VALUES_IN: compared, **record}
+    compared = len(checked) == len(transforms)
     wants_counts = any(each.name in _FOR_COUNTS for each in transforms)
-    if not any(each.name == Counts.name for each in transforms) and wants_counts and seen["integers"]:
-        checked = [Counts(), *checked]
-    transforms = checked
-    fitted: list[Transform] = []
+    says_counts = any(each.name == Counts.name for each in transforms)
     needs_statistics = any(each.needs is not None for each in transforms)
     affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory
-    known = data.statistics() if needs_statistics and affordable else None
-    n_features, names = data.n_features, data.names
-    for at, transform in enumerate(transforms):
-
-        def statistics(at: int = at, n_features: int = n_features) -> Statistics:
-            nonlocal known
-            if known is None or (known.kind == "counts" and transforms[at].needs == "moments"):
-                kind: Literal["counts", "moments"] = (
-                    "moments" if any(each.needs == "moments" for each in transforms[at:]) else "counts"
+    for each in fittings:
+        if wants_counts and not says_counts and each.integers:
+            each.fit(Counts(), data.index_base)
+        if each.held_out is None and needs_statistics and affordable:
+            each.known = data.statistics()
+    for at, transform in enumerate(checked):
+        lacking = [each for each in fittings if each.lacks(transform.needs)]
+        if lacking:
+            kind: Kind = "moments" if any(each.needs == "moments" for each in checked[at:]) else "counts"
+            needed = sum(bytes_needed(data.n_rows, each.n_features, kind) for each in lacking)
+            if memory is not None and needed > memory:
+                raise PlanError(
+                    f"the statistics of {lacking[0].n_features:,} features that {transform.name} needs take "
+                    f"{needed:,} bytes",
+                    needed_memory=needed,
                 )
-                needed = bytes_needed(data.n_rows, n_features, kind)
-                if memory is not None and needed > memory:
-                    raise PlanError(
-                        f"the statistics of {n_features:,} features that {transforms[at].name} needs take "
-                        f"{needed:,} bytes",
-                        needed_memory=needed,
-                    )
-                known = (data.gather or functools.partial(_gather, data))(fitted, n_features, kind)
-            return known
-
-        transform = transform.fitted(TrainingData(n_features, names, data.index_base, statistics))
-        known = None if known is None else transform.after(known)
-        n_features = transform.n_features(n_features) or 0
-        names = transform.feature_names(names)
-        fitted.append(transform)
-    return FittedTransforms(fitted, record)
+            wanted = [Wanted(tuple(each.fitted), each.n_features, each.held_out) for each in lacking]
+            gather = data.gather or functools.partial(_gather, data)
+            for each, statistics in zip(lacking, gather(wanted, kind), strict=True):
+                each.known = statistics
+        for each in fittings:
+            each.fit(transform, data.index_base)
+    before: dict[str, Any] = {"n_features_in": data.n_features} if transforms else {}
+    after: dict[str, Any] = {format.MULTILABEL: True} if data.multilabel else {}
+    found = []
+    for each in fittings:
+        seen = ValuesIn(each.integers, each.largest)._asdict() if compared else None
+        found.append(FittedTransforms(each.fitted, {**before, VALUES_IN: seen, **after}))
+    return found
 
 
-def _gather(
-    data: Raw, transforms: Sequence[Transform], n_features: int, kind: Literal["counts", "moments"]
-) -> Statistics:
-    with contextlib.closing(_transformed(transforms, data)) as pieces:
-        return gather(pieces, data.n_rows, n_features, kind)
-
-
-def _transformed(transforms: Sequence[Transform], data: Raw) -> Generator[Rows, None, None]:
-    """Yield the pieces of the data after the transforms, in their order, which statistics depend on."""
+def _gather(data: Raw, wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]:
+    builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
+    first_of_all = [id(each) for each in wanted[0].transforms]
+    alike = all([id(each) for each in other.transforms] == first_of_all for other in wanted)
 
     def transformed(piece: tuple[int, Rows]) -> tuple[int, Rows]:
         first, rows = piece
-        return first, apply(transforms, rows, where=data.where, first=first)
+        return first, apply(wanted[0].transforms, rows, where=data.where, first=first) if alike else rows
 
     with contextlib.closing(map_ahead(transformed, data.pieces(), data.workers)) as pieces:
-        for first, rows in pieces:
-            yield rows
+        for first, rows in pieces:  # in their order, which statistics depend on
+            for each, builder in zip(wanted, builders, strict=True):
+                # Transforms that differ are applied here, so that there is one copy of the rows at a time.
+                own = rows if alike else apply(each.transforms, rows, where=data.where, first=first)
+                builder.add(own.indptr, own.data, own.indices, each.kept(first, rows))
             data.progress(first + rows.n_rows)
+    return [builder.result() for builder in builders]
 
 
 def raw_store(
@@ -186,10 +241,10 @@ def raw_store(
     """
     workers, takes = _share_memory(store, memory, workers)
 
-    def sample() -> Iterator[Rows]:
+    def sample() -> Iterator[tuple[int, Rows]]:
         n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
         for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
-            yield first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
+            yield begin, first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
 
     return Raw(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
@@ -238,4 +293,4 @@ def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:
     """Rows in memory as training data."""
     several = len(rows.label_indptr) > 0
-    return Raw(rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [rows], multilabel=several)
+    return Raw(rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several)

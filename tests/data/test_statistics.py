@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import gather
 
 from streamsvm.data import statistics
 from streamsvm.data.rows import Rows, row_span
-from streamsvm.data.statistics import gather, spans
+from streamsvm.data.statistics import spans
 
 N, D = 500, 7
 

@@ -117,7 +117,7 @@ def test_training_with_them_is_that_with_a_reading_to_the_bit(
     for name, memory in (("with", 2**30), ("without", 16 * 32 * D - 1)):
         convert(text, tmp_path / f"{name}.h5", n_features=D, memory=memory, chunk_nnz=16)
     fit(tmp_path / "without.h5", out=tmp_path / "without", passes=2, transform="scale=std,select=top:20,idf")
-    monkeypatch.setattr(fitting, "gather", lambda *_: pytest.fail("the rows were read"))
+    monkeypatch.setattr(fitting, "_gather", lambda *_: pytest.fail("the rows were read"))
     fit(tmp_path / "with.h5", out=tmp_path / "with", passes=2, transform="scale=std,select=top:20,idf")
     models = [load_model(tmp_path / name) for name in ("with", "without")]
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)

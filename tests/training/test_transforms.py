@@ -14,7 +14,6 @@ from helpers import make_store
 from sklearn import preprocessing
 
 from streamsvm import Model, calibrate, evaluate, fit, format, load_model, open_store, plan, predict, resume
-from streamsvm.data.statistics import gather
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.transforms import fitting, parse_transforms
 from streamsvm.transforms.store import TransformedStore
@@ -156,7 +155,7 @@ def test_a_run_that_stops_at_a_commit_resumes_to_the_same_bytes(
                 stop=lambda asked=asked, trained=trained, n=stops: bool(trained) and next(asked) >= n,
             )
         with monkeypatch.context() as patch:
-            patch.setattr(fitting, "gather", lambda *given: pytest.fail("statistics were gathered again"))
+            patch.setattr(fitting, "_gather", lambda *given: pytest.fail("statistics were gathered again"))
             resume(run)
         assert contents(run) == contents(tmp_path / "whole")
     extended = tmp_path / "extended"
@@ -228,7 +227,7 @@ def test_a_transformed_store_is_a_store(store: Path) -> None:
     X, _ = make_counts()
     with open_store(store) as inner:
         raw = fitting.raw_store(inner, 2**20)
-        found = fitting.fit_transforms(parse_transforms(FULL), raw).transforms
+        found = fitting.fit_transforms(parse_transforms(FULL), raw)[0].transforms
         view = TransformedStore(inner, found)
         assert (view.n_rows, view.n_features, view.nnz) == (N, 12, X.nnz + N)
         assert view.fingerprint not in (inner.fingerprint, TransformedStore(inner, found[:-1]).fingerprint)
@@ -255,8 +254,8 @@ def test_a_plan_counts_what_transforms_hold(store: Path) -> None:
 def test_data_is_read_once_for_all_statistics(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
-    monkeypatch.setattr(fitting, "gather", lambda *given: calls.append(1) or gather(*given))
+    calls, gather = [], fitting._gather
+    monkeypatch.setattr(fitting, "_gather", lambda *given: calls.append(1) or gather(*given))
     fit(store, out=tmp_path / "one", transform="log1p,idf,scale=std,select=top:5,l2,bias")
     assert len(calls) == 1
     fit(store, out=tmp_path / "two", transform="idf,l2,scale=std")

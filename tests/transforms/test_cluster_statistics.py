@@ -52,16 +52,22 @@ def counts() -> sp.csr_array:
 
 
 @pytest.mark.parametrize(
-    ("transform", "readings"),
-    [(LOGS, 1), ("idf,l2,scale=std", 2), ("log1p,select=top:9,scale=maxabs,bias", 1), ("log1p,l2", 0)],
+    ("transform", "hold_out", "readings"),
+    [
+        (LOGS, "1/3", 1),
+        ("idf,l2,scale=std", None, 2),
+        ("log1p,select=top:9,scale=maxabs,bias", None, 1),
+        ("log1p,l2", None, 0),
+    ],
 )
 def test_a_fit_has_the_same_transforms_and_model(
-    tmp_path: Path, counts: sp.csr_array, address: str, transform: str, readings: int,
-    spans: list[tuple[int, int]],
+    tmp_path: Path, counts: sp.csr_array, address: str, transform: str, hold_out: str | None,
+    readings: int, spans: list[tuple[int, int]],
 ) -> None:  # fmt: skip
     path = write_anndata(tmp_path / "a.h5ad", counts)
     options: dict[str, Any] = {
-        "label": "type", "passes": 1, "transform": transform, "split": "rows", "splits": 2, "C": 1.0,
+        "label": "type", "passes": 1, "transform": transform, "hold_out": hold_out, "split": "rows",
+        "splits": 2, "C": 1.0,
     }  # fmt: skip
     fit(path, out=tmp_path / "threads", **options)
     assert not spans
@@ -82,11 +88,13 @@ def test_a_search_gathers_them_once(
 ) -> None:
     path = write_anndata(tmp_path / "a.h5ad", counts)
     options: dict[str, Any] = {
-        "label": "type", "passes": 1, "transform": LOGS, "split": "rows", "splits": 2, "C": [0.1, 1.0],
+        "label": "type", "passes": 1, "transform": "idf,l2,scale=std", "split": "rows", "splits": 2,
+        "folds": 2,
     }  # fmt: skip
     ours = tune(path, out=tmp_path / "cluster", **options, cluster=address)
-    assert len(spans) == 7
+    assert len(spans) == 2 * 7  # of both folds, and of all rows
     theirs = tune(path, out=tmp_path / "threads", **options)
+    assert [row["accuracy"] for row in ours.tried] == [row["accuracy"] for row in theirs.tried]
     assert ours.C == theirs.C
     assert model_bytes(tmp_path / "threads") == model_bytes(tmp_path / "cluster")
 

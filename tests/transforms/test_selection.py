@@ -29,7 +29,7 @@ def X() -> sp.csr_array:
 
 def select(value: object, X: sp.csr_array, names: list[str] | None) -> Select:
     raw = raw_rows(as_rows(X, np.zeros(N, np.int32)), D, names)
-    (found,) = fit_transforms(parse_transforms(f"select={value}"), raw).transforms
+    (found,) = fit_transforms(parse_transforms(f"select={value}"), raw)[0].transforms
     assert isinstance(found, Select)
     return found
 

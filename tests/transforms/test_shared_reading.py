@@ -101,7 +101,7 @@ def test_any_number_of_threads_finds_the_same_bits(kind: str, tmp_path: Path, co
         for pieces in (values / 3, 5 * values, 30 * values):
             for workers in (1, 2, 3):
                 raw = raw_store(store, int(pieces * PLACE), workers=workers)
-                *_, scale = fit_transforms(parse_transforms(LOGS), raw).transforms
+                *_, scale = fit_transforms(parse_transforms(LOGS), raw)[0].transforms
                 found.append(scale.array)
                 used.add(raw.workers)
     assert used == ({1} if "dense" in kind else {1, 2, 3})

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows
+from helpers import as_rows, gather
 from sklearn import preprocessing
 from sklearn.feature_extraction.text import TfidfTransformer
 
 from streamsvm.data.rows import Rows, row_span
-from streamsvm.data.statistics import gather
 from streamsvm.errors import InputError, PlanError
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
 from streamsvm.transforms.feature_weights import Scale
@@ -49,7 +48,7 @@ def rows_of(X: sp.csr_array) -> Rows:
 
 
 def fitted(text: str, X: sp.csr_array) -> list[Transform]:
-    return fit_transforms(parse_transforms(text), raw_rows(rows_of(X), X.shape[1], None)).transforms
+    return fit_transforms(parse_transforms(text), raw_rows(rows_of(X), X.shape[1], None))[0].transforms
 
 
 def transformed(text: str, X: sp.csr_array) -> np.ndarray:
@@ -129,8 +128,8 @@ def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> Non
             reads.append(step)
             return ((at, row_span(rows, at, min(at + step, N))) for at in range(0, N, step))
 
-        raw = Raw(N, D, None, None, "rows", pieces, [rows])
-        found.append(fit_transforms(parse_transforms(text), raw).transforms)
+        raw = Raw(N, D, None, None, "rows", pieces, [(0, rows)])
+        found.append(fit_transforms(parse_transforms(text), raw)[0].transforms)
         assert len(reads) == 2  # idf and scale=std share one; l2 changes what the others need
     for transforms in found[1:]:
         for one, other in zip(found[0], transforms, strict=True):

@@ -1,0 +1,230 @@
+"""Rows that are held out take no part in training: what is changed in them changes nothing that is learned.
+
+Their part is a hash of their numbers in the data as given, which the changes leave as they are. One class has
+held-out rows alone: it stays a class, without a row to learn from.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_store
+from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.utils.class_weight import compute_class_weight
+
+from streamsvm import fit, load_model, tune
+from streamsvm.data.hold_out import HeldOutPart
+from streamsvm.store import open_store
+from streamsvm.store.sliced import SlicedStore
+from streamsvm.training import array_runs, tuning_runs
+from streamsvm.transforms import fitting
+
+N, D, K, BLOCK, PARTS = 420, 12, 3, 90, 3
+ALONE = K  # the class of held-out rows alone
+NAMES = np.array(["0", "1", "2", "3"])
+KINDS = ["matrix", "native.h5", "native.zarr", "sliced", "joined"]
+LONG = "log1p,select=top:8,scale=std,l2,scale=maxabs"
+
+
+def held_out(part: int = 1) -> np.ndarray:
+    return HeldOutPart(part, PARTS).has(np.arange(N))
+
+
+def problem(part: int, *, changed: bool) -> tuple[sp.csr_array, np.ndarray]:
+    """Rows sorted by class; if `changed`, those of a part are multiplied by 1,000, with other labels."""
+    rng = np.random.default_rng(1)
+    labels = np.sort(rng.integers(K, size=N)).astype(np.int32)
+    X = rng.poisson(0.6 + 2 * (np.arange(D) % K == labels[:, None]), size=(N, D)).astype(np.float32) / 4
+    held = held_out(part)
+    labels[held & (np.arange(N) % 4 == 0)] = ALONE
+    if changed:
+        X[held] *= 1000
+        labels[held] = (labels[held] + 1) % (K + 1)
+    return sp.csr_array(X), labels
+
+
+def data_of(kind: str, folder: Path, X: sp.csr_array, labels: np.ndarray) -> dict[str, Any]:
+    """What `fit` and `tune` take: the data, and how it is read."""
+    folder.mkdir()
+    if kind == "matrix":
+        return {"data": X, "y": NAMES[labels]}
+    if kind.startswith("native"):
+        return {"data": make_store(folder / kind, X, labels), "block_rows": BLOCK}
+    # Rows without a label stand between the others, and are not counted.
+    n = N + 60
+    place = np.sort(np.random.default_rng(2).permutation(n)[:N])
+    dense, texts = np.ones((n, D), np.float32), np.full(n, None, object)
+    dense[place], texts[place] = X.toarray(), NAMES[labels]
+    paths = []
+    for part in [slice(0, 200), slice(200, n)] if kind == "joined" else [slice(0, n)]:
+        obs = pd.DataFrame({"type": pd.Categorical(texts[part], categories=NAMES)})
+        obs.index = pd.Index([f"r{i}" for i in range(len(obs))])
+        var = pd.DataFrame(index=[f"g{j}" for j in range(D)])
+        paths.append(folder / f"{len(paths)}.h5ad")
+        anndata.AnnData(sp.csr_matrix(dense[part]), obs, var).write_h5ad(paths[-1])
+    return {"data": paths, "label": "type", "block_rows": BLOCK, "slice_rows": 7}
+
+
+def trained(kind: str, folder: Path, X: sp.csr_array, labels: np.ndarray, **settings: Any) -> Any:
+    given = data_of(kind, folder, X, labels)
+    data = given.pop("data")
+    if kind == "matrix":
+        return fit(data, **given, **settings)
+    fit(data, out=folder / "run", **given, **settings)
+    return load_model(folder / "run")
+
+
+def check_same(one: Any, other: Any) -> None:
+    for name in ("C", "values_in", "class_weights", "transforms"):
+        assert one.record.get(name) == other.record.get(name)
+    assert list(one.classes_) == list(other.classes_)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    for ours, theirs in zip(one.transforms, other.transforms, strict=True):
+        np.testing.assert_array_equal(ours.array, theirs.array)
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform"),
+    [
+        *((kind, transform) for kind in KINDS for transform in (None, LONG)),
+        *(("matrix", each) for each in ("idf", "df=-0.25,l2", "scale=maxabs", "idf,l2,scale=std,bias")),
+        ("native.h5", "idf"),
+    ],
+)
+def test_what_is_held_out_changes_nothing(tmp_path: Path, kind: str, transform: str | None) -> None:
+    facts: dict[str, Any] = {
+        "hold_out": f"1/{PARTS}", "transform": transform, "class_weight": "balanced", "passes": 2,
+    }  # fmt: skip
+    one, other = (
+        trained(kind, tmp_path / str(changed), *problem(1, changed=changed), **facts)
+        for changed in (False, True)
+    )
+    check_same(one, other)
+    assert len(one.classes_) == K + 1
+    held = held_out()
+    X, labels = problem(1, changed=False)
+    few = NAMES[labels[~held]]
+    np.testing.assert_allclose(
+        one.record["class_weights"], [*compute_class_weight("balanced", classes=NAMES[:K], y=few), 1.0]
+    )
+    if transform is None:
+        norms = (X.toarray()[~held].astype(float) ** 2).sum(axis=1)
+        assert one.record["C"] == pytest.approx(1 / norms[norms > 0].mean())
+
+
+@pytest.mark.parametrize("kind", ["matrix", "native.h5", "sliced"])
+def test_held_out_rows_are_scored_after_the_transforms_of_the_others(tmp_path: Path, kind: str) -> None:
+    X, labels = problem(1, changed=False)
+    held, dense = held_out(), X.toarray().astype(float)
+    model = trained(
+        kind, tmp_path / "a", X, labels, hold_out=f"1/{PARTS}", transform="scale=std,l2", passes=1
+    )
+    scale = StandardScaler(with_mean=False).fit(dense[~held])
+    np.testing.assert_allclose(model.transforms[0].array, 1 / scale.scale_, rtol=1e-6)
+    scores = normalize(scale.transform(dense)) @ model.coef_.reshape(D, -1)
+    expected = (scores.argmax(axis=1) == labels)[held].mean()
+    history = model.result.history if kind == "matrix" else records(tmp_path / "a/run/metrics.jsonl")
+    assert history[-1]["average_valid_accuracy"] == pytest.approx(expected)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("part", range(1, PARTS + 1))
+@pytest.mark.parametrize("kind", ["matrix", "native.h5", "sliced"])
+def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its training learns the same, whatever the rows of its part are; the table has the C of all rows."""
+    transform = "scale=std,l2,scale=maxabs"
+    models: list[Any] = []
+    matrix, store = array_runs.fit_matrix, tuning_runs.fit_store
+
+    def of_store(paths: Any, out: Path, settings: Any, **more: Any) -> Any:
+        result = store(paths, out, settings, **more)
+        models.append(load_model(out))
+        return result
+
+    def of_matrix(*given: Any, **more: Any) -> Any:
+        models.append(matrix(*given, **more))
+        return models[-1]
+
+    monkeypatch.setattr(tuning_runs, "fit_store", of_store)
+    monkeypatch.setattr(array_runs, "fit_matrix", of_matrix)
+    found = []
+    for changed in (False, True):
+        given = data_of(kind, tmp_path / str(changed), *problem(part, changed=changed))
+        if kind != "matrix":
+            given["out"] = tmp_path / str(changed) / "run"
+        found.append(tune(**given, folds=PARTS, transform=transform, class_weight="balanced"))
+    first, second = models[: PARTS + 1], models[PARTS + 1 :]
+    check_same(first[part - 1], second[part - 1])
+    for other in {1, 2, 3} - {part}:
+        assert not np.array_equal(first[other - 1].coef_, second[other - 1].coef_)
+    facts: dict[str, Any] = {"transform": transform, "passes": 1}
+    automatic = trained(kind, tmp_path / "all", *problem(part, changed=False), **facts).record["C"]
+    assert [row["C"] for row in found[0].tried] == [automatic * 2.0**power for power in range(-4, 6)]
+    assert first[-1].record["C"] == found[0].C
+
+
+@pytest.mark.parametrize("transform", ["scale=std", "idf,l2,scale=std"])
+def test_one_reading_serves_all_folds_or_each_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: str
+) -> None:
+    calls, gather, tried = [], fitting._gather, []
+    monkeypatch.setattr(
+        fitting, "_gather", lambda data, wanted, kind: calls.append(len(wanted)) or gather(data, wanted, kind)
+    )
+    data = data_of("sliced", tmp_path / "a", *problem(1, changed=False))
+    stages = transform.count(",") // 2 + 1
+    for needed, expected in ((1, [PARTS + 1] * stages), (2**29, [1] * stages * (PARTS + 1))):
+        monkeypatch.setattr(fitting, "bytes_needed", lambda *_, needed=needed: needed)
+        given = {**data, "out": tmp_path / str(needed), "folds": PARTS, "memory": "1G"}
+        found = tune(**given, C="auto", transform=transform)
+        tried.append([{**row, "seconds": 0} for row in found.tried])
+        assert calls == expected
+        calls.clear()
+    assert tried[0] == tried[1]
+    models = [(tmp_path / name / "model/coef.npy").read_bytes() for name in ("1", str(2**29))]
+    assert models[0] == models[1]
+
+
+def test_a_user_s_values_of_c_stay_as_they_are() -> None:
+    X, labels = problem(1, changed=False)
+    assert [row["C"] for row in tune(X, NAMES[labels], C="0.1,1", folds=2).tried] == [0.1, 1.0]
+
+
+def test_slices_know_the_numbers_of_the_data(tmp_path: Path) -> None:
+    """Each row by its name, which is its number in the input."""
+    path = make_store(tmp_path / "s.h5", *problem(1, changed=False))
+    with open_store(path) as store:
+        sliced = SlicedStore(store, 7, seed=3)
+        for begin, end in [(0, N), (5, 5), (13, 301)]:
+            np.testing.assert_array_equal(sliced.numbers(begin, end), sliced.names(begin, end))
+        assert not np.array_equal(sliced.numbers(0, N), np.arange(N))
+
+
+def test_groups_are_held_out_whole_and_rows_of_several_labels_counted_by_each() -> None:
+    X, labels = problem(1, changed=False)
+    groups = np.arange(N) // 6
+    held = HeldOutPart(1, 4).has(np.arange(N), groups)
+    assert held.reshape(-1, 6).all(axis=1).sum() == held.sum() / 6
+    facts: dict[str, Any] = {"hold_out": "1/4", "transform": "scale=std", "passes": 1}
+    model = fit(X, NAMES[labels], groups=groups, loss="chain", **facts)
+    scale = StandardScaler(with_mean=False).fit(X.toarray()[~held].astype(float))
+    np.testing.assert_allclose(model.transforms[0].array, 1 / scale.scale_, rtol=1e-6)
+    held = HeldOutPart(1, 4).has(np.arange(N))
+    sets = [[name, "0"] if name != "0" else [name] for name in NAMES[labels]]
+    model = fit(X, sets, loss="ovr", class_weight="balanced", **facts)
+    counts = np.array(
+        [sum(name in each for each in np.array(sets, object)[~held]) for name in model.classes_]
+    )
+    occurs = counts > 0
+    expected = np.where(occurs, counts.sum() / (occurs.sum() * np.maximum(counts, 1)), 1)
+    np.testing.assert_allclose(model.record["class_weights"], expected)
