@@ -185,7 +185,7 @@ def fit(
         ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the share of
         rows that have it; ``scale`` divides it by its standard deviation or largest absolute value, and zeros
         stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a file lists, one a
-        line, or the N of the largest dispersion; ``l2`` scales each row to norm 1; ``bias``, the last one,
+        line, or the N that vary most for their means; ``l2`` scales rows to norm 1; ``bias``, the last one,
         is a constant feature, with the coefficients `Model.intercept_`. ``docs/transforms.md`` says more.
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and

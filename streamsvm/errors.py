@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 _MODULES = {"convert": "streamsvm_converters."}  # functions that `streamsvm` does not export
+# Packages whose lines no warning points at: ours, and what stands between a caller and a function of ours.
+_OURS = {"streamsvm", "streamsvm_converters", "streamsvm_cli", "contextlib", "functools"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,3 +241,11 @@ class Interrupted(StreamsvmError):
 
 class StreamsvmWarning(_WithRemedy, UserWarning):
     """Something that does not stop the work: one line that says what, where and what to do."""
+
+
+def warn(warning: StreamsvmWarning) -> None:
+    """Issue a warning that points at the user's line: the first one outside this project."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)

@@ -1,9 +1,12 @@
-"""Some of the features: those that a file lists, or the N of the largest dispersion.
+"""Some of the features: those that a file lists, or the N that vary most among features of similar means.
 
-The dispersion of a feature is its variance over all rows (with n - 1 in the denominator) divided by its mean:
-1 for counts that are Poisson, more for features that differ between rows. This is what ``scanpy.pp.
-highly_variable_genes`` with the flavor "cell_ranger" or "seurat" computes before it compares genes of similar
-means. Of equal dispersions the first features are taken.
+The dispersion of a feature is its variance over all rows (with n - 1 in the denominator) divided by its mean,
+and rare features have the largest. So it is compared with features of similar means (Zheng et al. 2017, as in
+``scanpy.pp.highly_variable_genes`` with the flavor "cell_ranger"): the 10th, 15th, ..., 100th percentiles of
+the means are the upper ends of bins, and from each dispersion the median of its bin is subtracted, and the
+difference divided by the median absolute deviation in the bin. Where that is 0, as where most features of a
+bin are in no row, scanpy divides by it; here these features come last, by their dispersions. Of equals the
+first features are taken.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,7 +23,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.durable import reason
-from streamsvm.errors import SettingsError, StreamsvmWarning
+from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.format import index_dtype
 from streamsvm.kernels.csr import keep_columns
 from streamsvm.text import check_local
@@ -29,6 +31,7 @@ from streamsvm.transforms.base import TrainingData, Transform, checked_count
 
 _TOP, _FILE = "top:", "file"
 _FEW = 3  # unknown features that a message lists
+_LEAST_KEPT = 0.05  # share of the values of the rows below which there is a warning
 _WANTED = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
 
 
@@ -99,7 +102,20 @@ class Select(Transform):
         return super().held_bytes + self._places.nbytes
 
     def fitted(self, data: TrainingData) -> Self:
-        columns = self._listed(data) if self._top is None else _most_dispersed(data.statistics(), self._top)
+        if self._top is None:
+            columns = self._listed(data)
+        else:
+            columns = _most_variable(data.statistics(), self._top)
+            count = data.statistics().count
+            kept = float(count[columns].sum() / max(count.sum(), 1))
+            if kept < _LEAST_KEPT:
+                warn(
+                    StreamsvmWarning(
+                        f"select={self.by} keeps {kept:.2%} of the values of the rows that are not 0, in "
+                        f"{len(columns):,} of {data.n_features:,} features",
+                        remedy=Remedy("compare the accuracy with that of more features, or of all"),
+                    )
+                )
         columns.flags.writeable = False
         by = _FILE if self._top is None else self.by  # not a path, which another machine may lack
         return dataclasses.replace(self, by=by, width=data.n_features, kept=len(columns), array=columns)
@@ -139,11 +155,11 @@ class Select(Transform):
             )
         if unknown:
             few = ", ".join(map(repr, unknown[:_FEW])) + (", ..." if len(unknown) > _FEW else "")
-            warnings.warn(
-                f"{self.by} lists {len(unknown):,} features that the data lacks ({few}); "
-                f"the other {len(columns):,} are selected",
-                StreamsvmWarning,
-                stacklevel=2,
+            warn(
+                StreamsvmWarning(
+                    f"{self.by} lists {len(unknown):,} features that the data lacks ({few}); "
+                    f"the other {len(columns):,} are selected"
+                )
             )
         return columns
 
@@ -171,11 +187,17 @@ class Select(Transform):
         return super().with_array(array)
 
 
-def _most_dispersed(statistics: Statistics, n: int) -> np.ndarray:
-    """The `n` columns, increasing, of the largest dispersion; those without any value come last."""
-    n_rows, mean = statistics.n_rows, statistics.mean
-    with np.errstate(divide="ignore", invalid="ignore"):
-        dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / np.abs(mean)
-    dispersion = np.where(np.isnan(dispersion), -np.inf, dispersion)
-    order = np.argsort(-dispersion, kind="stable")[:n]
-    return np.sort(order).astype(np.int64)
+def _most_variable(statistics: Statistics, n: int) -> np.ndarray:
+    """The `n` columns, increasing, of the largest dispersions among features of similar means."""
+    n_rows, mean = statistics.n_rows, np.abs(statistics.mean)
+    mean[mean == 0] = 1e-12
+    dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / mean
+    bins = np.searchsorted(np.percentile(mean, np.arange(10, 101, 5)), mean)
+    relative = np.full(len(mean), -np.inf)
+    for each in np.unique(bins):
+        of_bin = bins == each
+        difference = dispersion[of_bin] - np.median(dispersion[of_bin])
+        deviation = np.median(np.abs(difference))
+        if deviation > 0:
+            relative[of_bin] = difference / deviation
+    return np.sort(np.lexsort((-dispersion, -relative))[:n]).astype(np.int64)
