@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,7 +33,7 @@ import numpy as np
 
 from streamsvm import durable, format
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, ModelError, StreamsvmWarning
+from streamsvm.errors import InputError, ModelError, StreamsvmWarning, warn
 from streamsvm.model import Model, load_model
 from streamsvm.model_files import LEAST_TEMPERATURE, MOST_TEMPERATURE, model_folder, write_record
 from streamsvm.progress import Progress, logger, shown
@@ -120,7 +119,7 @@ def calibrate(
                 _write_back(folder, loaded.record)
     logger.info("%r", found)
     if found.warning is not None:
-        warnings.warn(found.warning, StreamsvmWarning, stacklevel=2)
+        warn(StreamsvmWarning(found.warning))
     return found
 
 

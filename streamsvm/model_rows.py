@@ -123,8 +123,8 @@ def rows_of_matrix(
     else:
         matrix = as_matrix(X, dtype, ModelError)
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
-    match.warn(stacklevel=5)
-    warn_of_difference([matrix.data[:MOST_VALUES]], trained, "X", stacklevel=5)
+    match.warn()
+    warn_of_difference([matrix.data[:MOST_VALUES]], trained, "X")
     data, indices, indptr = matrix[:3]
     if match.columns is not None:
         width = len(feature_names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import format
-from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning
+from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
 
 _FEW = 3  # names that an error lists
 
@@ -28,13 +27,12 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     taken = set(names)
     if len(taken) < len(names):
         names, repeated = _numbered(names, taken)
-        warnings.warn(
+        warn(
             StreamsvmWarning(
                 f"{where}: names that several features share: {len(repeated):,} ({first_of(repeated)}); they "
                 "are numbered in the order of the file, so data in another order may be matched wrongly",
                 remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
-            ),
-            stacklevel=3,
+            )
         )
     return names
 
@@ -76,10 +74,10 @@ class FeatureMatch:
     unknown: int = 0
     message: Message | None = None
 
-    def warn(self, stacklevel: int = 3) -> None:
+    def warn(self) -> None:
         """Issue the message, if there is one, as a `StreamsvmWarning`."""
         if self.message is not None:
-            warnings.warn(StreamsvmWarning(self.message), stacklevel=stacklevel)
+            warn(StreamsvmWarning(self.message))
 
 
 def match_features(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.errors import Message, Remedy, StreamsvmWarning
+from streamsvm.errors import Message, Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of the records of runs and models
 MOST_VALUES = 2**16  # that are looked at before a prediction
@@ -62,12 +61,10 @@ def trained_values(record: Mapping[str, Any], transforms: Iterable[Any]) -> Mapp
     return None if any(each.name == "counts" for each in transforms) else record.get(VALUES_IN)
 
 
-def warn_of_difference(
-    pieces: Iterable[np.ndarray], trained: Mapping[str, Any] | None, where: str, stacklevel: int = 3
-) -> None:
+def warn_of_difference(pieces: Iterable[np.ndarray], trained: Mapping[str, Any] | None, where: str) -> None:
     """Issue what `find_difference` returns, as a `StreamsvmWarning`."""
     if (
         trained is not None
         and (message := find_difference(describe_values(pieces), trained, where)) is not None
     ):
-        warnings.warn(StreamsvmWarning(message), stacklevel=stacklevel)
+        warn(StreamsvmWarning(message))

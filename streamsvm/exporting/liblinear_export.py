@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from streamsvm.errors import StreamsvmWarning
+from streamsvm.errors import StreamsvmWarning, warn
 from streamsvm.exporting.folding import fold, linear_only, two_class_difference
 
 if TYPE_CHECKING:
@@ -42,30 +41,27 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     numbered = numbers is None or list(map(str, numbers)) != classes
     if numbers is not None and numbered:
         number, label = next(pair for pair in zip(numbers, classes, strict=True) if str(pair[0]) != pair[1])
-        warnings.warn(
+        warn(
             StreamsvmWarning(
                 f"LIBLINEAR's labels are whole numbers: {label!r} is {number} in {name}, and "
                 f"{name}{LABELS_SUFFIX} has a line with the number and the label of each class"
-            ),
-            stacklevel=4,
+            )
         )
     if numbers is None:
         numbers = list(range(len(classes)))
-        warnings.warn(
+        warn(
             StreamsvmWarning(
                 f"LIBLINEAR's labels are whole numbers, and those of the model are not: its classes are 0 to "
                 f"{len(classes) - 1} in {name}, and {name}{LABELS_SUFFIX} has a line with the number and the "
                 "label of each"
-            ),
-            stacklevel=4,
+            )
         )
     if model.record.get("index_base") == 0:
-        warnings.warn(
+        warn(
             StreamsvmWarning(
                 f"LIBLINEAR counts features from 1, and the text of this model from 0: {name} calls feature "
                 "j of the text j + 1; count so in the text, too"
-            ),
-            stacklevel=4,
+            )
         )
     coef, intercept, solver = folded.coef, folded.intercept, "MCSVM_CS"
     labels = numbers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -14,7 +13,7 @@ from streamsvm import format
 from streamsvm.data.feature_names import first_of, match_features
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows, joined_rows
-from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning
+from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 from streamsvm.store.views import MatchedStore, StoreView
@@ -247,11 +246,10 @@ def common_features(
     if partial:
         fate = "left out" if join == "inner" else "taken as 0 where they are missing"
         be = "is" if len(partial) == 1 else "are"
-        warnings.warn(
+        warn(
             StreamsvmWarning(
                 f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
                 f"({first_of(partial)})"
-            ),
-            stacklevel=3,
+            )
         )
     return every if join == "outer" else [name for name in known[0] if name in everywhere]

@@ -14,7 +14,6 @@ import hashlib
 import io
 import json
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamsvm import durable, format
-from streamsvm.errors import StoreError, StreamsvmWarning
+from streamsvm.errors import StoreError, StreamsvmWarning, warn
 from streamsvm.schema import Count, Positive, decode
 
 _SUFFIX = ".journal"
@@ -186,11 +185,11 @@ def recover(path: Path) -> bool:
 def warn_and_recover(path: Path) -> None:
     """`recover`, with a warning if there was a change to undo."""
     if recover(path):
-        warnings.warn(
-            f"{path}: another process died while it added columns; they were taken out again, and the file "
-            "is as it was before",
-            StreamsvmWarning,
-            stacklevel=3,
+        warn(
+            StreamsvmWarning(
+                f"{path}: another process died while it added columns; they were taken out again, and the "
+                "file is as it was before"
+            )
         )
 
 
