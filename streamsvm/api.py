@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from streamsvm.data.arrays import check_is_matrix
+from streamsvm.data.arrays import check_is_matrix, label_column
 from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model import Model
 from streamsvm.progress import Progress, Report, shown
@@ -22,10 +22,16 @@ from streamsvm.training.trainer import Callbacks
 
 TABLES = ("costs", "tree", "sample_weight")  # settings for which arrays may be given
 # Parameters of `fit`.
-_FOR_STORES = (
-    "out", "memory", "valid", "calibrate", "layer", "raw", "join", "block_rows", "slice_rows",
-    "checkpoint_every", "force", "resume_or_start", "cluster",
-)  # fmt: skip
+_IN_MEMORY = Remedy("leave it out: `Model.save` keeps the model, and a run that resumes needs a store")
+_FOR_STORES = {  # and what to do instead; those of sizes and checkpoints change nothing for a matrix
+    "out": _IN_MEMORY,
+    "resume_or_start": _IN_MEMORY,
+    "force": _IN_MEMORY,
+    "valid": Remedy("give hold_out, or call streamsvm.evaluate on its model"),
+    "calibrate": Remedy("call streamsvm.calibrate on its model"),
+    "join": Remedy("concatenate before"),
+    "cluster": Remedy("write it to a file and convert that: a cluster reads stores"),
+}
 
 __all__ = ["FitResult", "OnlineResult", "fit", "online"]
 
@@ -91,13 +97,14 @@ def fit(
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; or a
-        matrix in memory, as `Model.predict` takes it. `memory`, `valid`, `calibrate`, `layer`, `raw`, `join`,
-        `block_rows`, `slice_rows`, `checkpoint_every`, `force`, `resume_or_start` and `cluster` do not apply
-        to a matrix.
-    y : array_like, shape (n,), optional
-        Labels of a matrix; a store has its own. For several labels a row: a list with a list of labels for
-        each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are the
-        numbers of its columns, or their names in a DataFrame.
+        matrix in memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
+        `convert` makes them of a table, one for each value. `out`, `valid`, `calibrate`, `join`, `force`,
+        `resume_or_start` and `cluster` do not apply to a matrix; `memory`, `block_rows`, `slice_rows` and
+        `checkpoint_every` change nothing.
+    y : array_like, shape (n,), or str, optional
+        Labels of a matrix; a store has its own. Or, for AnnData, what `label` is. For several labels a row: a
+        list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of zeros
+        and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
         ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
@@ -263,8 +270,10 @@ def fit(
     Interrupted
         If `stop` returned True.
     """
+    y, label = label_column(y, label)
     given, tables = without_tables(dict(locals()))
     settings = Settings.from_arguments(given)
+    every = Interval(checkpoint_every)
     paths = as_paths(data)
     if paths is None:
         with shown(progress) as progress:
@@ -289,7 +298,6 @@ def fit(
             "force replaces a run, and resume_or_start goes on with it; leave one of them out",
             setting="force",
         )
-    every = Interval(checkpoint_every)
     if "sample_weight" in tables:
         raise SettingsError(
             "sample_weight must be the name of a column: a store has the weights of its rows",
@@ -322,10 +330,9 @@ def _fit_matrix(
 ) -> Model:
     check_is_matrix(X)
     parameters = inspect.signature(fit).parameters
-    for name in _FOR_STORES:
+    for name, instead in _FOR_STORES.items():
         if given[name] != parameters[name].default:
-            after = Remedy("call streamsvm.calibrate on its model") if name == "calibrate" else None
-            raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=after, setting=name)
+            raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=instead, setting=name)
     try:
         return array_runs.fit_matrix(
             X, y, given["groups"], settings, callbacks=callbacks, given=tables, workers=given["workers"]

@@ -71,8 +71,8 @@ def calibrate(
     data : path, Store, Rows, list of Rows, or matrix
         Labelled data, as for `streamsvm.evaluate` (rows as they were before the transforms, too), but no
         iterator: it is read more than once. Rows with a label that the model does not know are left out.
-    y : array_like, shape (n,), optional
-        Labels of a matrix, which has none of its own.
+    y : array_like, shape (n,), or str, optional
+        Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional

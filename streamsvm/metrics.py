@@ -56,8 +56,8 @@ def evaluate(
         Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the
         features of the training data, as they were before the transforms, and codes of the model's classes,
         or pairs of such a block and its rows' names; or anything that `Model.predict` takes.
-    y : array_like, shape (n,), optional
-        Labels of a matrix, which has none of its own. For several labels a row: a list with a list of labels
+    y : array_like, shape (n,), or str, optional
+        Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is. For several labels a row: a list with a list of labels
         for each row; or an indicator matrix (array, sparse or DataFrame) of zeros and ones, whose classes are
         the numbers of its columns, or their names in a DataFrame.
     top_k : int or iterable of int, optional
@@ -79,7 +79,7 @@ def evaluate(
         Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
         then also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
     layer : str, optional
-        Layer of AnnData to score instead of ``X``.
+        Layer of AnnData to score instead of ``X``, also in memory.
     raw : bool
         Whether ``raw.X`` of AnnData is scored.
     groups : array_like, shape (n,), or str, optional

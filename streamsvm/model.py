@@ -311,6 +311,7 @@ class Model(Readable):
             As the training data was, before the transforms, which the model applies. One row may also be a
             tuple of two NumPy arrays: the indices of its features, as integers, and their values.
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
+            Columns of categories of a DataFrame become features as in the training.
             Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
             names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes
             features, `X` may have any number of columns, and column j is the feature with the number j in the
@@ -450,6 +451,6 @@ class Model(Readable):
             X, y, groups, classes=self.record["classes"],
             n_features=None if self.takes_any_feature else self.n_features_in_,
             feature_names=self.feature_names_in_, dtype=self.dtype,
-            trained=trained_values(self.record, self.transforms),
+            trained=trained_values(self.record, self.transforms), encoding=self.record.get("encoding") or {},
         )  # fmt: skip
         return self.transformed(rows, where="X")

@@ -113,15 +113,17 @@ def rows_of_matrix(
     feature_names: Any,
     dtype: np.dtype,
     trained: Mapping[str, Any] | None,
+    encoding: Mapping[str, Any],
 ) -> Rows:
     """The rows of a matrix before the transforms, as `Model.rows` describes it.
 
-    `n_features` is None if the model takes any, and `trained` is what `trained_values` returns.
+    `n_features` is None if the model takes any, and `trained` is what `trained_values` returns, `encoding`
+    how columns of a table became features, or empty.
     """
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MOST_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
-        matrix = as_matrix(X, dtype, ModelError)
+        matrix = as_matrix(X, dtype, ModelError, encoding)
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
     match.warn()
     warn_of_difference([matrix.data[:MOST_VALUES]], trained, "X")

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamsvm.data.arrays import check_is_matrix, labels_of
+from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model import Model
@@ -54,14 +54,14 @@ def rows_to_score(
     rows come their names, int64 or str objects, of a store if `named`, of pairs of rows and names as given,
     and otherwise the numbers from 0. `counts` is filled in when the data has been opened.
     """
+    y, label = label_column(y, label)
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
     )
     if has_labels and y is not None:
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
-    if (layer is not None or raw) and not isinstance(data, str | os.PathLike):
-        name = "raw" if layer is None else "layer"
-        raise SettingsError(f"{name} is for files of AnnData", setting=name)
+    if not isinstance(data, str | os.PathLike):
+        data = with_layer(data, layer, raw)
     if has_labels and groups is not None:
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):

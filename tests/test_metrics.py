@@ -140,7 +140,7 @@ def test_anndata_in_memory_has_its_labels_in_obs() -> None:
             function(*first, data, label="type")
         with pytest.raises(SettingsError, match="y and label both give the labels"):
             function(*first, data, names, label="cell_type")
-        with pytest.raises(SettingsError, match="label does not apply to a matrix"):
+        with pytest.raises(SettingsError, match="names no column: only AnnData has obs"):
             function(*first, X, names, label="cell_type")
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.feature_names import feature_names
+from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, Remedy, SettingsError, StreamsvmError
+from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
 from streamsvm.text import check_classes
 
@@ -26,9 +28,15 @@ class Matrix(NamedTuple):
     indptr: np.ndarray  # (n_rows + 1,) int64
     n_features: int
     names: list[str] | None  # of the features
+    encoding: dict[str, Any] | None = None  # of the columns of a DataFrame that are not all numbers
 
 
-def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError) -> Matrix:
+def as_matrix(
+    X: Any,
+    dtype: np.dtype,
+    error: type[StreamsvmError] = InputError,
+    encoding: Mapping[str, Any] | None = None,
+) -> Matrix:
     """`X` as a CSR matrix of values in `dtype`.
 
     Parameters
@@ -37,11 +45,19 @@ def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError)
     dtype : dtype
     error : type
         What to raise if `X` is not a matrix of numbers, or a value is not finite in `dtype`; says which.
+    encoding : mapping, optional
+        How the columns of a DataFrame become features, as a model says it (empty if it does not); by default
+        columns of text become categories.
     """
     import scipy.sparse
 
     check_is_matrix(X, error)
-    matrix, names = _without_names(X)
+    matrix, names, record = X, None, None
+    if hasattr(X, "var_names") and hasattr(X, "X"):
+        matrix, names = X.X, feature_names(X.var_names, "X")
+    elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        matrix, columns, record = encoded(X, encoding, error)
+        names = feature_names(columns, "X")
     if not scipy.sparse.issparse(matrix):
         matrix = np.asarray(matrix)
     if matrix.dtype == np.float16:  # which SciPy does not take
@@ -56,7 +72,7 @@ def as_matrix(X: Any, dtype: np.dtype, error: type[StreamsvmError] = InputError)
         matrix = matrix.copy()  # the caller's arrays stay as they are
         matrix.sum_duplicates()
     data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names)
-    return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names)
+    return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names, record)
 
 
 def one_row(
@@ -139,6 +155,12 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
             f"X is {what}, and not a matrix",
             remedy=Remedy("give streamsvm.fit, predict or evaluate the path of one store"),
         )
+    if getattr(X, "isbacked", False):
+        by_path = Call("fit", X.filename, (Option("label"), Option("out")))
+        raise error(
+            f"X is AnnData that is backed by {X.filename}, and not in memory",
+            remedy=Remedy("give the path, which is read in blocks, such as {}, or X.to_memory()", by_path),
+        )
     if hasattr(X, "fingerprint") and hasattr(X, "path"):  # a store, which this module does not know
         raise error(
             f"X is the store {X.path}, and not a matrix",
@@ -146,12 +168,33 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
         )
 
 
-def _without_names(X: Any) -> tuple[Any, list[str] | None]:
-    if hasattr(X, "var_names") and hasattr(X, "X"):
-        return X.X, feature_names(X.var_names, "X")
-    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-        return X.to_numpy(), feature_names(X.columns, "X")
-    return X, None
+def with_layer(X: Any, layer: str | None, raw: bool) -> Any:
+    """AnnData with one of its layers as matrix, or that of ``raw`` and its features; `X` if none is given.
+
+    Raises
+    ------
+    InputError
+        If `X` lacks it.
+    SettingsError
+        If `X` is not AnnData, or both are given.
+    """
+    if layer is None and not raw:
+        return X
+    name = "raw" if layer is None else "layer"
+    if not hasattr(X, "layers") or (raw and layer is not None):
+        problem = "and raw both name a matrix" if hasattr(X, "layers") else "is for AnnData, and X is none"
+        raise SettingsError(f"{name} {problem}", remedy=Remedy("leave it out"), setting=name)
+    check_is_matrix(X)
+    of, matrix = (X.raw, getattr(X.raw, "X", None)) if raw else (X, X.layers.get(layer))
+    if matrix is None:
+        what, there = "raw" if raw else f"layer {layer!r}", ", ".join(map(repr, X.layers)) or "none"
+        raise InputError(f"X has no {what}; its layers are {there}")
+    return SimpleNamespace(X=matrix, var_names=of.var_names, obs=X.obs, obsm=X.obsm, obs_names=X.obs_names)
+
+
+def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
+    """`y` and `label`, where `y` may be the name of a column, as `label` is."""
+    return (None, y) if isinstance(y, str) and label is None else (y, label)
 
 
 def labels_of(X: Any, y: Any, label: str | None) -> Any:
@@ -172,7 +215,9 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
         return y
     if not has_obs:
         raise SettingsError(
-            "label does not apply to a matrix in memory: only AnnData has obs", setting="label"
+            f"{label!r} names no column: only AnnData has obs",
+            remedy=Remedy("give y, one label for each row"),
+            setting="label",
         )
     if y is not None:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")

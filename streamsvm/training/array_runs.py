@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.arrays import Matrix, labelled_rows, labels_of, row_groups, row_weights
+from streamsvm.data.arrays import Matrix, labelled_rows, labels_of, row_groups, row_weights, with_layer
 from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
@@ -55,6 +55,7 @@ def fit_matrix(
         matrix.n_features,
         settings,
         names=matrix.names,
+        encoding=matrix.encoding,
         callbacks=callbacks,
         given=given,
         workers=workers,
@@ -71,6 +72,7 @@ def _labelled(
     X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
 ) -> tuple[Rows, list[str], Matrix]:
     """As `labelled_rows`, with the weights of the rows as their costs, if there are any, and groups."""
+    X = with_layer(X, settings.layer, settings.raw)
     rows, classes, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
     if settings.sample_weight not in (None, NONE):
         weights = given.get("sample_weight", settings.sample_weight)
@@ -107,6 +109,7 @@ def fit_rows(
     settings: Settings,
     *,
     names: Any = None,
+    encoding: dict[str, Any] | None = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     given: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
@@ -123,6 +126,8 @@ def fit_rows(
     settings : Settings
     names : sequence of str, optional
         Of the features.
+    encoding : dict, optional
+        How columns became them.
     callbacks : Callbacks
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.
@@ -197,6 +202,7 @@ def fit_rows(
                 "n_features": n_features,
                 "index_base": None,
                 "C_auto": chosen,
+                **({} if encoding is None else {"encoding": encoding}),
                 **fitted.record,
             },
             names=names,

@@ -1,0 +1,113 @@
+"""Columns of text of a DataFrame become features as `convert` makes them of a table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamsvm_converters import convert
+
+from streamsvm import Model, evaluate, fit, load_model
+from streamsvm.errors import InputError, ModelError, StreamsvmWarning
+
+N = 90
+WANTED = ["age", "town=Leeds", "town=York", "member", "size=L", "size=S", "rooms"]
+
+
+@pytest.fixture
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    town = np.array(["York", "Leeds", None], object)[rng.integers(3, size=N)]
+    size = pd.Categorical(np.array(["S", "L"])[rng.integers(2, size=N)], categories=["S", "L", "XL"])
+    rooms = pd.array(rng.integers(1, 5, N), dtype="Int64")
+    return pd.DataFrame(
+        {"age": rng.random(N), "town": town, "member": rng.random(N) < 0.5, "size": size, "rooms": rooms}
+    )
+
+
+@pytest.fixture
+def groups(people: pd.DataFrame) -> np.ndarray:
+    return np.where(people["age"] + 0.3 * (people["town"] == "York") < 0.6, "young", "old")
+
+
+@pytest.fixture
+def model(people: pd.DataFrame, groups: np.ndarray) -> Model:
+    model = fit(people, groups, passes=5)
+    assert isinstance(model, Model)
+    return model
+
+
+def test_the_features_are_those_of_pandas(
+    people: pd.DataFrame, groups: np.ndarray, model: Model, tmp_path: Path
+) -> None:
+    dummies = pd.get_dummies(people.astype({"rooms": int, "size": str}), prefix_sep="=").astype(float)
+    numbers = fit(dummies[WANTED], groups, passes=5)
+    assert model.feature_names_in_.tolist() == WANTED
+    np.testing.assert_array_equal(model.coef_, numbers.coef_)
+    np.testing.assert_array_equal(model.decision_function(people), numbers.decision_function(dummies[WANTED]))
+    np.testing.assert_array_equal(
+        model.decision_function(people.iloc[7:8, ::-1]), model.decision_function(people)[7:8]
+    )
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(people), model.predict(people))
+    np.testing.assert_array_equal(loaded.decision_function(dummies), model.decision_function(people))
+    assert evaluate(loaded, people, groups).accuracy == np.mean(model.predict(people) == groups)
+
+
+def test_the_encoding_is_that_of_a_table(
+    people: pd.DataFrame, groups: np.ndarray, model: Model, tmp_path: Path
+) -> None:
+    people.assign(group=groups).to_parquet(tmp_path / "people.parquet")
+    convert([tmp_path / "people.parquet"], tmp_path / "people.zarr", label="group")
+    fit(tmp_path / "people.zarr", out=tmp_path / "run")
+    of_table = load_model(tmp_path / "run")
+    assert of_table.record["encoding"] == model.record["encoding"]
+    assert evaluate(of_table, people, groups) == evaluate(of_table, tmp_path / "people.zarr")
+
+
+def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFrame, model: Model) -> None:
+    expected = model.decision_function(people.assign(town=None))
+    with pytest.warns(
+        StreamsvmWarning, match=r"column 'town' has values that are unknown .* \(rows: 90\)"
+    ) as caught:
+        found = model.decision_function(people.assign(town="Bath"))
+    np.testing.assert_array_equal(found, expected)
+    assert {each.filename for each in caught} == {__file__}
+    with pytest.warns(StreamsvmWarning, match="2 are missing and taken as 0 .*; 1 are unknown to it"):
+        found = model.decision_function(people.drop(columns="town").assign(name="Ann"))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([f"p{i}" for i in range(N)], "column 'name' has another value in each row: that is no category"),
+        (pd.Timestamp("2020-01-01"), "column 'name' holds Timestamp('2020-01-01 00:00:00'), and neither"),
+        ([[1]] * N, "column 'name' holds [1], and neither numbers nor text"),
+        (None, "column 'name' has no value; leave it out"),
+        ([np.nan] + ["x"] * (N - 1), None),
+        ([None] + [1.5] * (N - 1), "column 7 ('name'): nan is not finite"),
+    ],
+)
+def test_columns_that_can_be_neither_are_named(
+    people: pd.DataFrame, groups: np.ndarray, values: object, problem: str | None
+) -> None:
+    if problem is None:
+        assert fit(people.assign(name=values), groups).feature_names_in_[-1] == "name=x"
+        return
+    with pytest.raises(InputError, match=re.escape(problem)):
+        fit(people.assign(name=values), groups)
+
+
+def test_text_where_the_model_has_numbers_is_refused(
+    people: pd.DataFrame, groups: np.ndarray, model: Model
+) -> None:
+    with pytest.raises(ModelError, match="column 'age' has values that are not numbers, where the model"):
+        model.predict(people.assign(age="old"))
+    of_numbers = fit(people[["age", "member"]].astype(float), groups)
+    with pytest.raises(ModelError, match="column 'town' has values that are not numbers, where the model"):
+        of_numbers.predict(people)

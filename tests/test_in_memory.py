@@ -1,0 +1,136 @@
+"""Training and measuring in memory: options that are for stores, AnnData, and where warnings point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import streamsvm
+from streamsvm import Model, calibrate, evaluate, fit, load_model, predict
+from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
+
+N, D = 80, 9
+NAMES = [f"gene{j}" for j in range(D)]
+
+
+@pytest.fixture
+def atlas() -> anndata.AnnData:
+    rng = np.random.default_rng(1)
+    y = rng.integers(2, size=N)
+    X = sp.csr_matrix(rng.poisson(1 + 3 * y[:, None] * (np.arange(D) < 3)), dtype=np.float32)
+    obs = pd.DataFrame({"cell_type": np.array(["B", "T"])[y]}, [f"cell{i}" for i in range(N)])
+    atlas = anndata.AnnData(X, obs, pd.DataFrame(index=NAMES))
+    atlas.raw = atlas.copy()
+    atlas.layers["logs"] = X.log1p()
+    return atlas[:, :5].copy()
+
+
+def coef(model: Any) -> np.ndarray:
+    assert isinstance(model, Model)
+    return model.coef_
+
+
+def test_sizes_and_checkpoints_change_nothing(atlas: anndata.AnnData) -> None:
+    y = atlas.obs["cell_type"]
+    found = fit(atlas.X, y, memory="2G", block_rows=7, slice_rows=3, checkpoint_every="8 blocks")
+    np.testing.assert_array_equal(coef(found), coef(fit(atlas.X, y)))
+    for wrong in ({"memory": "much"}, {"checkpoint_every": "seldom"}):
+        with pytest.raises(SettingsError):
+            fit(atlas.X, y, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "option", ["out", "resume_or_start", "force", "valid", "calibrate", "join", "cluster"]
+)
+def test_what_only_a_store_has_says_what_to_do(option: str, atlas: anndata.AnnData) -> None:
+    given: dict[str, Any] = {
+        option: {"join": "outer", "force": True, "resume_or_start": True}.get(option, "x")
+    }
+    with pytest.raises(SettingsError, match=f"^{option} does not apply to a matrix in memory; ") as caught:
+        fit(atlas.X, atlas.obs["cell_type"], **given)
+    assert caught.value.setting == option
+    assert ("Model.save" in str(caught.value)) == (option in ("out", "resume_or_start", "force"))
+
+
+def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Path) -> None:
+    y = atlas.obs["cell_type"].to_numpy()
+    model = fit(atlas, "cell_type")
+    np.testing.assert_array_equal(coef(model), coef(fit(atlas.X, y)))
+    assert isinstance(model, Model)
+    assert evaluate(model, atlas, "cell_type") == evaluate(model, atlas, y)
+    assert calibrate(model, atlas, "cell_type").n == N
+    atlas.write_h5ad(tmp_path / "atlas.h5ad")
+    fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "run")
+    assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N
+    with pytest.raises(SettingsError, match="y and label both give the labels"):
+        fit(atlas, "cell_type", label="cell_type")
+    with pytest.raises(SettingsError, match="'cell_type' names no column: only AnnData has obs; give y"):
+        fit(atlas.X, "cell_type")
+
+
+def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> None:
+    atlas.write_h5ad(tmp_path / "atlas.h5ad")
+    y = atlas.obs["cell_type"].to_numpy()
+    for given, matrix in ({"layer": "logs"}, atlas.layers["logs"]), ({"raw": True}, atlas.raw.X):
+        options: dict[str, Any] = given
+        model = fit(atlas, "cell_type", **options)
+        assert isinstance(model, Model)
+        np.testing.assert_array_equal(model.coef_, coef(fit(matrix, y)))
+        assert model.feature_names_in_.tolist() == NAMES[: matrix.shape[1]]
+        in_file = {"label": "cell_type", **options}
+        assert evaluate(model, atlas, "cell_type", **options) == evaluate(
+            model, tmp_path / "atlas.h5ad", **in_file
+        )
+    with pytest.raises(InputError, match="X has no layer 'counts'; its layers are 'logs'"):
+        fit(atlas, "cell_type", layer="counts")
+    with pytest.raises(SettingsError, match="layer and raw both name a matrix"):
+        fit(atlas, "cell_type", layer="logs", raw=True)
+    with pytest.raises(SettingsError, match="layer is for AnnData, and X is none"):
+        fit(atlas.X, y, layer="logs")
+
+
+def test_backed_anndata_says_how_to_train_on_its_path(atlas: anndata.AnnData, tmp_path: Path) -> None:
+    atlas.write_h5ad(tmp_path / "atlas.h5ad")
+    model = fit(atlas, "cell_type")
+    assert isinstance(model, Model)
+    backed = anndata.read_h5ad(tmp_path / "atlas.h5ad", backed="r")
+    for function in (lambda: fit(backed, "cell_type"), lambda: model.predict(backed)):
+        with pytest.raises(
+            (InputError, ModelError), match=r"backed by .*atlas.h5ad, .* `fit\('.*atlas.h5ad', label="
+        ):
+            function()
+    backed.file.close()
+
+
+def test_the_package_lists_its_public_names() -> None:
+    assert dir(streamsvm) == sorted(streamsvm.__all__)
+
+
+def test_warnings_point_at_the_line_of_the_caller(atlas: anndata.AnnData, tmp_path: Path) -> None:
+    atlas.write_h5ad(tmp_path / "atlas.h5ad")
+    model = fit(atlas, "cell_type")
+    assert isinstance(model, Model)
+    fewer = atlas[:, :3].copy()
+    fewer.write_h5ad(tmp_path / "fewer.h5ad")
+    (tmp_path / "genes").write_text("gene1\nx\n")
+
+    for call in (
+        lambda: model.predict(fewer),
+        lambda: evaluate(model, fewer, "cell_type"),
+        lambda: list(predict(model, fewer).labels),
+        lambda: evaluate(model, tmp_path / "fewer.h5ad", "cell_type"),
+        lambda: fit(atlas, "cell_type", transform=f"select={tmp_path / 'genes'}"),
+        lambda: fit(
+            tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "a", transform=f"select={tmp_path / 'genes'}"
+        ),
+        lambda: fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "b", valid=tmp_path / "fewer.h5ad"),
+    ):
+        with pytest.warns(StreamsvmWarning) as caught:
+            call()
+        assert {each.filename for each in caught} == {__file__}
