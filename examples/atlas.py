@@ -1,6 +1,6 @@
 """An atlas of cells: from raw counts to a label for each cell of a query, in its own file.
 
-    pip install 'streamsvm[anndata]' anndata
+    pip install -e '.[anndata]' anndata          # in a copy of the repository
     python examples/atlas.py                     # in a folder for the files that it writes
 
 Data are generated, so that there is nothing to download; everything below "Train" is as for an atlas of

@@ -1,6 +1,6 @@
 """A service that predicts one row a request, with FastAPI.
 
-    pip install streamsvm fastapi uvicorn
+    pip install -e . fastapi uvicorn             # in a copy of the repository
     STREAMSVM_MODEL=run uvicorn service:app                # in this folder
     curl -d '{"indices": [3, 17], "values": [1.0, 0.5]}' -H 'Content-Type: application/json' \
         localhost:8000/predict

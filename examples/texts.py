@@ -1,6 +1,6 @@
 """Texts with topics, from a Parquet file to a Parquet file of predictions.
 
-    pip install 'streamsvm[text]'
+    pip install -e '.[text]'                     # in a copy of the repository
     python examples/texts.py                     # in a folder for the files that it writes
 
 Data are generated, so that there is nothing to download; everything below "Convert" is as for millions of

@@ -64,7 +64,7 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
     np.testing.assert_array_equal(coef(model), coef(fit(atlas.X, y)))
     assert isinstance(model, Model)
     assert evaluate(model, atlas, "cell_type") == evaluate(model, atlas, y)
-    assert calibrate(model, atlas, "cell_type").n == N
+    assert calibrate(model, atlas, "cell_type").rows == N
     atlas.write_h5ad(tmp_path / "atlas.h5ad")
     fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "run")
     assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N
