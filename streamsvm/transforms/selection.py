@@ -192,7 +192,8 @@ def _most_variable(statistics: Statistics, n: int) -> np.ndarray:
     n_rows, mean = statistics.n_rows, np.abs(statistics.mean)
     mean[mean == 0] = 1e-12
     dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / mean
-    bins = np.searchsorted(np.percentile(mean, np.arange(10, 101, 5)), mean)
+    upper = np.percentile(mean, np.arange(10, 101, 5)) if len(mean) else mean
+    bins = np.searchsorted(upper, mean)
     relative = np.full(len(mean), -np.inf)
     for each in np.unique(bins):
         of_bin = bins == each

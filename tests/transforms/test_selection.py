@@ -91,6 +91,12 @@ def test_rows_have_the_selected_features(n: int, X: sp.csr_array) -> None:
     np.testing.assert_array_equal(kept, X.toarray()[:, found.array])
 
 
+def test_data_without_features_has_none_to_select() -> None:
+    raw = raw_rows(as_rows(sp.csr_array((6, 0)), np.zeros(6, np.int32)), 0, None)
+    (found,) = fit_transforms(parse_transforms("select=top:5"), raw).transforms
+    assert found.n_features(0) == 0
+
+
 def test_a_selection_that_loses_most_values_warns() -> None:
     X = sp.csr_array(counts(300, 2000))
     with pytest.warns(StreamsvmWarning, match=r"select=top:20 keeps .* not 0, in 20 of 2,000") as caught:
