@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.api import TABLES, without_tables
+from streamsvm.data.arrays import label_column
 from streamsvm.errors import Option, Remedy, SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
@@ -106,6 +107,7 @@ def tune(
     SettingsError, StoreError, PlanError, InputError, RunError, Interrupted
         As in `streamsvm.fit`.
     """
+    y, settings["label"] = label_column(y, settings.get("label"))
     paths = as_paths(data)
     if paths is not None and out is None:
         name_it = Remedy("name the run directory to create with {}", Option("out"))
@@ -143,7 +145,7 @@ def tune(
         count_workers(workers)  # checks it
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
-            if y is None and "label" not in settings:
+            if y is None and settings.get("label") is None:
                 raise SettingsError("y is missing: give one label for each row", setting="y")
             search: _Search = _ArraySearch(data, y, groups, callbacks, tables, count_workers(workers))
         else:

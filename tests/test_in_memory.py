@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import streamsvm
-from streamsvm import Model, calibrate, evaluate, fit, load_model, predict
+from streamsvm import Model, calibrate, evaluate, fit, load_model, predict, tune
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
 
 N, D = 80, 9
@@ -65,6 +65,7 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
     assert isinstance(model, Model)
     assert evaluate(model, atlas, "cell_type") == evaluate(model, atlas, y)
     assert calibrate(model, atlas, "cell_type").rows == N
+    np.testing.assert_array_equal(tune(atlas, "cell_type").model.coef_, tune(atlas.X, y).model.coef_)
     atlas.write_h5ad(tmp_path / "atlas.h5ad")
     fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "run")
     assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N

@@ -107,7 +107,7 @@ class Select(Transform):
         else:
             columns = _most_variable(data.statistics(), self._top)
             count = data.statistics().count
-            kept = float(count[columns].sum() / max(count.sum(), 1))
+            kept = float(count[columns].sum() / count.sum()) if count.any() else 1.0
             if kept < _LEAST_KEPT:
                 warn(
                     StreamsvmWarning(

@@ -28,11 +28,15 @@ def X() -> sp.csr_array:
     return sp.csr_array(dense)
 
 
-def select(value: object, X: sp.csr_array, names: list[str] | None) -> Select:
-    raw = raw_rows(as_rows(X, np.zeros(N, np.int32)), D, names)
-    (found,) = fit_transforms(parse_transforms(f"select={value}"), raw)[0].transforms
+def fitted(text: str, X: sp.csr_array, names: list[str] | None = None) -> Select:
+    raw = raw_rows(as_rows(X, np.zeros(X.shape[0], np.int32)), X.shape[1], names)
+    found = fit_transforms(parse_transforms(text), raw)[0].transforms[-1]
     assert isinstance(found, Select)
     return found
+
+
+def select(value: object, X: sp.csr_array, names: list[str] | None) -> Select:
+    return fitted(f"select={value}", X, names)
 
 
 def counts(n_rows: int, n_features: int, in_no_row: int = 0) -> sp.csr_matrix:
@@ -49,8 +53,7 @@ def counts(n_rows: int, n_features: int, in_no_row: int = 0) -> sp.csr_matrix:
 def test_the_features_are_those_of_scanpy(n: int, in_no_row: int) -> None:
     scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
     X = counts(300, 2000, in_no_row)
-    raw = raw_rows(as_rows(sp.csr_array(X), np.zeros(300, np.int32)), 2000, None)
-    found = fit_transforms(parse_transforms(f"normalize,log1p,select=top:{n}"), raw).transforms[-1].array
+    found = fitted(f"normalize,log1p,select=top:{n}", sp.csr_array(X)).array
     assert found is not None
     adata = anndata.AnnData(X)
     scanpy.pp.normalize_total(adata, target_sum=1e4)
@@ -73,9 +76,8 @@ def test_features_of_similar_means_are_compared() -> None:
         if spread > 0:  # not where most features are in no row
             expected[inside] = (dispersion[inside] - middle) / spread
     assert np.isinf(expected).sum() >= 200
-    raw = raw_rows(as_rows(sp.csr_array(X), np.zeros(300, np.int32)), 2000, None)
     for n in (300, 1800):
-        (found,) = fit_transforms(parse_transforms(f"select=top:{n}"), raw).transforms
+        found = fitted(f"select=top:{n}", sp.csr_array(X))
         assert found.array is not None
         assert found.array.tolist() == sorted(np.argsort(-expected, kind="stable")[:n].tolist())
 
@@ -92,9 +94,7 @@ def test_rows_have_the_selected_features(n: int, X: sp.csr_array) -> None:
 
 
 def test_data_without_features_has_none_to_select() -> None:
-    raw = raw_rows(as_rows(sp.csr_array((6, 0)), np.zeros(6, np.int32)), 0, None)
-    (found,) = fit_transforms(parse_transforms("select=top:5"), raw).transforms
-    assert found.n_features(0) == 0
+    assert fitted("select=top:5", sp.csr_array((6, 0))).n_features(0) == 0
 
 
 def test_a_selection_that_loses_most_values_warns() -> None:
