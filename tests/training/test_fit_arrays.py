@@ -102,12 +102,9 @@ def test_values_that_are_not_finite_are_refused_by_row_and_column(problem) -> No
 
 @pytest.mark.parametrize(
     "setting",
-    [
-        {"valid": "a.zarr"}, {"label": "cell_type"}, {"block_rows": 10}, {"out": "run"}, {"memory": "1G"},
-        {"force": True}, {"checkpoint_every": 5}, {"calibrate": "a.zarr"},
-    ],
+    [{"valid": "a.zarr"}, {"label": "cell_type"}, {"out": "run"}, {"force": True}, {"calibrate": "a.zarr"}],
     ids=lambda setting: next(iter(setting)),
-)  # fmt: skip
+)
 def test_settings_of_stores_do_not_apply_to_arrays(problem, setting: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(setting))):
         fit(*problem, **setting)
