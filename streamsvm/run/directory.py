@@ -233,6 +233,16 @@ def locked(run: RunDir) -> Iterator[None]:
         raise RunError(f"{error.filename or run.path}: {durable.reason(error)}", remedy=remedy) from error
 
 
+def check_place(run: RunDir) -> None:
+    """Raise `RunError` if the run's folder cannot be made or written, before data is read for it."""
+    folder = run.path if os.path.lexists(run.path) else run.path.parent
+    if not folder.exists():
+        raise RunError(f"{run.path}: the folder {folder} does not exist; create it first")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        reason = "not writable" if folder.is_dir() else "not a folder"
+        raise RunError(f"cannot create {run.path}: {folder} is {reason}; choose another folder")
+
+
 @contextlib.contextmanager
 def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
     """Create the run directory, empty but for its lock, and hold the lock.
@@ -243,10 +253,9 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
         If it cannot be created, contains other files, is a run already (unless `force`), or another
         process uses it.
     """
+    check_place(run)
     try:
         durable.make_dir(run.path)
-    except FileNotFoundError:
-        raise RunError(f"{run.path}: the folder {run.path.parent} does not exist; create it first") from None
     except OSError as error:
         raise RunError(f"cannot create {run.path}: {durable.reason(error)}") from None
     names = [path.name for path in run.path.iterdir()]

@@ -18,7 +18,7 @@ from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted
 from streamsvm.model_files import check_room
-from streamsvm.run.directory import RunDir, claimed
+from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import SlicedStore
@@ -70,6 +70,7 @@ def fit_store(
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
+    check_place(run)
     asked = parse_transforms(settings.transform)
     paths = as_paths(path) or []
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from streamsvm import durable, format
 from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError
-from streamsvm.run.directory import RunDir, claimed
+from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings import Interval, Settings
 from streamsvm.text import absolute
 from streamsvm.training.auto_c import choose_c
@@ -91,6 +91,7 @@ class StoreSearch:
         `passes` are those of the training with the best settings.
         """
         run, settings = self._run, trials[0].settings
+        check_place(run)
         with open_to_train(self._paths, settings) as store:
             prints = [store.fingerprint]
             weights = read_error_weights(settings, store.classes, class_counts(store, settings), self._given)
