@@ -20,6 +20,11 @@ from streamsvm.store.matrices import StoredMatrix, number_in, open_matrix
 from streamsvm.store.obs_columns import Column, LabelColumn, column_names, index_column, listed
 from streamsvm.store.reader import Progress, Store
 
+_STRICT = {
+    "X/data",
+    layout.INDPTR,
+    layout.CODES,
+}  # whose missing chunks are errors, or have a line of their own
 PIECE = 2**18  # elements of a per-row array processed at a time
 
 
@@ -140,9 +145,12 @@ class AnnDataStore(Store):
             meta={"chunk_nnz": matrix.chunk_nnz},
         )
         self.meta = {}
+        sparing = [array for name, array in arrays.items() if name not in _STRICT]
         if self._indicator is not None:
             self.multilabel = True
             self.n_labels = self._indicator.most_labels
+            sparing += self._indicator.arrays
+        self._sparing = sparing  # arrays whose chunks may be missing
 
     @property
     def chunk_rows(self) -> float:
@@ -256,6 +264,34 @@ class AnnDataStore(Store):
             if progress is not None:
                 progress(done, self.nnz)
 
+        for column in column_names(self._container, "obs"):
+            if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
+                found = Column(self._container, "obs", column, self.n_rows)
+                for start in range(0, self.n_rows, PIECE):
+                    found.read([(start, min(start + PIECE, self.n_rows))])
+                found.check_chunks()
+
+    def check_label_chunks(self) -> None:
+        """Check labels that were read from chunks that are not there, as `Column.check_chunks` does."""
+        if self._labels is not None:
+            self._labels.column.check_chunks()
+
+    def close(self) -> None:
+        self._warn_of_chunks(closing=True)
+        super().close()
+
+    def _warn_of_chunks(self, *, closing: bool = False) -> None:
+        """Warn of chunks that need not be there, once all were read; of rows also when `closing`."""
+        for array in list(self._sparing):
+            absent, of_rows = array.absent_in(0, array.length), array.length == self.n_rows
+            complete = array.presence.rows * array.file_rows >= array.length
+            if absent and (of_rows if closing else complete):
+                self._sparing.remove(array)
+                share = sum(stop - start for start, stop in absent) / array.length
+                read = f"{share:.1%} of its {'rows' if of_rows else 'elements'} read zeros"
+                why = "writers leave out chunks of zeros"
+                array.warn(f"array {array.name}: {read} from chunks that are not there: {why}")
+
     @functools.cached_property
     def _names(self) -> Column:
         return index_column(self._container, "obs", self.n_rows)
@@ -289,6 +325,7 @@ class AnnDataStore(Store):
             rows = rows._replace(labels=self.labels_of(ranges))
         if self.weighted:
             rows = rows._replace(cost=self._weights_of(ranges))
+        self._warn_of_chunks()
         return rows
 
     def _sorted(
@@ -309,8 +346,17 @@ class AnnDataStore(Store):
             remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
             where = name if self.matrix.encoding == "dense" else f"{name}/{violation.array}"
             row = self._row(ranges, indptr, violation.element)
+            self._check_chunks_of(row)
             raise StoreError(f"{self.path}: {where}, row {row}: {violation.reason}; {remedy}")
         return data, indices
+
+    def _check_chunks_of(self, row: int) -> None:
+        """Raise StoreError if a row was read from chunks of a sparse matrix that are not there."""
+        if self.matrix.encoding == "csr":
+            begin, end = self.indptr(row, row + 1).tolist()
+            for name, start, stop in (layout.INDPTR, row, row + 2), (layout.INDICES, begin, end):
+                for missing, _ in self.arrays[name].absent_in(start, stop):
+                    raise self.arrays[name].missing(missing)
 
     @staticmethod
     def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:

@@ -14,18 +14,26 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.errors import StoreError
+from streamsvm.errors import Remedy, StoreError, StreamsvmWarning, warn
 from streamsvm.page_cache import memory_limit
+from streamsvm.store.chunk_presence import ChunkPresence, MissingChunk
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.layout import ArraySpec
 
 DAMAGED = "damaged: convert again"
 UNREAD = "damaged, or the server does not send it: copy it to a local disk, or convert again"
 UNWRITTEN = "could not be written: remove it and try again"
+COPY_AGAIN = (
+    "copy the whole store again, or write it with zarr.config.set({'array.write_empty_chunks': True})"
+)
 
 # No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
 MAX_COMPRESSION = 2**17
 SLACK = 2**20  # bytes that any array may claim beyond that
+
+
+class ServerError(Exception):
+    """What a server sent, or failed to send, instead of bytes that were asked for."""
 
 
 class StoredArray(ABC):
@@ -47,6 +55,10 @@ class StoredArray(ABC):
     column_chunk : int or None
         Columns per chunk of an array of two axes.
     container : Container
+    presence : ChunkPresence
+        Of an array of Zarr, whose chunks may be left out.
+    file_rows : int
+        Elements that one of the chunks of `presence` has: those of a shard, if the array has shards.
     """
 
     name: str
@@ -57,10 +69,15 @@ class StoredArray(ABC):
     chunk: int
     column_chunk: int | None = None
     container: Container
+    file_rows = 1
 
     @property
     def n_chunks(self) -> int:
         return -(-self.length // self.chunk)
+
+    @functools.cached_property
+    def presence(self) -> ChunkPresence:
+        return ChunkPresence()
 
     @functools.cached_property
     def exceeds_page_cache(self) -> bool:
@@ -91,6 +108,8 @@ class StoredArray(ABC):
             values = self._read_ranges(filled)
         except Exception as error:  # codecs and containers raise types of their own
             self.container.check_unchanged()
+            if isinstance(error, ServerError):  # was asked often enough
+                raise StoreError(f"{self.container.path}: array {self.name}: {error}") from error
             for start, stop in filled[:-1]:
                 self._raise_for_chunk(start, stop)
             self._raise_for_chunk(*filled[-1], error)
@@ -151,15 +170,36 @@ class StoredArray(ABC):
         raise self._read_error(start // self.chunk, error) from error
 
     def _read_error(self, chunk: int, cause: Exception) -> StoreError:
-        if system_error(cause) is None:
+        if isinstance(cause, MissingChunk):
+            return self.missing(chunk * self.chunk, str(cause))
+        if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
         return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {one_line(cause)}")
 
     def damage(self, element: int, reason: str) -> StoreError:
         """Return an error that names this array and the chunk that contains `element`."""
+        if self.absent_in(element, element + 1):
+            return self.missing(element)
         chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
         return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({fault})")
+
+    def missing(self, element: int, reason: str = "the chunk is missing") -> StoreError:
+        """Return an error that says that the chunk that contains `element` is not there."""
+        where = f"{self.container.path}: array {self.name}, chunk {element // self.chunk}"
+        return StoreError(f"{where}: {reason}; {COPY_AGAIN}")
+
+    def absent_in(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the ranges of the elements ``start:stop`` in chunks that were read and are not there."""
+        rows = self.file_rows
+        numbers = sorted({place[0] for place in self.presence.absent})
+        found = [(max(start, number * rows), min(stop, (number + 1) * rows)) for number in numbers]
+        return [(first, end) for first, end in found if first < end]
+
+    def warn(self, what: str) -> None:
+        """Warn of chunks that are not there, and need not be."""
+        remedy = Remedy("if the copy of the store is not complete, copy it again")
+        warn(StreamsvmWarning(f"{self.container.path}: {what}", remedy=remedy))
 
     def check_claimed_size(self) -> None:
         """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""
@@ -212,7 +252,7 @@ class Container(ABC):
         except StoreError:
             raise
         except Exception as error:
-            refused = system_error(error) is not None or isinstance(error, durable.UnfitFile)
+            refused = is_refused(error) or isinstance(error, durable.UnfitFile)
             fault = UNWRITTEN if self.writes else UNREAD if self.is_remote else DAMAGED
             remedy = "" if refused else f" ({fault})"
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
@@ -240,25 +280,27 @@ class Container(ABC):
     @abstractmethod
     def array(self, path: str, axes: int = 1) -> StoredArray: ...
 
-    @abstractmethod
-    def create_group(self, path: str, attrs: dict[str, Any]) -> None: ...
+    # Writing, which a container at an address does not implement:
 
-    @abstractmethod
+    def create_group(self, path: str, attrs: dict[str, Any]) -> None:
+        raise NotImplementedError
+
     def create_array(
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
     ) -> None:
         """Create an array of numbers, which `write` then fills."""
+        raise NotImplementedError
 
-    @abstractmethod
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         """Create an array of strings and write all of it."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def write(self, path: str, start: int, values: np.ndarray) -> None: ...
+    def write(self, path: str, start: int, values: np.ndarray) -> None:
+        raise NotImplementedError
 
-    @abstractmethod
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         """Write our JSON attribute at the root, replacing an earlier one."""
+        raise NotImplementedError
 
     def note_chunks(self, path: str, first: int, checksums: np.ndarray) -> None:
         """Take note of chunks, from number `first` on, that another process wrote to the array `path`."""
@@ -278,9 +320,9 @@ class Container(ABC):
     def check_unchanged(self) -> None:
         """Raise StoreError if the store was replaced by another, or written to, since it was opened."""
 
-    @abstractmethod
     def sync(self) -> None:
         """Make everything written so far durable."""
+        raise NotImplementedError
 
     @abstractmethod
     def close(self) -> None: ...
@@ -326,6 +368,11 @@ def one_line(error: BaseException) -> str:
             return meaning
     lines = text.strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return True if the system or a server refused to read: nothing need be damaged."""
+    return isinstance(error, ServerError) or system_error(error) is not None
 
 
 def system_error(error: BaseException) -> OSError | None:

@@ -28,7 +28,11 @@ class Indicator(ABC):
         The names of its columns, or the numbers from 0.
     most_labels : int
         The labels of all rows together, at most.
+    arrays : list of StoredArray
+        Those of which a chunk that is not there is worth a warning.
     """
+
+    arrays: list[StoredArray]
 
     def __init__(self, container: Container, name: str, classes: list[str], most_labels: int) -> None:
         self.path = container.path
@@ -61,6 +65,8 @@ class _Sparse(Indicator):
     def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
         arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
         self._data, self._indices, self._indptr = arrays.values()
+        self.arrays = [self._indices]
+        self._data.presence.required = True
         lengths = {"indices": self._data.length, "indptr": n_rows + 1}
         for part, array in arrays.items():
             if array.dtype is None or array.dtype.kind not in ("iu" if part != "data" else "iufb"):
@@ -112,6 +118,8 @@ class _Dense(Indicator):
     ) -> None:
         super().__init__(container, name, classes, n_rows * len(classes))
         self._arrays = arrays
+        # A column of a dataframe has no chunks where none of the rows has its label.
+        self.arrays = [array for array in arrays if array.columns is not None]
         for array in arrays:
             if array.dtype is None or array.dtype.kind not in "iufb":
                 raise StoreError(f"{container.path}: {array.name} does not hold numbers")

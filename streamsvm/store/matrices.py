@@ -188,6 +188,8 @@ class CscMatrix(StoredMatrix):
 
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
         super().__init__(container, name, shape, _compressed(container, name, shape[1]))
+        for part in ("indices", "indptr") if shape[0] > 1 else ():  # columns are not checked as rows are
+            self.arrays[part].presence.required = True
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = self.arrays["data"].chunk
         _check_ends(self.arrays["indptr"], shape[1], self.nnz)
@@ -290,6 +292,7 @@ def number_in(ranges: Ranges, at: int) -> int:
 def _compressed(container: Container, name: str, n: int) -> dict[str, StoredArray]:
     """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
+    arrays["data"].presence.required = True
     lengths = {"indices": arrays["data"].length, "indptr": n + 1}
     for part, length in lengths.items():
         array = arrays[part]

@@ -113,6 +113,28 @@ class Column:
         texts[missing] = ""
         return texts
 
+    def check_chunks(self) -> None:
+        """Warn of rows that were read from chunks that are not there, and so have the first category.
+
+        Raises `StoreError` if a row next to such a chunk has another value, as in a copy that is incomplete.
+        """
+        rows, taken, length = 0, "", self.values.length
+        for start, stop in self.values.absent_in(0, length):
+            values, missing = self.read([(start, stop)])
+            beside = [row for row in (start - 1, stop) if 0 <= row < length]
+            others, unknown = self.read([(row, row + 1) for row in beside])
+            different = (others != values[0]) & ~unknown
+            taken = _text(values[0]) if self.categories is None else self.categories[values[0]]
+            if different.any() and not missing.all():
+                reason = f"the chunk is missing. It would be of {taken!r} alone, but row "
+                raise self.values.missing(start, f"{reason}{beside[int(np.argmax(different))]} is not")
+            rows += int(np.count_nonzero(~missing))
+        if rows:
+            why = "writers leave out chunks of nothing else"
+            self.values.warn(
+                f"{self._where}: {rows:,} rows are {taken!r} as their chunks are not there: {why}"
+            )
+
 
 class LabelColumn:
     """A column as labels: its distinct values are the classes.
@@ -196,7 +218,10 @@ def index_length(container: Container, table: str) -> int:
 
 def index_column(container: Container, table: str, n_rows: int) -> Column:
     """Return the index of a dataframe."""
-    return Column(container, table, str(table_attrs(container, table).get("_index")), n_rows)
+    column = Column(container, table, str(table_attrs(container, table).get("_index")), n_rows)
+    if column.kind == "text":  # without its chunks, all names would be empty
+        column.values.presence.required = True
+    return column
 
 
 def listed(columns: Sequence[str]) -> str:
@@ -208,6 +233,8 @@ def _texts(container: Container, node: str) -> list[str]:
     """Return an array of categories as text; newer pandas text is a group of values and a mask."""
     array = container.array(f"{node}/values" if container.node(node) == "group" else node)
     array.check_claimed_size()
+    if array.dtype is None and array.length > 1:  # only one category is empty text
+        array.presence.required = True
     return [_text(value) for value in array.read(0, array.length).tolist()]
 
 

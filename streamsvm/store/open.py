@@ -109,7 +109,9 @@ def _open(
                 "an interrupted conversion leaves such a container: convert again"
             )
         store = open_anndata(container, label if labelled else None, labelled, sample_weight, layer, raw)
-        return with_labels(store) if labelled else store
+        view = with_labels(store) if labelled else store  # reads all labels
+        store.check_label_chunks()
+        return view
     except BaseException:
         container.close()
         raise

@@ -6,16 +6,16 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamsvm import format
 from streamsvm.errors import StoreError
+from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader, Ranges
-from streamsvm.store.container import DAMAGED, Container, StoredArray, one_line, wrong_shape
-from streamsvm.store.layout import ArraySpec
+from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line, wrong_shape
+from streamsvm.store.remote_files import ask, file_options, open_file
 from streamsvm.store.zarr_chunks import (
     CHECKSUMS,
     Decoder,
@@ -29,8 +29,6 @@ from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
 if TYPE_CHECKING:
     import zarr
 
-_BLOCK = 2**20  # bytes fetched at once, and kept: as many as
-_BLOCKS = 32
 _THREADS = 16  # that fetch chunks: each mostly waits
 _INSTALL = "addresses need fsspec and a package for their protocol: pip install 'streamsvm[remote]' s3fs"
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
@@ -64,20 +62,21 @@ def open_remote(url: str, kind: str) -> Container:
     """
     path = Url(url)
     try:
-        import fsspec
-
         if kind == "zarr":
             return RemoteZarrContainer(path)
         from streamsvm.store.hdf5_backend import Hdf5Container
 
-        file = fsspec.open(
-            url, "rb", block_size=_BLOCK, cache_type="blockcache", cache_options={"maxblocks": _BLOCKS}
-        ).open()
-        return Hdf5Container(path, remote=file)  # type: ignore[arg-type]
+        return Hdf5Container(path, remote=open_file(url))  # type: ignore[arg-type]
     except ImportError as error:
         raise StoreError(f"{url}: {one_line(error)}; {_INSTALL}") from None
     except StoreError:
         raise
+    except ServerError as error:
+        raise StoreError(f"{url}: {error}") from error
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{url}: nothing is there; check the address, and whether you may read it"
+        ) from error
     except Exception as error:  # each protocol has errors of its own
         if "Protocol not known" in str(error):
             raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL}") from None
@@ -95,13 +94,18 @@ class RemoteZarrContainer(Container):
     def __init__(self, path: Url) -> None:
         import fsspec
         import zarr
-        from zarr.storage import FsspecStore
+
+        from streamsvm.store.remote_zarr import AskingStore
 
         self.path = path  # type: ignore[assignment]
         self.reader = ChunkReader(_THREADS)
-        self._files, self._folder = fsspec.core.url_to_fs(path.file)
+        options = file_options(path)
+        self._files, self._folder = fsspec.core.url_to_fs(path.file, **options)
+        self.presence: dict[str, ChunkPresence] = {}
+        store = AskingStore.from_url(str(path), options, read_only=True)
+        store.presence = self.presence  # type: ignore[attr-defined]
         try:
-            self._root = zarr.open_group(FsspecStore.from_url(str(path), read_only=True), mode="r")
+            self._root = zarr.open_group(store, mode="r")
         except FileNotFoundError:
             raise StoreError(f"{path}: nothing is there, or no Zarr store; check the address") from None
 
@@ -128,7 +132,7 @@ class RemoteZarrContainer(Container):
 
     def content(self, name: str) -> bytes:
         """The bytes of a file of the store; raises `FileNotFoundError` if there is none."""
-        found: bytes = self._files.cat_file(f"{self._folder}/{name}")
+        found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
         return found
 
     def array(self, path: str, axes: int = 1) -> StoredArray:
@@ -148,31 +152,19 @@ class RemoteZarrContainer(Container):
         self.reader.close()
         self._root.store.close()
 
-    def _refuse(self) -> NoReturn:
-        raise StoreError(f"{self.path}: addresses are only read")
 
-    def create_group(self, path: str, attrs: dict[str, Any]) -> None:
-        self._refuse()
+class _RemoteArray(StoredArray):
+    """An array at an address: not every protocol lists files."""
 
-    def create_array(
-        self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
-    ) -> None:
-        self._refuse()
+    def stored_bytes(self) -> int:
+        """What is claimed."""
+        return self.length * self.width
 
-    def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
-        self._refuse()
-
-    def write(self, path: str, start: int, values: np.ndarray) -> None:
-        self._refuse()
-
-    def set_record(self, name: str, value: dict[str, Any]) -> None:
-        self._refuse()
-
-    def sync(self) -> None:
-        self._refuse()
+    def check_chunks(self) -> None:
+        """Do nothing: a missing one is an error when it is read."""
 
 
-class RemoteZarrArray(StoredArray):
+class RemoteZarrArray(_RemoteArray):
     """An array of a Zarr store at an address."""
 
     def __init__(self, container: RemoteZarrContainer, name: str, array: zarr.Array, axes: int) -> None:
@@ -184,7 +176,9 @@ class RemoteZarrArray(StoredArray):
         self.container = container
         self.name = name
         self.length = int(array.shape[0])
-        self.chunk = max(1, int((array.shards or array.chunks)[0]))
+        self.chunk = max(1, int(array.chunks[0]))
+        self.file_rows = max(1, int((array.shards or array.chunks)[0]))
+        self.presence = container.presence.setdefault(name, ChunkPresence())
         dtype = np.dtype(array.dtype)
         self.dtype = None if dtype.kind in "OTUS" else dtype
         self.columns = int(array.shape[1]) if axes == 2 else None
@@ -195,13 +189,6 @@ class RemoteZarrArray(StoredArray):
         values = np.asarray(self._array[start:stop])
         return values if self.dtype is not None else values.astype(object)
 
-    def stored_bytes(self) -> int:
-        """What is claimed, as not every protocol lists files."""
-        return self.length * self.width
-
-    def check_chunks(self) -> None:
-        """Do nothing: not every protocol lists files."""
-
     def load_checksums(self, digest: str) -> None:
         """Do nothing: zarr compares each chunk with the checksum in it."""
 
@@ -211,7 +198,7 @@ class RemoteZarrArray(StoredArray):
         )
 
 
-class NativeRemoteArray(StoredArray):
+class NativeRemoteArray(_RemoteArray):
     """An array of a store that streamsvm wrote, at an address: each chunk is fetched, checked and decoded."""
 
     columns = None
@@ -246,13 +233,6 @@ class NativeRemoteArray(StoredArray):
             return self.container.content(f"{self.name}/c/{chunk}")
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
-
-    def stored_bytes(self) -> int:
-        """What is claimed, as not every protocol lists files."""
-        return self.length * self.width
-
-    def check_chunks(self) -> None:
-        """Do nothing: not every protocol lists files, and a missing one is an error when it is read."""
 
     def load_checksums(self, digest: str) -> None:
         content: bytes | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 import os
 import stat
@@ -20,6 +21,7 @@ import zstandard
 
 from streamsvm import durable
 from streamsvm.errors import StoreError
+from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
@@ -30,10 +32,12 @@ from streamsvm.store.zarr_chunks import (
     ChunkFiles,
     ChunkWriter,
     checksums_of,
+    chunks_of_shard,
     decode_text,
     encode_text,
     find_decoder,
     foreign_chunks,
+    sharding_of,
 )
 from streamsvm.store.zarr_metadata import (
     METADATA,
@@ -85,6 +89,8 @@ class ZarrArray(StoredArray):
         Chunk files that are read without zarr. None: zarr reads the array. It may be set to None, to compare.
     """
 
+    presence: ChunkPresence
+
     def __init__(self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int) -> None:
         self.container: ZarrContainer = container
         self.name = name
@@ -107,6 +113,8 @@ class ZarrArray(StoredArray):
             self.direct = ChunkFiles(folder / "c", dtype, self.chunk, decoder)
         elif axes == 1:
             self.direct = foreign_chunks(metadata, folder)
+        self.presence = ChunkPresence() if self.direct is None else self.direct.presence
+        self.file_rows = self.chunk if self.direct is not None or self._is_known else max(1, self._grid[0])
         codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:
         codecs = codecs or [codec["id"] for codec in [metadata.get("compressor")] if codec]
         self._compressor = next((name for name in reversed(codecs) if name != "crc32c"), "")
@@ -115,6 +123,11 @@ class ZarrArray(StoredArray):
     def _array(self) -> zarr.Array:
         return self.container.open_with_zarr(self.name)
 
+    @property
+    def _grid(self) -> tuple[int, ...]:
+        """The shape of what a file has: a chunk, or a shard."""
+        return self._array.shards or self._array.chunks
+
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if self.direct is None:
             return super()._read_ranges(ranges)
@@ -122,9 +135,8 @@ class ZarrArray(StoredArray):
         return self.container.reader.read(self.direct, ranges)
 
     def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        for chunk in range(start // self.chunk, -(-stop // self.chunk)):
-            for file in self._chunk_files(chunk):
-                self._check_claim(file)
+        for file in self._chunk_files(start, stop, first, end):
+            self._check_claim(file)
         return np.asarray(self._array[start:stop, first:end])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -134,14 +146,14 @@ class ZarrArray(StoredArray):
             first, end = start // self.chunk, -(-stop // self.chunk)
             texts = np.concatenate([self._read_text(chunk) for chunk in range(first, end)])
             return texts[start - first * self.chunk : stop - first * self.chunk]
-        for chunk in range(start // self.chunk, -(-stop // self.chunk)):
-            for file in self._chunk_files(chunk):
-                self._check_claim(file)
+        files = list(self._chunk_files(start, stop, 0, self.columns or 1))
+        for file in files:
+            self._check_claim(file)
         if self.dtype is not None:
             return np.asarray(self._array[start:stop])
         if np.dtype(self._array.dtype).kind in "OT":
-            for chunk in range(start // self.chunk, -(-stop // self.chunk)):
-                self._check_text(chunk)
+            for file in files:
+                self._check_text(file)
         return np.asarray(self._array[start:stop]).astype(object)
 
     def _read_text(self, chunk: int) -> np.ndarray:
@@ -152,13 +164,19 @@ class ZarrArray(StoredArray):
         with durable.open_file(file, follow=True) as opened:
             return decode_text(opened.read(), self.chunk)
 
-    def _chunk_files(self, chunk: int) -> Iterator[Path]:
-        """Yield the file of a chunk, or the files that have the columns of its rows."""
-        keys: list[tuple[int, ...]] = [(chunk,)]
-        if self.columns is not None:
-            keys = [(chunk, part) for part in range(-(-self.columns // max(1, self._array.chunks[1])))]
-        for key in keys:
-            yield self.container.path / self.name / self._array.metadata.encode_chunk_key(key)
+    def _chunk_files(self, start: int, stop: int, first: int, end: int) -> Iterator[Path]:
+        """Yield the files of the chunks, or shards, that have rows ``start:stop`` and columns ``first:end``.
+
+        Those that are not there are left out, and taken note of.
+        """
+        spans = [(start, stop), (first, end)][: 1 if self.columns is None else 2]
+        grid = zip(spans, self._grid, strict=True)
+        for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in grid)):
+            key = self._array.metadata.encode_chunk_key(place)
+            file = self.container.path / self.name / key
+            self.presence.note(place, file.is_file())
+            if place not in self.presence.absent:
+                yield file
 
     def _check_claim(self, file: Path) -> None:
         """Refuse a chunk whose first bytes claim that it decodes to much more than a chunk has.
@@ -166,7 +184,7 @@ class ZarrArray(StoredArray):
         Its codec would allocate that, and even fill it: a kilobyte of zstd can become 32 MB of zeros.
         """
         claim = CLAIMS.get(self._compressor)
-        if claim is None or not file.is_file():
+        if claim is None:
             return
         with durable.open_file(file, follow=True) as opened:
             claimed = claim(opened.read(CLAIM_BYTES))
@@ -179,28 +197,30 @@ class ZarrArray(StoredArray):
                 f"{file.stat().st_size} bytes claim to be {claimed}; a chunk has at most {limit}"
             )
 
-    def _check_text(self, chunk: int) -> None:
+    def _check_text(self, file: Path) -> None:
         """Refuse a text chunk that claims more strings than its bytes can hold.
 
         The text codec allocates the claimed number of strings, up to 2**32, before it reads any.
         """
-        [file] = self._chunk_files(chunk)
-        if not file.is_file():
-            return
         with durable.open_file(file, follow=True) as opened:
-            payload = opened.read()
-        for codec in reversed(self._byte_codecs()):
-            if codec == "crc32c":
-                payload = payload[:-4]
-            else:
-                payload = numcodecs.get_codec({"id": codec}).decode(payload)
-        count = int.from_bytes(payload[:4], "little")
-        if 4 * (count + 1) > len(payload):
-            raise ValueError(f"{len(payload)} bytes claim to be {count} strings")
+            content = opened.read()
+        sharding = sharding_of(self._metadata)
+        payloads = [content]
+        if sharding is not None:
+            payloads = chunks_of_shard(content, sharding, self._grid[0] // self._array.chunks[0])
+        for payload in payloads:
+            for codec in reversed(self._byte_codecs()):
+                if codec == "crc32c":
+                    payload = payload[:-4]
+                else:
+                    payload = numcodecs.get_codec({"id": codec}).decode(payload)
+            count = int.from_bytes(payload[:4], "little")
+            if 4 * (count + 1) > len(payload):
+                raise ValueError(f"{len(payload)} bytes claim to be {count} strings")
 
     def _byte_codecs(self) -> list[str]:
         """Return the codecs that were applied to a chunk after its text became bytes, by numcodecs' names."""
-        metadata = self._metadata
+        metadata = sharding_of(self._metadata) or self._metadata
         if "codecs" in metadata:
             first, *others = [codec["name"] for codec in metadata["codecs"]]
         else:

@@ -24,10 +24,11 @@ import zstandard
 from streamsvm.durable import open_descriptor
 from streamsvm.errors import StoreError
 from streamsvm.page_cache import dont_need, will_need
+from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import inflate
 from streamsvm.store.container import DAMAGED, SLACK
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.zarr_metadata import known_layout
+from streamsvm.store.zarr_metadata import LITTLE_ENDIAN, known_layout
 
 CLAIM_BYTES = 32  # of a chunk, enough to find how many bytes it claims to hold
 CHECKSUM = 4  # bytes of crc32c at the end of a chunk
@@ -56,6 +57,8 @@ class ChunkFiles:
         belongs to another place or store.
     fill : number or None
         Value of the elements of chunks without a file; None if each must have one.
+    presence : ChunkPresence
+        Takes note of the chunks without a file, if there is a `fill`.
     drop_cache : bool
         Whether the system drops the files from the page cache once they are read.
     """
@@ -74,6 +77,7 @@ class ChunkFiles:
         self.folder, self.dtype, self.chunk, self.decode = folder, dtype, chunk, decode
         self._name_of = name_of
         self.fill = fill
+        self.presence = ChunkPresence()
         self.checksums: np.ndarray | None = None
 
     @property
@@ -89,9 +93,12 @@ class ChunkFiles:
         try:
             descriptor = open_descriptor(self.folder / self._name_of(number), os.O_RDONLY, follow=True)
         except FileNotFoundError:
-            if self.fill is not None:
-                return None
-            raise ValueError("the chunk is missing") from None
+            if self.fill is None:
+                raise ValueError("the chunk is missing") from None
+            self.presence.note((number,), False)
+            return None
+        if self.fill is not None:
+            self.presence.note((number,), True)
         try:
             size = os.fstat(descriptor).st_size
             if size > self.max_bytes:
@@ -208,6 +215,23 @@ def _of_format_2(metadata: dict[str, Any]) -> _Layout | None:
         return None
     compressor = metadata["compressor"]
     return _Layout(dtype, chunk, compressor["id"] if compressor else None, False, str)
+
+
+def sharding_of(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    """The configuration of an array's shards; None if it has none."""
+    first = (metadata.get("codecs") or [{}])[0]
+    return first["configuration"] if first.get("name") == "sharding_indexed" else None
+
+
+def chunks_of_shard(shard: bytes, sharding: dict[str, Any], n: int) -> list[bytes]:
+    """The chunks that a shard of `n` contains, as stored; raises ValueError for an index that is not read."""
+    first, *others = sharding["index_codecs"]
+    size = 16 * n + CHECKSUM
+    if first != LITTLE_ENDIAN or [codec["name"] for codec in others] != ["crc32c"] or len(shard) < size:
+        raise ValueError("the index of the shard is truncated, or encoded in a way that is not read")
+    index = shard[-size:] if sharding.get("index_location", "end") == "end" else shard[:size]
+    places = np.frombuffer(_checked_content(np.frombuffer(index, np.uint8)), "<u8").reshape(n, 2).tolist()
+    return [shard[start : start + length] for start, length in places if start < len(shard)]
 
 
 def _copy(content: np.ndarray, out: np.ndarray) -> None:

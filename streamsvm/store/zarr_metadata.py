@@ -15,7 +15,7 @@ METADATA = "zarr.json"
 
 _NUMBERS = ("float32", "float64", "int8", "int32", "int64")
 _TEXT = "string"
-_LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
+LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
 _COMPRESSIONS = (["crc32c"], ["blosc", "crc32c"])
 _KEYS = {"name": "default", "configuration": {"separator": "/"}}
@@ -44,7 +44,7 @@ def array_document(
     `blosc` configures the compression; without it there is none.
     """
     number = None if dtype is None else np.dtype(dtype)
-    codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else _LITTLE_ENDIAN]
+    codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else LITTLE_ENDIAN]
     if number is None:
         codecs = [{"name": "vlen-utf8", "configuration": {}}]
     if blosc:
@@ -93,7 +93,7 @@ def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.d
             and metadata["fill_value"] == ""
         ):
             return (length,), (chunk,), np.dtype(object)
-        first = _BYTES if name == "int8" else _LITTLE_ENDIAN
+        first = _BYTES if name == "int8" else LITTLE_ENDIAN
         if name in _NUMBERS and metadata["codecs"][0] == first and codecs[1:] in _COMPRESSIONS:
             return (length,), (chunk,), np.dtype(name)
     except (LookupError, TypeError, ValueError):

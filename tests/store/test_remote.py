@@ -92,8 +92,12 @@ def test_the_query_of_an_address_is_not_of_its_suffix(tmp_path: Path) -> None:
 
 def test_the_file_at_an_address_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = []
-    real = fsspec.core.OpenFile.open
-    monkeypatch.setattr(fsspec.core.OpenFile, "open", lambda self: files.append(real(self)) or files[-1])
+    real = fsspec.AbstractFileSystem.open
+    monkeypatch.setattr(
+        fsspec.AbstractFileSystem,
+        "open",
+        lambda *args, **more: files.append(real(*args, **more)) or files[-1],
+    )
     path = tmp_path / "a.h5ad"
     write(path)
     with open_store(path.as_uri(), label="type"):

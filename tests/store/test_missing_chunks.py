@@ -1,0 +1,124 @@
+"""Chunks of AnnData that are not there: left out by zarr as they are of the fill value, or lost in a copy."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chunked_anndata import CHUNK, LABELS, N, chunk, make, write
+
+from streamsvm import fit
+from streamsvm.errors import StoreError, StreamsvmWarning
+from streamsvm.info import inspect
+from streamsvm.store import open_store
+
+KINDS = ("v2", "v3", "shards")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    for kind in KINDS:
+        write(folder / f"{kind}.zarr", kind)
+    return folder
+
+
+@pytest.fixture(params=KINDS)
+def copied(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> tuple[Path, str]:
+    return Path(shutil.copytree(written / f"{request.param}.zarr", tmp_path / "a.zarr")), request.param
+
+
+def read(path: Path | str, **options: str) -> list[str]:
+    """Open a store and read all rows; returns the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", StreamsvmWarning)
+        with open_store(path, **{"label": "type"} | options) as store:
+            store.fingerprint  # noqa: B018 reads all row pointers and labels
+            store.rows(0, N)
+            store.feature_names()
+    return [str(each.message) for each in caught if issubclass(each.category, StreamsvmWarning)]
+
+
+def test_sorted_labels_whose_first_chunks_are_left_out_are_trained_on(
+    copied: tuple[Path, str], tmp_path: Path
+) -> None:
+    path, kind = copied
+    assert not (path / chunk(kind, "obs/type/codes", 0)).exists()
+    rows = CHUNK * 2  # of 130; the third chunk has others, too
+    with pytest.warns(StreamsvmWarning, match=rf"obs column 'type': {rows} rows are 'a' as their chunks"):
+        fit(path, label="type", out=tmp_path / "run", passes=2)
+    whole = write(tmp_path / "whole.zarr", empty_chunks=True)
+    fit(whole, label="type", out=tmp_path / "whole", passes=2)
+    coef = [np.fromfile(tmp_path / name / "model/coef.npy", np.uint8) for name in ("run", "whole")]
+    np.testing.assert_array_equal(*coef)
+    with pytest.warns(StreamsvmWarning, match="rows are 'a'"), open_store(path, label="type") as store:
+        np.testing.assert_array_equal(store.labels(0, N), LABELS)
+    with pytest.warns(StreamsvmWarning, match="rows are 'a'"):
+        inspect(path, verify=True)
+
+
+LOST = [
+    *(("X/data", 0), ("X/data", 3), ("X/indices", 2), ("X/indptr", 0), ("X/indptr", 2), ("X/indptr", -1)),
+    *(("obs/type/codes", 3), ("obs/type/codes", -1), ("obs/type/categories", 0), ("var/_index", 0)),
+]
+OTHERS = [("X/data", 3), ("X/indptr", 2), ("obs/type/codes", 3)]
+
+
+@pytest.mark.filterwarnings("ignore:.*rows are 'a'")
+@pytest.mark.parametrize(
+    ("copied", "array", "number"),
+    [("v3", *lost) for lost in LOST] + [(kind, *lost) for kind in ("v2", "shards") for lost in OTHERS],
+    indirect=["copied"],
+)
+def test_a_lost_chunk_is_named(copied: tuple[Path, str], array: str, number: int) -> None:
+    path, kind = copied
+    files = sorted((path / chunk(kind, array, 0)).parent.glob("[0-9]*"), key=lambda file: int(file.name))
+    number = int(files[-1].name) if number < 0 else number
+    (path / chunk(kind, array, number)).unlink()
+    expected = rf"array {array}, chunk {number * (2 if kind == 'shards' else 1)}: the chunk is missing"
+    with pytest.raises(StoreError, match=expected) as raised:
+        read(path)
+    assert "convert" not in str(raised.value)
+    if array != "var/_index":  # names are only described
+        with pytest.raises(StoreError, match=expected):
+            inspect(path, verify=True)
+
+
+def test_a_lost_chunk_next_to_the_first_class_is_named(copied: tuple[Path, str]) -> None:
+    """The row before it is of the first class, the row after it of another."""
+    path, kind = copied
+    number = 1 if kind == "shards" else 2
+    (path / chunk(kind, "obs/type/codes", number)).unlink()
+    with pytest.raises(StoreError, match=r"obs/type/codes, chunk 2: .* of 'a' alone, but row \d+ is not"):
+        read(path)
+
+
+def test_rows_of_a_dense_matrix_without_chunks_are_counted(copied: tuple[Path, str]) -> None:
+    path, kind = copied
+    assert not any("read zeros" in line for line in read(path, layer="dense"))
+    lost = [(1, 0), (1, 1), (3, 1)]
+    for place in lost:
+        (path / chunk(kind, "layers/dense", *place)).unlink()
+    share = 2 * CHUNK * (2 if kind == "shards" else 1) / N
+    [line] = [line for line in read(path, layer="dense") if "read zeros" in line]
+    assert f"array layers/dense: {share:.1%} of its rows read zeros from chunks that are not there" in line
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with open_store(path, label="type", layer="dense") as store:
+            store.rows(0, 4 * CHUNK)  # not all of them
+    assert any("read zeros" in str(each.message) for each in caught)
+
+
+def test_a_chunk_that_is_lost_later_is_an_error(copied: tuple[Path, str]) -> None:
+    path, kind = copied
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        store = open_store(path, label="type", layer="dense")
+    with store:
+        np.testing.assert_array_equal(store.rows(0, N).indptr, make().X.indptr)
+        (path / chunk(kind, "layers/dense", 1, 1)).unlink()
+        with pytest.raises(StoreError, match=r"was there when it was read before|was written to while"):
+            store.rows(0, N)
