@@ -112,6 +112,7 @@ _COUNTS = {  # of text: what is counted, and what was done with it
     "qids": ("qid field", "ignored"),
     "unseen_features": ("value", "of unseen features dropped"),
     "unlabelled": ("row", "without a label left out"),
+    "missing_values": ("missing number", "replaced"),
     "unseen_values": ("value", "of unseen categories: no feature"),
     "unseen_labels": ("row", "with unseen labels: kept, and counted as wrong"),
 }

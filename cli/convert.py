@@ -16,6 +16,7 @@ from streamsvm_cli.options import (
     Json,
     Label,
     Labels,
+    LabelsAs,
     Memory,
     OnError,
     Quiet,
@@ -80,12 +81,20 @@ def convert(
     ] = False,
     label: Label = None,
     labels: Labels = None,
+    labels_as: LabelsAs = None,
     drop: Annotated[
         str, typer.Option(metavar="A,B", help="Columns of a table that are not used; all others are.")
     ] = "",
     categorical: Annotated[
         str, typer.Option(metavar="A,B", help="Columns of numbers that are categories, as text is.")
     ] = "",
+    missing: Annotated[
+        Literal["error", "0", "mean", "indicator"],
+        typer.Option(
+            help="What missing numbers of a table are: errors, 0, the column's mean, or 0 and a feature that "
+            "marks them."
+        ),
+    ] = "error",
     text: Annotated[
         str,
         typer.Option(metavar="A,B", help="Columns of text whose hashed n-grams are the features, alone."),
@@ -141,9 +150,10 @@ def convert(
             inputs, out, index_base=first, n_features=n_features, dtype=dtype,
             shuffle=shuffle, seed=seed, memory=memory, threads=threads, codec=codec, chunk_nnz=chunk_nnz,
             like=like, unseen_label=unseen_label, on_error=on_error, weights=weights,
-            multilabel=multilabel, groups=groups, force=force, label=label, labels=labels, join=join,
-            drop=_names(drop), categorical=_names(categorical), text=_names(text), analyzer=analyzer,
-            layer=layer, raw=raw, ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
+            multilabel=multilabel, groups=groups, force=force, label=label, labels=labels,
+            labels_as=labels_as, join=join, drop=_names(drop), categorical=_names(categorical),
+            missing=missing, text=_names(text), analyzer=analyzer, layer=layer, raw=raw,
+            ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
             format=format, workers=workers, cluster=cluster,
             progress=lambda stage, done, total: console.progress(stage, done, total, "B"),
         )  # fmt: skip

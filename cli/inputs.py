@@ -65,6 +65,7 @@ def _rows_of_text(
         classes=model.record["classes"],
         n_features=None if model.takes_any_feature else model.n_features_in_,
         index_base=model.record["index_base"],
+        labels_as=model.record.get("labels_as", "numbers") if labelled else "text",
         dtype=model.record["dtype"],
         memory=memory // 2,
         multilabel=multilabel,
@@ -100,6 +101,8 @@ def _warn(console: Console, counts: Any, labelled: bool, noun: str) -> None:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")
     if getattr(counts, "unseen_values", None):
         console.warn(f"{count(counts.unseen_values, 'value')} of categories unknown to the model: no feature")
+    if getattr(counts, "missing_values", None):
+        console.warn(f"replaced {count(counts.missing_values, 'missing number')} as in the training data")
     if labelled and getattr(counts, "unlabelled", None):
         console.warn(f"left out {count(counts.unlabelled, 'row')} without a label")
     if labelled and counts.unseen_labels:

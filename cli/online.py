@@ -15,6 +15,7 @@ from streamsvm_cli.options import (
     Force,
     Inputs,
     Json,
+    LabelsAs,
     Memory,
     OnError,
     Quiet,
@@ -41,6 +42,7 @@ def online(
         typer.Option(metavar="FILE|LIST", help="All classes: a file with one a line, or a list with commas."),
     ] = None,
     unseen_label: UnseenLabel = "error",
+    labels_as: LabelsAs = None,
     index_base: Annotated[
         Literal["0", "1"] | None,
         typer.Option(
@@ -73,13 +75,15 @@ def online(
         index_base=None if index_base is None else int(index_base),
         hash_bits=settings["hash_bits"],
         seed=settings["seed"],
+        labels_as=labels_as,
     )
     if layout.classes is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
     settings |= {"hash_bits": layout.hash_bits, "seed": layout.seed}
     stream = TextSource(
         inputs, classes=layout.classes, n_features=layout.n_features, index_base=layout.index_base,
-        dtype=settings["dtype"], unseen_label=unseen_label, on_error=on_error, memory=memory,
+        dtype=settings["dtype"], unseen_label=unseen_label, labels_as=layout.labels_as, on_error=on_error,
+        memory=memory,
     )  # fmt: skip
     with stop_on_signals() as stop:
         result = streamsvm.online(

@@ -83,7 +83,8 @@ Files = Annotated[
 Label = Annotated[
     str | None,
     typer.Option(
-        help="Column with the labels: of a table, or of obs of AnnData that was not written by convert."
+        help="Column with the labels: of a table, or of obs of AnnData that was not written by convert. By "
+        "default the one that the model, or the data of --like, was made with."
     ),
 ]
 
@@ -91,6 +92,14 @@ Label = Annotated[
 Labels = Annotated[
     Path | None,
     typer.Option(help="Labels of an .npy or .npz matrix: .npy, or text with one a line.", metavar="FILE"),
+]
+
+LabelsAs = Annotated[
+    Literal["numbers", "text"] | None,
+    typer.Option(
+        help="What labels of text are: numbers, so that +1 and 1.0 are 1, and NA and the like in a table are "
+        "missing; or the text as it is. By default numbers, or as --like has them."
+    ),
 ]
 
 Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score instead of X.")]

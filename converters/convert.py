@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -66,6 +66,8 @@ class ConvertReport(Readable):
         Rows left out because they have no label.
     unseen_values : int
         With `like`: values of categories that are not among the known ones.
+    missing_values : int
+        Missing numbers of a table that were replaced, as `missing` says.
     notes : tuple of str
         How columns of a table became features, and other facts about the reading.
     warnings : tuple of str
@@ -97,6 +99,7 @@ class ConvertReport(Readable):
     n_groups: int | None = None
     unlabelled: int = 0
     unseen_values: int = 0
+    missing_values: int = 0
     notes: tuple[str, ...] = ()
 
     def _facts(self) -> dict[str, Any]:
@@ -129,11 +132,13 @@ def convert(
     format: str | None = None,
     label: str | None = None,
     labels: str | Path | None = None,
+    labels_as: Literal["numbers", "text"] | None = None,
     join: str = "inner",
     layer: str | None = None,
     raw: bool = False,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    missing: str | int = "error",
     text: str | Sequence[str] = (),
     analyzer: str | None = None,
     ngrams: tuple[int, int] | None = None,
@@ -208,6 +213,11 @@ def convert(
         ``.npz`` file. Rows without a label are left out and counted.
     labels : path, optional
         A file with the labels of an ``.npy`` or ``.npz`` matrix: ``.npy``, or text with one a line.
+    labels_as : {"numbers", "text"}, optional
+        How labels of text are read; by default as those of `like`, or as numbers. Numbers: in LIBSVM text
+        and in the lines of `labels`, ``+1``, ``1.0`` and ``1e0`` are the class ``1``, as in LIBLINEAR, and in
+        text but LIBSVM's, spellings such as ``NA``, ``None`` and ``nan`` are missing labels. Text: the text
+        of a label is its class. Labels of tables keep their spelling in any case: ``01`` is a code.
     join : {"inner", "outer"}
         Which features the store has if several AnnData files have different ones: those that all of them
         have, or those that any has, with zeros where a file lacks one. A `StreamsvmWarning` counts them.
@@ -220,6 +230,10 @@ def convert(
         booleans as they are, and texts one feature for each of their values.
     categorical : sequence of str
         Columns of numbers that are categories, such as codes.
+    missing : {"error", "0", "mean", "indicator"}
+        What a missing number of a table becomes: an error; 0; the mean of its column over the rows that are
+        kept; or 0, and each column that lacks values, categories included, has a feature ``COLUMN=missing``
+        that is 1 there. With `like` it is what the earlier data has.
     text : str or sequence of str
         Columns of text whose hashed n-grams become the features, and no other column.
     analyzer : {"word", "char", "char_wb"}, optional
@@ -281,7 +295,11 @@ def convert(
     shuffle, multilabel, groups, raw, dtype = map(as_python_value, (shuffle, multilabel, groups, raw, dtype))
     if isinstance(ngrams, list | tuple):
         ngrams = tuple(map(as_python_value, ngrams))
-    check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label)
+    missing = str(missing)
+    check_choices(
+        dtype=dtype, on_error=on_error, unseen_label=unseen_label, labels_as=labels_as or "numbers",
+        missing=missing,
+    )  # fmt: skip
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     memory = parse_size(memory)
@@ -315,8 +333,8 @@ def convert(
     options = ReadOptions(
         dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
         like=schema, format=format, index_base=index_base, n_features=n_features,
-        multilabel=multilabel, groups=groups, label=label, labels=labels, join=join, layer=layer, raw=raw,
-        drop=tuple(drop), categorical=tuple(categorical),
+        multilabel=multilabel, groups=groups, label=label, labels=labels, labels_as=labels_as, join=join,
+        layer=layer, raw=raw, missing=missing, drop=tuple(drop), categorical=tuple(categorical),
         text=(text,) if isinstance(text, str) else tuple(text),
         analyzer=analyzer, ngrams=ngrams, bits=bits,
     )  # fmt: skip
@@ -367,7 +385,7 @@ def convert(
             learned = reader.labels()
             order = class_order(learned)
             classes = [learned[code] for code in order]
-            warnings = duplicate_warnings(classes)
+            warnings = duplicate_warnings(classes) if reader.options.labels_as != "text" else []
             if len(classes) == 1 and not multilabel:
                 warnings.append(f"all rows have the label {classes[0]!r}: nothing can be learned from them")
             codes = np.full(len(order) + 1, UNSEEN_LABEL, LABEL_DTYPE)
@@ -380,7 +398,10 @@ def convert(
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
             index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
-            meta={"sources": encode(sources), "shuffle_seed": seed if shuffle else None},
+            meta={
+                "sources": encode(sources), "shuffle_seed": seed if shuffle else None,
+                "label": reader.options.label, "labels_as": reader.options.labels_as,
+            },
             weighted=weights is not None, grouped=groups,
             n_labels=conversion.n_labels if multilabel else None,
             feature_names=features.names, encoding=features.encoding,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from streamsvm.text import check_classes, printable
 
 MISSING = -2  # the code of a row without a label
 BYTES_PER_LABEL = 400
+# How text spells that a value is missing: what pandas and pyarrow take for that by default.
+MISSING_TEXTS = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"})
+MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
 
 
 def label_text(value: Any) -> str | None:
@@ -52,6 +55,8 @@ class LabelCodes:
         With `classes`: whether another label is an error, or gets the code -1.
     memory : int
         Bytes that labels may take.
+    missing : set of str
+        Texts that are missing labels, unless they are among the `classes`.
 
     Attributes
     ----------
@@ -59,8 +64,15 @@ class LabelCodes:
         Rows whose label is not among the known ones.
     """
 
-    def __init__(self, classes: Sequence[str] | None, unseen_label: str, memory: int) -> None:
+    def __init__(
+        self,
+        classes: Sequence[str] | None,
+        unseen_label: str,
+        memory: int,
+        missing: Set[str] = frozenset(),
+    ) -> None:
         self._codes = {label: code for code, label in enumerate(classes or ())}
+        self._missing = missing - self._codes.keys()
         self._learns = classes is None
         self._unseen_label, self._memory = unseen_label, memory
         self._nbytes = 0
@@ -96,7 +108,7 @@ class LabelCodes:
             except ValueError as error:  # of UnicodeDecodeError, too
                 row = where(int(np.argmax(at == number)))
                 raise InputError(f"{row}: this cannot be a label: {error}") from None
-            if text is None:
+            if text is None or text in self._missing:
                 table.append(MISSING)
                 continue
             code = self._codes.get(text, UNSEEN_LABEL)

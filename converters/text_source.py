@@ -57,6 +57,8 @@ class TextSource:
         Type of the values.
     unseen_label : {"error", "keep"}
         With `classes`: whether another label is an error, or gets code -1.
+    labels_as : {"numbers", "text"}
+        As for `convert`; of `classes`, too.
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
     memory : int or str
@@ -78,25 +80,40 @@ class TextSource:
     resumable: bool | None = None
     dtype: str = "float32"
     unseen_label: str = "error"
+    labels_as: str = "numbers"
     on_error: str = "raise"
     memory: int | str = 2**28
 
     def __post_init__(self) -> None:
         from streamsvm_converters.libsvm.reader import check_choices
 
-        check_choices(dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label)
+        check_choices(
+            dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label, labels_as=self.labels_as
+        )
         check_classes(self.classes or (), "the classes given", InputError)
         if self.index_base not in (0, 1):
             raise ValueError(f"index_base must be 0 or 1, not {self.index_base!r}")
         for path in self.inputs:
             check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
-        self.classes = None if self.classes is None else list(self.classes)
+        if self.classes is not None:
+            self.classes = self._class_names(self.classes)
         if self.resumable is None:
             self.resumable = total_size(self.inputs) is not None
         if self.resumable and STDIN in self.inputs:
             raise InputError("standard input cannot be read again, so it is not resumable")
         self.memory = parse_size(self.memory)
+
+    def _class_names(self, classes: Sequence[str]) -> list[str]:
+        """Return the names of the classes given; raises `InputError` if two of them are one number."""
+        from streamsvm_converters.libsvm.labels import class_name, duplicate_warnings
+
+        if self.labels_as == "text":
+            return list(classes)
+        names = [class_name(label) for label in classes]
+        if len(set(names)) < len(names):
+            raise InputError("; ".join(duplicate_warnings(classes)))
+        return names
 
     def record(self) -> dict[str, Any]:
         """Return the parameters as JSON, for `from_record`."""
@@ -147,11 +164,11 @@ class TextSource:
         self._check_sources(start)
         reader = LibsvmReader(
             self.inputs, index_base=self.index_base, n_features=self.n_features, classes=self.classes,
-            start=start, dtype=self.dtype, unseen_label=self.unseen_label, on_error=self.on_error,
-            memory=parse_size(self.memory) // 2,
+            start=start, dtype=self.dtype, unseen_label=self.unseen_label, labels_as=self.labels_as,
+            on_error=self.on_error, memory=parse_size(self.memory) // 2,
         )  # fmt: skip
         if self.classes is None:
-            reader.labels = LabelTable(classes, learns=True)
+            reader.labels = LabelTable(classes, learns=True, as_text=self.labels_as == "text")
         known = len(classes)
         with part_of_memory(2):
             for rows, _ in reader:
@@ -204,13 +221,6 @@ class TextSource:
 
         return class_order(classes)
 
-    @staticmethod
-    def warnings(classes: Sequence[str]) -> list[str]:
-        """Return warnings about `classes` that look like duplicates."""
-        from streamsvm_converters.libsvm.labels import duplicate_warnings
-
-        return duplicate_warnings(classes)
-
 
 def read_rows(
     inputs: Sequence[str | Path],
@@ -220,6 +230,7 @@ def read_rows(
     index_base: int,
     dtype: str = "float32",
     unseen_label: str = "keep",
+    labels_as: str = "numbers",
     memory: int | str = 2**28,
     on_error: str = "raise",
     multilabel: bool = False,
@@ -241,6 +252,8 @@ def read_rows(
         Type of the values.
     unseen_label : {"keep", "error"}
         Whether labels that are not among `classes` get code -1, or are errors.
+    labels_as : {"numbers", "text"}
+        As for `convert`.
     memory : int or str
         Bytes of memory ("500M", "2G").
     on_error : {"raise", "skip", "fix"}
@@ -268,6 +281,6 @@ def read_rows(
     return LibsvmReader(
         [inputs] if isinstance(inputs, str | Path) else inputs,
         dtype=dtype, index_base=index_base, n_features=n_features, classes=classes,
-        unseen_label=unseen_label, on_error=on_error, memory=parse_size(memory), multilabel=multilabel,
-        groups="whole" if groups else "ignore",
+        unseen_label=unseen_label, labels_as=labels_as, on_error=on_error, memory=parse_size(memory),
+        multilabel=multilabel, groups="whole" if groups else "ignore",
     )  # fmt: skip

@@ -40,7 +40,7 @@ class StoreToScore:
     ----------
     path : str
         From the root, for workers have other folders.
-    label, layer, raw, labelled
+    label, default_label, layer, raw, labelled
         As for `open_store`.
     named : bool
         Whether the names of its rows are wanted.
@@ -58,11 +58,13 @@ class StoreToScore:
     named: bool
     memory: int
     fingerprint: str | None = None
+    default_label: str | None = None
 
     def open(self) -> Store:
         store = open_store(
-            self.path, label=self.label, labelled=self.labelled, layer=self.layer, raw=self.raw
-        )
+            self.path, label=self.label, default_label=self.default_label, labelled=self.labelled,
+            layer=self.layer, raw=self.raw,
+        )  # fmt: skip
         if self.fingerprint not in (None, store.fingerprint):
             store.close()
             raise StoreError(

@@ -77,7 +77,8 @@ def evaluate(
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
         Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
-        then also the name of an indicator matrix in ``obsm``. Rows without a label are left out.
+        then also the name of an indicator matrix in ``obsm``; by default the one that the model was trained
+        on. Rows without a label are left out.
     layer : str, optional
         Layer of AnnData to score instead of ``X``, also in memory.
     raw : bool
@@ -145,7 +146,9 @@ def evaluate(
             from streamsvm.cluster import open_cluster
 
             found = stack.enter_context(open_cluster(cluster, workers))
-            there = StoreToScore(absolute(data), label, layer, raw, True, False, memory)
+            there = StoreToScore(
+                absolute(data), label, layer, raw, True, False, memory, None, model.record.get("label")
+            )
             for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
                 metrics = metrics or asked.new_metrics(model, several=several)
                 metrics.add_sums(sums)

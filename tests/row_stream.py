@@ -102,7 +102,3 @@ class RowStream:
     @staticmethod
     def in_order(classes: Sequence[str]) -> np.ndarray:
         return np.argsort(classes)
-
-    @staticmethod
-    def warnings(classes: Sequence[str]) -> list[str]:
-        return []

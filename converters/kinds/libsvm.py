@@ -50,8 +50,9 @@ class FileReader(PartedReader):
         self._reader = reader = LibsvmReader(
             inputs, dtype=options.dtype, index_base=1 if self._index_base == 1 else 0,
             n_features=self._known_features, classes=None if like is None else like.classes,
-            unseen_label=options.unseen_label, on_error=options.on_error, memory=options.memory,
-            threads=options.threads, progress=options.progress, multilabel=options.multilabel,
+            unseen_label=options.unseen_label, labels_as=options.labels_as or "numbers",
+            on_error=options.on_error, memory=options.memory, threads=options.threads,
+            progress=options.progress, multilabel=options.multilabel,
             groups="keep" if options.groups else "ignore", part=options.part,
         )  # fmt: skip
         reader.group_places = self._places = GroupPlaces(options.memory // 2) if options.groups else None
@@ -60,6 +61,7 @@ class FileReader(PartedReader):
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         yield from self._reader
+        self.notes += self._reader.labels.notes()
         self.check()
 
     def check(self) -> None:

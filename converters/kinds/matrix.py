@@ -15,8 +15,9 @@ import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import Reader, TableCounts
-from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
+from streamsvm_converters.libsvm.labels import class_name
 from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
@@ -103,7 +104,7 @@ class FileReader(Reader):
         if not self.options.labelled:
             return matrix, None
         if self.options.labels is not None:
-            labels, where = _read_labels(Path(self.options.labels)), str(self.options.labels)
+            labels, where = self._read_labels(Path(self.options.labels)), str(self.options.labels)
         elif self.options.label is not None:
             if self.options.label not in arrays:
                 names = ", ".join(map(repr, arrays)) if "" not in arrays else "one array, without a name"
@@ -122,6 +123,23 @@ class FileReader(Reader):
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
             )
         return matrix, labels
+
+    def _read_labels(self, path: Path) -> np.ndarray:
+        """Return the labels in an .npy file, or in the lines of a text, which are as those of LIBSVM text."""
+        try:
+            with path.open("rb") as file:
+                is_array = file.read(6) == b"\x93NUMPY"
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+        if is_array:
+            return _mapped(path, str(path))
+        lines = _lines(path)
+        if self.options.labels_as != "text":
+            known = set() if self.options.like is None else set(self.options.like.classes)
+            names = {line: class_name(line) for line in set(lines)}
+            names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - known, "")
+            lines = [names[line] for line in lines]
+        return np.array(lines, dtype=np.str_)
 
     def _check_width(self, path: Path, width: int) -> None:
         like = self.options.like
@@ -323,15 +341,8 @@ def _mapped(path: Path, where: str) -> np.ndarray:
         raise InputError(f"{where} is damaged or truncated ({error}); fetch it again") from None
 
 
-def _read_labels(path: Path) -> np.ndarray:
-    """Return the labels in an .npy file, or in the lines of a text."""
-    try:
-        with path.open("rb") as file:
-            is_array = file.read(6) == b"\x93NUMPY"
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}") from None
-    if is_array:
-        return _mapped(path, str(path))
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a text, without blanks around them."""
     content = bytearray()
     space = bytearray(2**20)
     with Input(path) as text:
@@ -341,7 +352,7 @@ def _read_labels(path: Path) -> np.ndarray:
         lines = bytes(content).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
-    return np.array([line.strip() for line in lines], dtype=np.str_)
+    return [line.strip() for line in lines]
 
 
 def _source(path: Path) -> Source:

@@ -50,11 +50,13 @@ class ReadOptions:
     groups: bool = False
     label: str | None = None
     labels: str | Path | None = None
+    labels_as: str | None = None
     join: str = "inner"
     layer: str | None = None
     raw: bool = False
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    missing: str = "error"
     text: Sequence[str] = ()
     analyzer: str | None = None
     ngrams: tuple[int, int] | None = None

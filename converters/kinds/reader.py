@@ -25,10 +25,13 @@ class TableCounts(Counts):
         Rows left out because they have no label.
     unseen_values : int
         Values of categories that are not among the known ones.
+    missing_values : int
+        Missing numbers that others took the place of.
     """
 
     unlabelled: int = 0
     unseen_values: int = 0
+    missing_values: int = 0
 
 
 @dataclass

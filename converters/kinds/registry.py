@@ -35,10 +35,13 @@ class Kind(NamedTuple):
     options: frozenset[str]
 
 
-_TABLE = frozenset({"label", "drop", "categorical", "text", "analyzer", "ngrams", "bits"})
-_MATRIX = frozenset({"label", "labels"})
+_TABLE = frozenset(
+    {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"}
+)
+_MATRIX = frozenset({"label", "labels", "labels_as"})
+_TEXT = frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as"})
 KINDS = {
-    "libsvm": Kind("LIBSVM text", "libsvm", frozenset({"index_base", "n_features", "multilabel", "groups"})),
+    "libsvm": Kind("LIBSVM text", "libsvm", _TEXT),
     "anndata": Kind("AnnData", "anndata", frozenset({"label", "join", "layer", "raw"})),
     "npz": Kind("a .npz archive", "matrix", _MATRIX),
     "npy": Kind("a NumPy array", "matrix", _MATRIX),
@@ -89,7 +92,8 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     Returns
     -------
     Reader
-        Iterate over it once for pairs of `Rows`, without norms, and row numbers.
+        Iterate over it once for pairs of `Rows`, without norms, and row numbers. Its options say how labels
+        are read: what is not given is as in the earlier data.
 
     Raises
     ------
@@ -111,5 +115,10 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     for option in sorted(_SPECIFIC - kind.options):
         if getattr(options, option) != _DEFAULTS[option]:
             raise SettingsError(f"{option} does not apply to {kind.title}", setting=option)
+    like = options.like
+    if like is not None and "label" in kind.options and options.label is None and options.labels is None:
+        options = replace(options, label=like.label)
+    if options.labels_as is None:
+        options = replace(options, labels_as="numbers" if like is None else like.labels_as)
     module = importlib.import_module(f"streamsvm_converters.kinds.{kind.module}")
     return module.FileReader(list(inputs), options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ANALYZERS, ReadOptions
 from streamsvm_converters.kinds.reader import Reader, TableCounts
 from streamsvm_converters.kinds.registry import kind_of
-from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.tables.batches import Table, label_remedy, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
@@ -45,7 +45,11 @@ class FileReader(Reader):
                 "on_error fix does not apply to a table; it can skip rows", setting="on_error"
             )
         like = options.like
-        self._labels = LabelCodes(None if like is None else like.classes, options.unseen_label, memory)
+        spelled = {"csv", "tsv"} >= set(kinds) and options.labels_as != "text"
+        self._labels = LabelCodes(
+            None if like is None else like.classes, options.unseen_label, memory,
+            MISSING_TEXTS if spelled else frozenset(),
+        )  # fmt: skip
         self._has_labels = options.labelled
         if options.labelled:
             self._check_label(options.label)
@@ -68,8 +72,9 @@ class FileReader(Reader):
         if isinstance(self._encoding, TextEncoding):
             return Features(2**self._encoding.bits, encoding=record)
         for column in record["columns"]:
-            if column["values"] is None:
-                del column["values"]
+            for name in ("values", "fill", "indicator"):
+                if column[name] is None or column[name] is False:
+                    del column[name]
         where = str(self._tables[0].path)
         names = feature_names(self._encoding.feature_names, where)
         return Features(len(self._encoding.feature_names), names=names, encoding=record)
@@ -100,7 +105,7 @@ class FileReader(Reader):
                 f"{like.path} was not made from a table, and does not say how columns become features",
                 remedy=Remedy("give data like its own, or convert without {}", Option("like")),
             )
-        for name in ("drop", "categorical", "text", "analyzer", "ngrams", "bits"):
+        for name in ("drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"):
             if getattr(options, name) != getattr(ReadOptions, name):
                 raise SettingsError(
                     f"{name} does not apply: {like.path} says what columns become", setting=name
@@ -112,8 +117,8 @@ class FileReader(Reader):
         for table in self._tables:
             table.check_has([*options.drop, *options.categorical, *options.text])
         if options.text:
-            for name in ("drop", "categorical"):
-                if getattr(options, name):
+            for name in ("drop", "categorical", "missing"):
+                if getattr(options, name) != getattr(ReadOptions, name):
                     raise SettingsError(f"{name} does not apply: text takes no other column", setting=name)
             if options.label in options.text:
                 raise InputError(f"column {options.label!r} cannot be both text and label")
@@ -145,11 +150,27 @@ class FileReader(Reader):
                 )
         if not names:
             raise InputError(f"{first.path} has no column but labels; there is nothing to learn from")
-        encoding = choose_columns(self._tables, names, options.categorical)
+        encoding = choose_columns(
+            self._tables, names, options.categorical, options.missing, options.dtype, self._labelled
+        )
         self.notes += describe(encoding)
         return encoding
 
     # -- rows --------------------------------------------------------------------------------------
+
+    def _labelled(self, table: Table, names: Sequence[str]) -> Iterator[Any]:
+        """Yield some columns of the rows of a table that have a label."""
+        row = 0
+        for batch in table.batches([*names, str(self.options.label)]):
+            for piece in _pieces(batch, self._most_rows(names)):
+                where = _places(table, np.arange(row, row + piece.num_rows))
+                kept = self._codes(piece.column(len(names)), where) != MISSING
+                yield piece.select(list(names)).filter(kept)
+                row += piece.num_rows
+
+    def _most_rows(self, names: Sequence[str]) -> int:
+        """Return how many rows of some columns are encoded at a time."""
+        return max(1, min(2**14, self.options.memory // (128 * len(names))))
 
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield the used columns of labelled rows, their label codes, their numbers, and where they are."""
@@ -157,9 +178,7 @@ class FileReader(Reader):
         names = list(self._encoding.used)
         extra = [label] if label is not None and label not in names else []
         number, total = 0, sum(table.path.stat().st_size for table in self._tables)
-        most = max(1, min(2**14, self.options.memory // (128 * len(names))))
-        if isinstance(self._encoding, TextEncoding):
-            most = _TEXTS
+        most = _TEXTS if isinstance(self._encoding, TextEncoding) else self._most_rows(names)
         done = 0
         for table in self._tables:
             row = 0  # of this table
@@ -213,7 +232,7 @@ class FileReader(Reader):
             indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))]).astype(np.int64)
             rows = Rows(values[present], features[present], indptr, codes, _NO_NORMS)
             yield self._counted(rows), numbers
-            self.counts.unseen_values = encoder.unseen
+            self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
 
     def _without(self, faults: dict[int, str], *arrays: np.ndarray) -> list[np.ndarray]:
         """Count rows with faults and return what is left; raises the first fault unless they are skipped."""
@@ -222,8 +241,10 @@ class FileReader(Reader):
             raise InputError(
                 messages[0],
                 remedy=Remedy(
-                    "correct it, leave out such rows with {}, or take the column for categories with {}",
+                    "correct it, leave out such rows with {}, replace missing numbers with {}, or take the "
+                    "column for categories with {}",
                     Option("on_error", "skip"),
+                    Option("missing", "mean"),
                     Option("categorical"),
                 ),
             )

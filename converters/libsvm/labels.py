@@ -13,10 +13,13 @@ from streamsvm_converters.libsvm.lines import COMMA, OK, Parsed
 from streamsvm_converters.libsvm.numbers import compiled, inlined
 from streamsvm_converters.libsvm.parse_errors import show
 
+from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
+
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 # Bytes of memory for each label beside its text: table, offsets, and at the end its str and sort key.
 _BYTES_PER_LABEL = 400
+_MOST_UNKNOWN = 2**22  # such bytes of spellings that mean no known class: they are forgotten then
 
 
 def as_number(label: str) -> float | None:
@@ -41,6 +44,18 @@ def class_order(labels: Sequence[str]) -> np.ndarray:
     return np.array(sorted(range(len(labels)), key=keys.__getitem__), dtype=np.int64)
 
 
+def class_name(label: str) -> str:
+    """Return the name of the class of a label of LIBSVM text: the plainest spelling of a number, or itself.
+
+    Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` are ``1``; ``0x10``, ``1_000`` and ``nan`` are
+    text. Whole numbers are exact, however long they are; others are compared as float64.
+    """
+    value = as_number(label)
+    if value is None:
+        return label
+    return str(int(Decimal(label if value else 0).to_integral_value())) if value.is_integer() else repr(value)
+
+
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:
     """Warn of the first two labels that spell the same number, since they are two classes."""
     seen: dict[Decimal, str] = {}
@@ -54,7 +69,9 @@ def duplicate_warnings(labels: Iterable[str]) -> list[str]:
 
 
 class LabelTable:
-    """A hash table of label texts, whose codes count them in order of first appearance.
+    """A hash table of the spellings of labels, and the classes that they mean.
+
+    Codes count the classes in the order of their first appearance. What a spelling means is found out once.
 
     Parameters
     ----------
@@ -62,40 +79,51 @@ class LabelTable:
         Labels that have the codes 0, 1, ... from the start.
     learns : bool, optional
         Whether any other label gets the next code, or -1. By default it learns if `known` is None.
-
-    Attributes
-    ----------
-    count : int
-        Number of labels.
+    as_text : bool
+        Whether labels are different if they are spelled differently, or numbers are compared as numbers.
     """
 
-    def __init__(self, known: Sequence[str] | None = None, learns: bool | None = None) -> None:
-        texts = [label.encode("utf-8") for label in (() if known is None else known)]
+    def __init__(
+        self, known: Sequence[str] | None = None, learns: bool | None = None, *, as_text: bool = False
+    ) -> None:
         self.learns = known is None if learns is None else learns
-        self.count = len(texts)
+        self._classes = list(known or ())
+        self._name = str if as_text else class_name
+        self._codes = {self._name(label): code for code, label in enumerate(self._classes)}
+        self._codes |= {label: code for code, label in enumerate(self._classes)}
+        self._takes_spellings = self.learns or not as_text
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know the spellings of the classes, and no others."""
+        texts = [label.encode("utf-8") for label in self._classes]
+        self._n_spellings = len(texts)
         self._letters = np.frombuffer(b"".join(texts), dtype=np.uint8)
         self._ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        self._code_of = np.array([*range(len(texts)), UNSEEN_LABEL], LABEL_DTYPE)  # the last one of faults
+        self._most_bytes = self.nbytes + _MOST_UNKNOWN
         self._grow()
 
     def _grow(self, n_letters: int = 0) -> None:
         """Make room for as many labels again, of which one may have `n_letters`."""
-        n_slots = 1 << (4 * self.count + 15).bit_length()
-        self._ends = np.pad(self._ends[: self.count + 1], (0, n_slots // 2 - self.count))
+        count = self._n_spellings
+        n_slots = 1 << (4 * count + 15).bit_length()
+        self._ends = np.pad(self._ends[: count + 1], (0, n_slots // 2 - count))
         self._letters = np.pad(self._letters, (0, max(256, len(self._letters)) + n_letters))
         self._slots = np.full(n_slots, -1, dtype=np.int32)
-        rehash(self._slots, self._ends, self._letters, self.count)
+        rehash(self._slots, self._ends, self._letters, count)
 
     def encode(self, text: np.ndarray, parsed: Parsed, n_rows: int) -> np.ndarray:
         """Return the code of each row's label, int32 of shape (n_rows,); -1 for rows with a fault."""
         codes = np.full(n_rows, -1, dtype=np.int32)
         row = 0
         while True:
-            row, self.count = encode_labels(
-                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self.count,
-                self.learns, codes,
+            row, self._n_spellings = encode_labels(
+                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self._n_spellings,
+                self._takes_spellings, codes,
             )  # fmt: skip
             if row == n_rows:
-                return codes
+                return self._class_codes(codes)
             self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
 
     def encode_lists(self, text: np.ndarray, parsed: Parsed, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,23 +139,64 @@ class LabelTable:
         indptr = np.zeros(n_rows + 1, np.int64)
         row = 0
         while True:
-            row, self.count = encode_lists(
-                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self.count,
-                self.learns, codes, indptr,
+            row, self._n_spellings = encode_lists(
+                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self._n_spellings,
+                self._takes_spellings, codes, indptr,
             )  # fmt: skip
             if row == n_rows:
-                return codes, indptr
+                return self._class_codes(codes), indptr
             self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
+
+    def _class_codes(self, spellings: np.ndarray) -> np.ndarray:
+        """Return the codes of classes for those of spellings; new spellings are looked at first."""
+        seen = len(self._code_of) - 1
+        if seen < self._n_spellings:
+            new = [self._code(text) for text in self._spellings(seen)]
+            self._code_of = np.concatenate([self._code_of[:-1], np.array([*new, UNSEEN_LABEL], LABEL_DTYPE)])
+        codes = self._code_of[spellings]
+        if not self.learns and self.nbytes > self._most_bytes:
+            self._begin()  # unknown labels may be as many as rows
+        return codes
+
+    def _code(self, text: str) -> int:
+        """Return the code of the class of a spelling that is new."""
+        name = self._name(text)
+        code = self._codes.get(name, UNSEEN_LABEL)
+        if code == UNSEEN_LABEL and self.learns:
+            code = self._codes[name] = len(self._classes)
+            self._classes.append(name)
+        return code
+
+    def _spellings(self, first: int = 0) -> list[str]:
+        """Return the spellings from number `first` on."""
+        ends = self._ends[first : self._n_spellings + 1].tolist()
+        letters = self._letters[ends[0] : ends[-1]].tobytes()
+        return [letters[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in itertools.pairwise(ends)]
+
+    @property
+    def count(self) -> int:
+        """The number of classes."""
+        return len(self._classes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the labels take, including their sorting at the end."""
-        return self.count * _BYTES_PER_LABEL + int(self._ends[self.count])
+        return self._n_spellings * _BYTES_PER_LABEL + int(self._ends[self._n_spellings])
 
     def texts(self) -> list[str]:
-        """Return the labels in the order of their codes."""
-        letters, ends = self._letters.tobytes(), self._ends[: self.count + 1].tolist()
-        return [letters[a:b].decode("utf-8") for a, b in itertools.pairwise(ends)]
+        """Return the names of the classes in the order of their codes."""
+        return list(self._classes)
+
+    def notes(self) -> list[str]:
+        """Return a line about the first two spellings of one class, if any class has two."""
+        first: dict[int, str] = {}
+        for text, code in zip(self._spellings(), self._code_of.tolist(), strict=False):
+            if code != UNSEEN_LABEL and (other := first.setdefault(code, text)) is not text:
+                return [
+                    f"labels {show(other.encode())} and {show(text.encode())} are one number, and so one "
+                    f"class, {self._classes[code]}"
+                ]
+        return []
 
 
 # -- compiled hash table ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong, block_sizes, too_long
 from streamsvm_converters.libsvm.groups import GroupPlaces, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
-from streamsvm_converters.libsvm.labels import LabelTable, as_number
+from streamsvm_converters.libsvm.labels import LabelTable
 from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
 from streamsvm_converters.libsvm.parse_errors import explain, show
 from streamsvm_converters.libsvm.position import FIRST_ERRORS, InputPart, Place, Position, Source
@@ -33,6 +33,8 @@ CHOICES = {
     "dtype": ("float32", "float64"),
     "on_error": ("raise", "skip", "fix"),
     "unseen_label": ("error", "keep"),
+    "labels_as": ("numbers", "text"),
+    "missing": ("error", "0", "mean", "indicator"),
     "groups": ("ignore", "keep", "whole"),
 }
 
@@ -85,6 +87,8 @@ class LibsvmReader:
         The known labels; by default every label is added to `labels`.
     unseen_label : {"error", "keep"}
         With `classes`: whether an unknown label is an error, whatever `on_error` says, or gets code -1.
+    labels_as : {"numbers", "text"}
+        Whether labels that are one number are one class, or the text of a label is its class.
     on_error : {"raise", "skip", "fix"}
         Whether a malformed row raises, or is dropped and counted. "fix" also sorts unsorted rows and sums
         duplicate indices.
@@ -140,6 +144,7 @@ class LibsvmReader:
         n_features: int | None = None,
         classes: Sequence[str] | None = None,
         unseen_label: str = "error",
+        labels_as: str = "numbers",
         on_error: str,
         memory: int,
         threads: int = 1,
@@ -149,7 +154,9 @@ class LibsvmReader:
         multilabel: bool = False,
         groups: str = "ignore",
     ) -> None:
-        check_choices(dtype=dtype, on_error=on_error, unseen_label=unseen_label, groups=groups)
+        check_choices(
+            dtype=dtype, on_error=on_error, unseen_label=unseen_label, labels_as=labels_as, groups=groups
+        )
         if start is not None and (threads > 1 or groups == "whole"):
             raise ValueError("a start needs threads=1, and batches that may divide groups")
         if not inputs:
@@ -159,12 +166,11 @@ class LibsvmReader:
         self._keeps_position = start is not None
         start = start or Position()
         self.counts = replace(start.counts, first_errors=list(start.counts.first_errors))
-        self.labels = LabelTable(classes)
+        self.labels = LabelTable(classes, as_text=labels_as == "text")
         self.smallest, self.largest, self.largest_at = MAX_INDEX, -1, ""
         self._dtype = np.dtype(dtype)
         self._base = index_base
         self._last_index = MAX_INDEX if n_features is None else n_features - 1 + index_base
-        self._classes = classes
         self._unseen_label = unseen_label
         self._on_error = on_error
         self._multilabel, self._groups = multilabel, groups
@@ -417,13 +423,8 @@ class LibsvmReader:
             parts = label.split(b",")
             at += sum(len(each) + 1 for each in parts[:part])
             label = parts[part]
-        value, classes = as_number(label.decode("utf-8")), () if self._classes is None else self._classes
-        twin = None if value is None else next((each for each in classes if as_number(each) == value), None)
-        message = (
+        return InputError(
             f"{self._line_name(block, row)}, column {at + 1}: label {show(label)} is not among the "
-            f"{len(classes)} known classes"
+            f"{self.labels.count} known classes",
+            remedy=Remedy("correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep")),
         )
-        if twin is not None:
-            return InputError(f"{message}; it is written {show(twin.encode())} there; spell labels alike")
-        remedy = Remedy("correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep"))
-        return InputError(message, remedy=remedy)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.label_codes import label_text
+from streamsvm_converters.label_codes import MISSING_TEXTS, label_text
 from streamsvm_converters.tables.batches import Table, listed, load_pyarrow
 from streamsvm_converters.tables.encoding import Column, ColumnsEncoding
 
@@ -15,31 +15,46 @@ from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.format import index_dtype
 from streamsvm.text import printable
 
+_NO_CATEGORY = -2  # the code of a missing value
+
 # Distinct values of all categories together: they are in memory, and in the records of stores and models.
 MOST_VALUES = 2**20
-_MISSING_NUMBERS = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "-nan", "#N/A")
+# (table, names) -> record batches of these columns, of the rows that have a label.
+Read = Callable[[Table, Sequence[str]], Iterable[Any]]
 
 
 def choose_columns(
-    tables: Sequence[Table], names: Sequence[str], categorical: Sequence[str]
+    tables: Sequence[Table],
+    names: Sequence[str],
+    categorical: Sequence[str],
+    missing: str,
+    dtype: str,
+    read: Read,
 ) -> ColumnsEncoding:
-    """Decide what each of some columns becomes, and collect the values of categories.
+    """Decide what each of some columns becomes, and collect the values of categories and means of numbers.
 
     Columns of text hold numbers if most values of their first batch in the first table are numbers.
 
     Parameters
     ----------
     tables : sequence of Table
-        With the same columns; read once, if there are categories or text.
+        With the same columns; read once, if there are categories or text, or means are needed.
     names : sequence of str
     categorical : sequence of str
         Columns of numbers that are categories.
+    missing : {"error", "0", "mean", "indicator"}
+        What missing numbers become. The last one is 0, and a feature of each column that has missing values,
+        categories included, as `sklearn.impute.MissingIndicator` chooses them.
+    dtype : str
+        In which numbers must be finite: rows with others do not count.
+    read : callable
+        Reads columns of the rows to learn from.
 
     Raises
     ------
     InputError
-        If a column holds neither numbers nor text, a category has as many values as rows, or there are too
-        many values.
+        If a column holds neither numbers nor text, or has no value, a category has as many values as rows, or
+        there are too many values.
     """
     pa = load_pyarrow()
     kinds = {}
@@ -63,9 +78,16 @@ def choose_columns(
             if first is not None and name not in categorical and holds_numbers(first.column(name)):
                 kinds[name] = "number"
     wanted = [name for name, kind in kinds.items() if kind != "number"]
-    values = _collect(tables, wanted)
+    numbers = _Numbers([name for name in names if kinds[name] == "number"], dtype)
+    values, gaps = _collect(tables, wanted, numbers if missing in ("mean", "indicator") else None, read)
+    fills = dict.fromkeys(numbers.names, None if missing == "error" else 0.0)
+    if missing == "mean" and numbers.n_rows:
+        fills = numbers.means(str(tables[0].path))
+    marked = gaps | numbers.gaps if missing == "indicator" else set()
     columns = [
-        Column(name, "category", sorted(values[name])) if name in values else Column(name, "number")
+        Column(name, "category", sorted(values[name]), None, name in marked)
+        if name in values
+        else Column(name, "number", None, fills[name], name in marked)
         for name in names
     ]
     encoding = ColumnsEncoding("columns", columns)
@@ -78,20 +100,26 @@ def choose_columns(
     return encoding
 
 
-def _collect(tables: Sequence[Table], names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the distinct values of some columns in all tables."""
+def _collect(
+    tables: Sequence[Table], names: Sequence[str], numbers: _Numbers | None, read: Read
+) -> tuple[dict[str, set[str]], set[str]]:
+    """Return the distinct values of some columns in all tables, and which of them lack some; add numbers."""
     values: dict[str, set[str]] = {name: set() for name in names}
+    gaps = set()
     rows = dict.fromkeys(names, 0)  # that have a value
     total = 0
-    if not names:
-        return values
-    for table in tables:
-        for batch in table.batches(names):
+    others = [] if numbers is None else numbers.names
+    for table in tables if names or others else ():
+        for batch in read(table, [*names, *others]):
             total += batch.num_rows
+            if numbers is not None and others:
+                numbers.add(batch.select(others))
             for name in names:
                 column = batch.column(name)
                 rows[name] += len(column) - column.null_count
-                values[name].update(text for text in map(_category_text, column.unique().to_pylist()) if text)
+                texts = list(map(_category_text, column.unique().to_pylist()))
+                gaps |= {name} if None in texts else set()
+                values[name].update(text for text in texts if text)
             if sum(map(len, values.values())) > MOST_VALUES:
                 most = max(values, key=lambda name: len(values[name]))
                 raise InputError(
@@ -111,7 +139,46 @@ def _collect(tables: Sequence[Table], names: Sequence[str]) -> dict[str, set[str
                 "rows: that is no category",
                 remedy=_not_a_category(name),
             )
-    return values
+    return values, gaps
+
+
+class _Numbers:
+    """Gathers the means of columns of numbers, and which of them lack values."""
+
+    def __init__(self, names: list[str], dtype: str) -> None:
+        self.names, self._dtype = names, dtype
+        columns = [Column(name, "number", fill=0.0, indicator=True) for name in names]
+        self._encoder = ColumnEncoder(ColumnsEncoding("columns", columns), "float64")
+        self.n_rows = 0
+        self._sums, self._missing = np.zeros(len(names)), np.zeros(len(names), np.int64)
+
+    def add(self, batch: Any) -> None:
+        """Take the rows of a batch with these columns that can be kept."""
+        values, features, _ = self._encoder.encode(batch, str)
+        with np.errstate(over="ignore"):
+            kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
+        missing = features[kept] % 2 == 1  # of the two features of a column the second
+        # One after the other, so that sums do not depend on where batches end.
+        values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
+        self._sums = np.add.accumulate(values, axis=0)[-1]
+        self._missing += missing.sum(axis=0)
+        self.n_rows += len(missing)
+
+    @property
+    def gaps(self) -> set[str]:
+        return {name for name, count in zip(self.names, self._missing, strict=True) if count}
+
+    def means(self, where: str) -> dict[str, float]:
+        """Return the mean of each column; raises `InputError`, which names the table, if one has none."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = dict(zip(self.names, (self._sums / (self.n_rows - self._missing)).tolist(), strict=True))
+        for name, mean in means.items():
+            if not np.isfinite(mean):
+                raise InputError(
+                    f"{where}: column '{printable(name)}' has no mean: its numbers are missing, or too large",
+                    remedy=Remedy("leave it out with {}", Option("drop", name)),
+                )
+        return means
 
 
 def _not_a_category(name: str) -> Remedy:
@@ -133,6 +200,8 @@ class ColumnEncoder:
     width : int
     unseen : int
         Values of categories so far that are not in the encoding.
+    filled : int
+        Missing numbers so far that others took the place of.
     """
 
     def __init__(self, encoding: ColumnsEncoding, dtype: str) -> None:
@@ -144,7 +213,7 @@ class ColumnEncoder:
             None if column.values is None else {value: code for code, value in enumerate(column.values)}
             for column in encoding.columns
         ]
-        self.unseen = 0
+        self.unseen = self.filled = 0
 
     def encode(
         self, batch: Any, where: Callable[[int], str]
@@ -173,12 +242,16 @@ class ColumnEncoder:
         for at, column in enumerate(self._encoding.columns):
             codes = self._codes[at]
             if codes is None:
-                features[:, at] = self._starts[at]
-                values[:, at] = self._numbers(batch.column(at), column.name, where, faults)
-                continue
-            found = self._categories(batch.column(at), codes)
-            features[:, at] = self._starts[at] + np.maximum(found, 0)
-            values[:, at] = found >= 0
+                feature = np.zeros(len(values), np.int64)
+                values[:, at], missing = self._numbers(batch.column(at), column, where, faults)
+            else:
+                found = self._categories(batch.column(at), codes)
+                feature, missing = np.maximum(found, 0), found == _NO_CATEGORY
+                values[:, at] = found >= 0
+            if column.indicator:
+                feature[missing] = len(column.feature_names) - 1
+                values[missing, at] = 1
+            features[:, at] = self._starts[at] + feature
         return values, features, faults
 
     def _categories(self, column: Any, codes: dict[str, int]) -> np.ndarray:
@@ -186,40 +259,44 @@ class ColumnEncoder:
         if not self._pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         texts = [_category_text(value) for value in column.dictionary.to_pylist()]
-        table = np.array([-2 if text is None else codes.get(text, -1) for text in texts] + [-2])
+        table = np.array([_NO_CATEGORY if text is None else codes.get(text, -1) for text in [*texts, None]])
         found = table[column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
         self.unseen += int(np.count_nonzero(found == -1))
         return found
 
-    def _numbers(self, column: Any, name: str, where: Callable[[int], str], faults: dict[int, str]) -> Any:
-        """Return the numbers of a column in the dtype; a row with another value gets a fault."""
+    def _numbers(
+        self, values: Any, column: Column, where: Callable[[int], str], faults: dict[int, str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return numbers in the dtype, and which are missing; a row with another value gets a fault."""
         pa = self._pa
         import pyarrow.compute as pc
 
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        numbers = column
-        if _is_text(pa, column.type) or pa.types.is_null(column.type):
-            numbers = _parsed(pa, column)
-        elif not pa.types.is_floating(column.type):
-            numbers = pc.cast(column, pa.float64(), safe=False)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        numbers, missing = values, None
+        if _is_text(pa, values.type) or pa.types.is_null(values.type):
+            numbers, missing = _parsed(pa, values)
+        elif not pa.types.is_floating(values.type):
+            numbers = pc.cast(values, pa.float64(), safe=False)
         found = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
+        missing = np.isnan(found) if missing is None else missing
+        if column.fill is not None:
+            found = np.where(missing, column.fill, found)
+            self.filled += int(np.count_nonzero(missing))
         with np.errstate(over="ignore"):
             result = found.astype(self._dtype)
-        good = np.isfinite(result)
-        if not good.all():
-            for row in np.flatnonzero(~good).tolist():
-                value = column[row].as_py()
-                if value is None or str(value).strip() in _MISSING_NUMBERS:
-                    what = "has no value"
-                elif np.isfinite(found[row]):
-                    what = f"has {value}, which is too large for {self._dtype.name}"
-                elif isinstance(value, str) and np.isnan(found[row]):
-                    what = f"has '{printable(value[:40])}', which is not a number"
-                else:
-                    what = f"has {value}, which is not finite"
-                faults.setdefault(row, f"{where(row)}: column '{printable(name)}' {what}")
-        return result
+        for row in np.flatnonzero(~np.isfinite(result)).tolist():
+            value = values[row].as_py()
+            if missing[row]:
+                what = "has no value"
+            elif np.isfinite(found[row]):
+                what = f"has {value}, which is too large for {self._dtype.name}"
+            elif isinstance(value, str) and np.isnan(found[row]):
+                what = f"has '{printable(value[:40])}', which is not a number"
+            else:
+                what = f"has {value}, which is not finite"
+            faults.setdefault(row, f"{where(row)}: column '{printable(column.name)}' {what}")
+        return result, missing
 
 
 def describe(encoding: ColumnsEncoding) -> list[str]:
@@ -233,6 +310,11 @@ def describe(encoding: ColumnsEncoding) -> list[str]:
             categories = "category" if n == 1 else "categories"
             name = printable(column.name)
             lines.append(f"column '{name}' as {n:,} {categories}: {listed(column.values)}")
+    fills = [column.fill for column in encoding.columns if column.fill is not None]
+    if fills:
+        lines.append(f"missing numbers become {'the mean of their column' if any(fills) else '0'}")
+    if marked := [f"{column.name}=missing" for column in encoding.columns if column.indicator]:
+        lines.append(f"features that mark missing values: {listed(marked)}")
     return lines
 
 
@@ -262,20 +344,23 @@ def _is_numeric(pa: Any, kind: Any) -> bool:
 _TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
 
 
-def _parsed(pa: Any, column: Any) -> Any:
-    """Return numbers spelled in text, true and false included; null where there is none."""
+def _parsed(pa: Any, column: Any) -> tuple[Any, np.ndarray]:
+    """Return numbers spelled in text, true and false included, and which values are missing.
+
+    There is null where there is no number.
+    """
     import pyarrow.compute as pc
 
-    if pa.types.is_null(column.type):
-        return pa.nulls(len(column), pa.float64())
-    trimmed = pc.utf8_trim_whitespace(column)
+    trimmed = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    missing = pc.is_in(trimmed, value_set=pa.array([None, *sorted(MISSING_TEXTS)], pa.string()))
+    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
     try:
-        return pc.cast(trimmed, pa.float64())
+        numbers = pc.cast(trimmed, pa.float64())
     except pa.ArrowInvalid:
         encoded = trimmed.dictionary_encode()
-        numbers = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
-        at = encoded.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)
-        return pa.array(numbers[at])
+        table = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
+        numbers = pa.array(table[encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)])
+    return numbers, missing.to_numpy(zero_copy_only=False)
 
 
 def _number(text: str) -> float:
@@ -290,5 +375,5 @@ def _number(text: str) -> float:
 def holds_numbers(column: Any) -> bool:
     """Whether more than half of the values of a column of text are numbers: others are then errors."""
     texts = column.unique().to_pylist()
-    given = [text.strip() for text in texts if text is not None and text.strip() not in _MISSING_NUMBERS]
+    given = [text.strip() for text in texts if text is not None and text.strip() not in MISSING_TEXTS]
     return 2 * sum(not np.isnan(_number(text)) for text in given) > len(given)

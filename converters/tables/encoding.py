@@ -15,11 +15,21 @@ _Length = Annotated[int, between(1, 100)]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers, or of categories with these values in increasing order."""
+    """A column of numbers, or of categories with these values in increasing order.
+
+    Attributes
+    ----------
+    fill : float or None
+        What a missing number becomes; None if it is an error.
+    indicator : bool
+        Whether the last feature of the column is 1 where its value is missing.
+    """
 
     name: str
     type: Literal["number", "category"]
     values: list[str] | None = None
+    fill: float | None = None
+    indicator: bool = False
 
     def __post_init__(self) -> None:
         if (self.type == "category") != (self.values is not None):
@@ -28,12 +38,13 @@ class Column:
             a >= b for a, b in zip(self.values, self.values[1:], strict=False)
         ):
             raise ValueError("the values of a category must be distinct and in order")
+        if self.fill is not None and self.values is not None:
+            raise ValueError("a category has no number in the place of missing ones")
 
     @property
     def feature_names(self) -> list[str]:
-        if self.values is None:
-            return [self.name]
-        return [f"{self.name}={value}" for value in self.values]
+        own = [self.name] if self.values is None else [f"{self.name}={value}" for value in self.values]
+        return own + [f"{self.name}=missing"] * self.indicator
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,10 @@ class DataSchema:
         Of the features, which LIBSVM text cannot give.
     encoding : dict or None
         How columns of a table became the features (docs/formats.md).
+    label : str or None
+        The column with the labels.
+    labels_as : {"numbers", "text"}
+        How labels of text are read, as for ``convert``.
     """
 
     path: Path
@@ -42,6 +46,8 @@ class DataSchema:
     transforms: Sequence[Transform] = ()
     names: Sequence[str] | None = None
     encoding: dict[str, Any] | None = None
+    label: str | None = None
+    labels_as: str = "numbers"
 
     @property
     def takes_any_feature(self) -> bool:
@@ -79,6 +85,12 @@ class DataSchema:
         return base
 
 
+def reading_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of the record of a store, run or model that say how its data was read."""
+    names = ("encoding", "label", "labels_as")
+    return {name: record[name] for name in names if record.get(name) is not None}
+
+
 def read_schema(path: str | Path) -> DataSchema:
     """Open the store, run or model at `path` for what it says of its data."""
     path = Path(path)
@@ -92,7 +104,7 @@ def read_schema(path: str | Path) -> DataSchema:
     with open_store(path) as store:
         return DataSchema(
             path, store.classes, store.n_features, store.index_base, (), store.feature_names(),
-            store.meta.get("encoding"),
+            **reading_of(store.meta),
         )  # fmt: skip
 
 
@@ -101,5 +113,5 @@ def schema_of_model(model: Model, path: str | Path) -> DataSchema:
     record, names = model.record, model.feature_names_in_
     return DataSchema(
         Path(path), record["classes"], model.n_features_in_, record["index_base"], model.transforms,
-        None if names is None else names.tolist(), record.get("encoding"),
+        None if names is None else names.tolist(), **reading_of(record),
     )  # fmt: skip

@@ -26,6 +26,8 @@ class TextLayout:
         Features are hashed to 2**hash_bits columns.
     seed : int
         Seed of the hash.
+    labels_as : {"numbers", "text"}
+        How labels are read, as for ``convert``.
     """
 
     classes: Sequence[str] | None
@@ -33,6 +35,7 @@ class TextLayout:
     index_base: int
     hash_bits: int | None
     seed: int
+    labels_as: str = "numbers"
 
 
 def text_layout(
@@ -42,6 +45,7 @@ def text_layout(
     index_base: int | None = None,
     hash_bits: int | None = None,
     seed: int | None = None,
+    labels_as: str | None = None,
 ) -> TextLayout:
     """Combine what the caller wants with what a store, run or model requires.
 
@@ -56,6 +60,8 @@ def text_layout(
         By default that of `like`, or 0, which fits any text.
     hash_bits, seed : int, optional
         The hash, if features are to be hashed.
+    labels_as : {"numbers", "text"}, optional
+        By default as those of `like`, or numbers.
 
     Raises
     ------
@@ -69,7 +75,7 @@ def text_layout(
     n_features, base = None, index_base or 0
     if like is not None:
         schema = read_schema(like)
-        classes = schema.classes
+        classes, labels_as = schema.classes, labels_as or schema.labels_as
         hashing = next((each.record() for each in schema.transforms if each.name == "hash"), None)
         if hashing is not None:
             theirs = {"hash_bits": hashing["bits"], "seed": hashing["seed"]}
@@ -89,4 +95,5 @@ def text_layout(
             "index_base 1 has no effect on hashed features, which keep the numbers in the text; leave it out",
             setting="index_base",
         )
-    return TextLayout(classes, n_features, 0 if hash_bits is not None else base, hash_bits, seed or 0)
+    base = 0 if hash_bits is not None else base
+    return TextLayout(classes, n_features, base, hash_bits, seed or 0, labels_as or "numbers")

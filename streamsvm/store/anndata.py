@@ -49,11 +49,13 @@ def open_anndata(
     if sample_weight is not None:
         weights = _weights(container, sample_weight, n_rows)
     try:
-        return AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights)
+        store = AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights)
     except StoreError:
         raise
     except ValueError as error:
         raise StoreError(f"{path}: {error}") from None
+    store.meta = {"label": label}
+    return store
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
@@ -85,7 +87,8 @@ def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn
     if (indicator := open_indicator(container, label, n_rows)) is not None:
         return indicator
     raise StoreError(
-        f"{path}: obs has no column {label!r}; it has {listed(columns)}. Nor has obsm such a matrix"
+        f"{path}: obs has no column {label!r}; it has {listed(columns)}. Nor has obsm such a matrix",
+        remedy=Remedy("name its label column with {}", Option("label")),
     )
 
 

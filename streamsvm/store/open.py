@@ -28,6 +28,7 @@ def open_store(
     path: str | os.PathLike[str],
     *,
     label: str | None = None,
+    default_label: str | None = None,
     labelled: bool = True,
     sample_weight: str | None = None,
     layer: str | None = None,
@@ -46,6 +47,9 @@ def open_store(
         where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
         class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
         A store that streamsvm wrote has only one, ``"label"``.
+    default_label : str, optional
+        The same where `label` is not given, such as the column that a model was trained on; a store that
+        streamsvm wrote has its own.
     labelled : bool
         Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
         classes, and all label codes are -1.
@@ -67,7 +71,7 @@ def open_store(
         If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
         does not contain what training needs. The message says what is wrong, where, and what to do.
     """
-    return _open(path, label, labelled, sample_weight, layer, raw)
+    return _open(path, label, labelled, sample_weight, layer, raw, default_label=default_label)
 
 
 def _open(
@@ -78,6 +82,7 @@ def _open(
     layer: str | None,
     raw: bool,
     *,
+    default_label: str | None = None,
     only_for_others: bool = False,
 ) -> Store:
     """Open a store as `open_store` does.
@@ -108,7 +113,8 @@ def _open(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
                 "an interrupted conversion leaves such a container: convert again"
             )
-        store = open_anndata(container, label if labelled else None, labelled, sample_weight, layer, raw)
+        label = (default_label if label is None else label) if labelled else None
+        store = open_anndata(container, label, labelled, sample_weight, layer, raw)
         view = with_labels(store) if labelled else store  # reads all labels
         store.check_label_chunks()
         return view
@@ -185,6 +191,8 @@ class _Record:
     n_labels: Count = 0
     feature_names: bool = False
     encoding: dict[str, Any] | None = None
+    label: str | None = None
+    labels_as: Literal["numbers", "text"] = "numbers"
     statistics: bool = False
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
+from streamsvm.data.schema import reading_of
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.format import index_dtype
 from streamsvm.kernels.weights import padded_classes
@@ -202,7 +203,7 @@ def fit_rows(
                 "n_features": n_features,
                 "index_base": None,
                 "C_auto": chosen,
-                **({} if encoding is None else {"encoding": encoding}),
+                **reading_of({"encoding": encoding, "label": settings.label}),
                 **fitted.record,
             },
             names=names,

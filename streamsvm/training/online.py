@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.data.label_order import STREAM_WARNING, LabelGroups
+from streamsvm.data.schema import reading_of
 from streamsvm.errors import (
     Call,
     InputError,
@@ -259,9 +260,7 @@ class Online(Trainer):
         figures = self._figures()
         if self._history:  # of the time before the model was written
             figures = {name: self._history[-1][name] for name in figures}
-        warnings = self.stream.warnings(self._classes) if self.stream.classes is None else []
-        if self._groups.alike:
-            warnings.append(STREAM_WARNING)
+        warnings: list[str] = [STREAM_WARNING] if self._groups.alike else []
         return OnlineResult(
             status=status,
             C=self.source.C_at(self._place),
@@ -284,6 +283,7 @@ class Online(Trainer):
             "classes": [self._classes[code] for code in order],
             "n_features": self.learner.storage.n_features,
             "index_base": self.stream.index_base,
+            **reading_of(self.stream.record()),
             "loss": online_settings.loss,
             "dtype": online_settings.dtype,
             **online_settings.of_loss,

@@ -16,6 +16,7 @@ from streamsvm import durable, format
 from streamsvm.data import memory_plan
 from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.data.memory_plan import MemoryPolicy
+from streamsvm.data.schema import reading_of
 from streamsvm.errors import Interrupted
 from streamsvm.model_files import check_room
 from streamsvm.run.directory import RunDir, check_place, claimed
@@ -33,7 +34,7 @@ from streamsvm.training.parallel.worker_memory import worker_bytes
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.same_run import check_same
-from streamsvm.training.store_runs import StoreRun, encoding_of
+from streamsvm.training.store_runs import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
 from streamsvm.transform_files import save_transforms, saved_records
@@ -107,7 +108,7 @@ def fit_store(
             **fitted.record,
             "transforms": saved_records(transforms),
             "error_weights": weights.record(),
-            **encoding_of(store),
+            **reading_of(store.meta),
             **{
                 f"{name}_fingerprint": check_held_out(name, raw, transforms, settings, plan, fitted.record)
                 for name in HELD_OUT

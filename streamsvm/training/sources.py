@@ -199,9 +199,6 @@ class Stream(Protocol):
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         """The order in which a model lists `classes`."""
 
-    def warnings(self, classes: Sequence[str]) -> list[str]:
-        """Warnings about classes that appeared on the way."""
-
 
 class StreamSource:
     """A stream as blocks in its own order: transformed, with the costs of its rows.

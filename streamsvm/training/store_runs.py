@@ -13,6 +13,7 @@ from streamsvm import on_worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
+from streamsvm.data.schema import reading_of
 from streamsvm.errors import ClusterError, Message, Remedy
 from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.run.directory import RunDir
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from streamsvm.cluster import Cluster
 
 _MOST_LOSSES = 4  # of workers, one after the other without a commit between them
-
-
-def encoding_of(store: Store) -> dict[str, Any]:
-    """How columns of a table became the features of a store, as records of runs and models have it."""
-    return {"encoding": store.meta["encoding"]} if store.meta.get("encoding") else {}
 
 
 class StoreRun:
@@ -189,7 +185,7 @@ class StoreRun:
                 "C_auto": self.record["C_auto"],
                 "store_fingerprint": self.raw.fingerprint,
                 **{name: self.record[name] for name in OF_DATA if name in self.record},
-                **encoding_of(store),
+                **reading_of(store.meta),
             },
             names=self.raw.feature_names(),
             weights=self.weights,

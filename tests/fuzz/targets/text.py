@@ -10,6 +10,7 @@ import random
 import re
 import struct
 from collections.abc import Callable
+from fractions import Fraction
 
 from fuzz.plain_parser import MAX_INDEX, Kept, Row, parse, settle, split_lines
 from fuzz.workplace import folder
@@ -19,6 +20,7 @@ from streamsvm.errors import InputError, PlanError
 
 NEXT_INPUT = b"\x1c\x1c"
 CLASSES = ("1", "-1", "+1", "a")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 PLACE = re.compile(r"/(\d+)\.svm, line (\d+)")
 COLUMN = re.compile(r", column (\d+): ")
 LINE_BYTES = re.compile(r" has (\d+) bytes, too many")
@@ -123,12 +125,23 @@ def _wanted(
     for number, ((_, row), left) in enumerate(zip(expected, kept, strict=True)):
         if row.fault is not None:
             continue
-        if row.label not in labels and classes is None:
-            labels.append(row.label)
-        code = labels.index(row.label) if row.label in labels else -1
+        name = row.label if row.label in (classes or ()) else class_of(row.label)
+        if name not in labels and classes is None:
+            labels.append(name)
+        code = labels.index(name) if name in labels else -1
         values = [value.hex() for value in left.values]
         wanted.append((number, code, left.indices, values, left.norm2.hex()))
     return wanted, labels
+
+
+def class_of(label: str) -> str:
+    """The class of a label: by the fraction that it is, if it is a number."""
+    value = float(label) if NUMBER.fullmatch(label) else math.inf
+    if not math.isfinite(value):
+        return label
+    if value == 0:  # however small
+        return "0"
+    return str(round(Fraction(label))) if value % 1 == 0 else str(value)
 
 
 def _check_fault(message: str, expected: list[tuple[int, Row]]) -> None:

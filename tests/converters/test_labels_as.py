@@ -1,0 +1,164 @@
+"""Labels of text as numbers: compared with scikit-learn's reader, and with fractions; and as text."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_svmlight_file
+from streamsvm_converters import TextSource, convert, read_rows
+from streamsvm_converters.libsvm.labels import class_name
+
+import streamsvm
+from streamsvm.data.schema import read_schema
+from streamsvm.errors import InputError
+from streamsvm.store import open_store
+
+SPELLINGS = [
+    "1",
+    "+1",
+    "1.0",
+    "1e0",
+    "01",
+    "10e-1",
+    "-1",
+    "-1.",
+    "-01",
+    "0",
+    "-0",
+    "+.0",
+    "2.5",
+    "25e-1",
+    "3",
+]
+
+
+def labels_of(path: Path) -> list[str]:
+    with open_store(path) as store:
+        return [store.classes[code] for code in store.labels(0, store.n_rows)]
+
+
+def write(path: Path, labels: list[str]) -> Path:
+    path.write_text("".join(f"{label} {1 + row % 5}:1\n" for row, label in enumerate(labels)))
+    return path
+
+
+def test_numbers_are_the_classes_that_scikit_learn_reads(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.svm", 7 * SPELLINGS)
+    y = load_svmlight_file(str(text))[1]
+    for threads in (1, 2):
+        report = convert(text, tmp_path / "a.zarr", shuffle=False, threads=threads, force=True)
+        assert list(map(float, labels_of(tmp_path / "a.zarr"))) == y.tolist()
+    assert report.warnings == ()
+    assert report.notes == ("labels '1' and '+1' are one number, and so one class, 1",)
+    with open_store(tmp_path / "a.zarr") as store:
+        assert store.classes == ("-1", "0", "1", "2.5", "3")
+    convert(text, tmp_path / "b.zarr", shuffle=False, labels_as="text")
+    assert labels_of(tmp_path / "b.zarr") == 7 * SPELLINGS
+
+
+NUMBERS = re.compile(r"[-+]?([0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,9})(e[-+]?[0-9]{1,2})?", re.ASCII)
+
+
+@given(st.from_regex(NUMBERS, fullmatch=True))
+def test_a_class_is_named_by_its_number(label: str) -> None:
+    exact, name = Fraction(label), class_name(label)
+    assert class_name(name) == name
+    if exact.denominator == 1:
+        assert name == str(int(exact))  # no whole number is rounded
+    else:
+        assert float(name) == float(label)
+    assert class_name(label.lstrip("+") if label[0] == "+" else label.replace("e", "E")) == name
+
+
+def test_what_is_no_decimal_number_is_text() -> None:
+    for label in ("0x10", "nan", "inf", "-inf", "1_000", "1e999", "1,5", "--1", "1e", "", "\u0663", "1 "):
+        assert class_name(label) == label
+    assert class_name("9007199254740993.0") == "9007199254740993"
+    assert class_name("1e22") == "1" + 22 * "0"
+    assert class_name("1e-400") == class_name("-0e99999999999999999999") == "0"
+
+
+def test_a_list_of_labels_has_each_number_once(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1,+1,2 1:1\n2.0 1:2\n 1:1\n+2,1.0 1:3\n")
+    report = convert(tmp_path / "a.svm", tmp_path / "a.zarr", multilabel=True, shuffle=False)
+    assert report.n_labels == 5
+    with open_store(tmp_path / "a.zarr") as store:
+        assert store.classes == ("1", "2")
+        assert [each.tolist() for each in store.label_sets(0, 4)] == [[0, 1, 1, 0, 1], [0, 2, 3, 3, 5]]
+
+
+def test_test_data_is_read_as_training_data(tmp_path: Path) -> None:
+    """A file with other spellings is measured alike; where training kept spellings, so does the test."""
+    labels = ["+1", "-1"] * 40
+    rng = np.random.default_rng(0)
+    lines = [f"{label} 1:{float(label) + rng.normal():.3f} 2:1\n" for label in labels]
+    (tmp_path / "a.svm").write_text("".join(lines))
+    test = tmp_path / "b.svm"
+    test.write_text("".join(line.replace("+1 ", "1.0 ").replace("-1 ", "-1e0 ") for line in lines))
+    options = {"n_features": 2, "index_base": 1}
+    for how in ("numbers", "text"):
+        convert(tmp_path / "a.svm", tmp_path / "a.zarr", labels_as=how, force=True)
+        streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / f"fit-{how}", C=1.0, passes=2)
+        source = TextSource([tmp_path / "a.svm"], labels_as=how, index_base=1)
+        streamsvm.online(source, out=tmp_path / f"online-{how}", C=1.0)
+        for run in (f"fit-{how}", f"online-{how}"):
+            model = streamsvm.load_model(tmp_path / run)
+            assert read_schema(tmp_path / run).labels_as == how
+            assert sorted(model.classes_.tolist()) == (["-1", "1"] if how == "numbers" else ["+1", "-1"])
+            options |= {"classes": model.record["classes"], "labels_as": model.record["labels_as"]}
+            same = streamsvm.evaluate(model, (rows for rows, _ in read_rows(tmp_path / "a.svm", **options)))
+            if how == "numbers":
+                other = streamsvm.evaluate(model, (rows for rows, _ in read_rows(test, **options)))
+                assert other.accuracy == same.accuracy > 0.7
+                convert(test, tmp_path / "b.zarr", like=tmp_path / run, force=True, shuffle=False)
+                assert streamsvm.evaluate(model, tmp_path / "b.zarr").accuracy == same.accuracy
+            else:
+                with pytest.raises(InputError, match=r"label '1\.0' is not among the 2 known classes"):
+                    convert(test, tmp_path / "b.zarr", like=tmp_path / run, force=True)
+
+
+def test_classes_that_are_given_are_numbers_too(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.svm", ["1", "-1", "+1"])
+    source = TextSource([text], classes=["+1", "-1"], index_base=1)
+    assert source.classes == ["1", "-1"]
+    assert TextSource.from_record(source.record()).classes == ["1", "-1"]
+    assert [rows.labels.tolist() for rows, *_ in source.batches(None, ["1", "-1"])] == [[0, 1, 0], []]
+    with pytest.raises(InputError, match=r"'\+1' and '1' are the same number"):
+        TextSource([text], classes=["+1", "1"])
+    source = TextSource([text], classes=["+1", "1", "-1"], labels_as="text", index_base=1)
+    assert next(source.batches(None, source.classes))[0].labels.tolist() == [1, 2, 0]
+
+
+def test_many_unknown_labels_take_little_memory(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.svm", [f"{row}.5" if row % 3 else "+7" for row in range(60_000)])
+    reader = read_rows(text, classes=["7.0"], n_features=5, index_base=1, memory=2**20)
+    codes = np.concatenate([rows.labels for rows, _ in reader])
+    np.testing.assert_array_equal(codes, np.where(np.arange(60_000) % 3, -1, 0))
+    assert reader.labels.nbytes < 2**23
+    assert reader.counts.unseen_labels == 40_000
+
+
+def test_a_file_of_labels_is_read_as_text_is(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.eye(5))
+    np.savetxt(tmp_path / "y.txt", [1, 2.5, 1, np.nan, -0.0])
+    report = convert([tmp_path / "X.npy"], tmp_path / "a.zarr", labels=tmp_path / "y.txt", shuffle=False)
+    assert (labels_of(tmp_path / "a.zarr"), report.unlabelled) == (["1", "2.5", "1", "0"], 1)
+    (tmp_path / "y.txt").write_text("01\n1\nNA\n1.0\n+1\n")
+    how = {"labels": tmp_path / "y.txt", "labels_as": "text", "shuffle": False}
+    convert([tmp_path / "X.npy"], tmp_path / "b.zarr", **how)
+    assert labels_of(tmp_path / "b.zarr") == ["01", "1", "NA", "1.0", "+1"]
+
+
+def test_tables_keep_spellings(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("y,n\n01,1\n1,2\n01,3\n")
+    report = convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", shuffle=False)
+    assert labels_of(tmp_path / "a.zarr") == ["01", "1", "01"]
+    assert report.warnings == (
+        "labels '01' and '1' are the same number but different classes; spell them alike",
+    )
