@@ -76,7 +76,8 @@ def calibrate(
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory.
+        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory; by
+        default the one that the model was trained on.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
 
@@ -132,7 +133,8 @@ def _calibrate(
         )
     with ExitStack() as stack:
         if isinstance(data, str | os.PathLike) and y is None:
-            data = stack.enter_context(open_store(data, label=label))
+            column = model.record.get("label")
+            data = stack.enter_context(open_store(data, label=label, default_label=column))
 
         readings = 0
 

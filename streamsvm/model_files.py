@@ -381,6 +381,8 @@ class _Record:
     hash: _Hash | None = None
     values_in: ValuesIn | None = None
     multilabel: bool = False
+    label: str | None = None
+    labels_as: Literal["numbers", "text"] = "numbers"
     probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
 
     def __post_init__(self) -> None:

@@ -139,7 +139,7 @@ class FileReader(Reader):
             names = {line: class_name(line) for line in set(lines)}
             names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - known, "")
             lines = [names[line] for line in lines]
-        return np.array(lines, dtype=np.str_)
+        return np.array(lines, dtype=object)
 
     def _check_width(self, path: Path, width: int) -> None:
         like = self.options.like

@@ -1,0 +1,121 @@
+"""A model knows in which column its labels were: evaluating new data needs no name of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from command_line import succeeds
+from streamsvm_converters import convert
+
+import streamsvm
+from streamsvm import format
+from streamsvm.cluster_scoring import StoreToScore
+from streamsvm.errors import InputError, ModelError, StoreError
+from streamsvm.model_files import saved_record, write_record
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Training and test data as AnnData and as tables, and a run and a store of each; some have no label."""
+    folder = tmp_path_factory.mktemp("label")
+    rng = np.random.default_rng(0)
+    for name in ("atlas", "query"):
+        y = rng.integers(0, 3, N)
+        X = rng.poisson(1, (N, 6)).astype(np.float32)
+        X[np.arange(N), y] += 3
+        types = np.array(["B", "NK", "T"], dtype=object)[y]
+        types[:7] = None
+        genes = [f"g{i}" for i in range(6)]
+        obs = pd.DataFrame({"donor": "d", "type": types}, index=[f"c{i}" for i in range(N)])
+        adata = anndata.AnnData(sp.csr_matrix(X), obs=obs, var=pd.DataFrame(index=genes))
+        adata.write_h5ad(folder / f"{name}.h5ad")
+        pd.DataFrame(X, columns=genes).assign(topic=types, donor="d").to_csv(
+            folder / f"{name}.csv", index=False
+        )
+    convert([folder / "atlas.h5ad"], folder / "atlas.zarr", label="type")
+    convert([folder / "atlas.csv"], folder / "topics.zarr", label="topic", drop=["donor"])
+    settings = {"passes": 2, "C": 0.1, "memory": "100M"}
+    streamsvm.fit(folder / "atlas.h5ad", out=folder / "cells", label="type", **settings)
+    streamsvm.fit(folder / "atlas.zarr", out=folder / "converted", **settings)
+    streamsvm.fit(folder / "topics.zarr", out=folder / "topics", **settings)
+    return folder
+
+
+def share_right(run: Path, adata: anndata.AnnData) -> float:
+    """The accuracy, from the coefficients alone."""
+    model = streamsvm.load_model(run)
+    adata = adata[adata.obs["type"].notna()]
+    best = (adata.X @ model.weights()).argmax(axis=1)
+    return float(np.mean(np.asarray(model.classes_)[best] == adata.obs["type"]))
+
+
+@pytest.mark.parametrize("run", ["cells", "converted"])
+def test_anndata_is_evaluated_without_a_label(folder: Path, run: str) -> None:
+    query = anndata.read_h5ad(folder / "query.h5ad")
+    right = share_right(folder / run, query)
+    out = succeeds("evaluate", run, "query.h5ad", cwd=folder)
+    assert re.search(r"accuracy +([0-9.]+)", out)[1] == f"{right:.4f}"
+    assert "7 rows without a label left out" in out
+    labelled = query[query.obs["type"].notna()].copy()
+    for data in (folder / "query.h5ad", labelled):
+        assert streamsvm.evaluate(folder / run, data).accuracy == pytest.approx(right)
+    assert streamsvm.calibrate(streamsvm.load_model(folder / run), folder / "query.h5ad").rows == N - 7
+    # A store that was converted has its own column, and a name that is given counts.
+    report = convert([folder / "query.h5ad"], folder / "query.zarr", like=folder / run, force=True)
+    assert (report.n, report.unlabelled) == (N - 7, 7)
+    assert streamsvm.evaluate(folder / run, folder / "query.zarr").accuracy == pytest.approx(right)
+    with pytest.raises(StoreError, match="none of the model's classes"):
+        streamsvm.evaluate(folder / run, folder / "query.h5ad", label="donor")
+    query.obs = query.obs.rename(columns={"type": "kind"})
+    query.write_h5ad(folder / "other.h5ad")
+    with pytest.raises(StoreError, match=r"obs has no column 'type'; it has .*kind.*label"):
+        streamsvm.evaluate(folder / run, folder / "other.h5ad")
+    with pytest.raises(InputError, match="obs has no column 'type'"):
+        streamsvm.evaluate(folder / run, query)
+    assert streamsvm.evaluate(folder / run, folder / "other.h5ad", label="kind").accuracy == pytest.approx(
+        right
+    )
+
+
+def test_workers_of_a_cluster_open_the_same_column(folder: Path) -> None:
+    there = StoreToScore(str(folder / "query.h5ad"), None, None, False, True, False, 2**24, None, "type")
+    with there.open() as store:
+        assert (store.n_rows, store.unlabelled) == (N - 7, 7)
+
+
+def test_a_matrix_in_memory_has_a_column_too(folder: Path, tmp_path: Path) -> None:
+    atlas = anndata.read_h5ad(folder / "atlas.h5ad")
+    atlas = atlas[atlas.obs["type"].notna()].copy()
+    streamsvm.fit(atlas, label="type", passes=1, C=0.1).save(tmp_path / "model")
+    found = streamsvm.evaluate(tmp_path / "model", folder / "query.h5ad")
+    assert found.unlabelled == 7
+    assert found.accuracy == pytest.approx(
+        share_right(tmp_path / "model", anndata.read_h5ad(folder / "query.h5ad"))
+    )
+
+
+def test_tables_are_evaluated_without_a_label(folder: Path) -> None:
+    given = succeeds("evaluate", "topics", "query.csv", "--label", "topic", cwd=folder, notes=True)
+    assert succeeds("evaluate", "topics", "query.csv", cwd=folder, notes=True) == given
+    right = share_right(folder / "topics", anndata.read_h5ad(folder / "query.h5ad"))
+    assert re.search(r"accuracy +([0-9.]+)", given)[1] == f"{right:.4f}"
+    report = convert([folder / "query.csv"], folder / "topics-2.zarr", like=folder / "topics", force=True)
+    assert (report.n, report.unlabelled) == (N - 7, 7)
+    assert len(succeeds("predict", "topics", "query.csv", cwd=folder).splitlines()) == N
+
+
+@pytest.mark.parametrize("entry", [{"label": ["type"]}, {"label": 1}, {"labels_as": "words"}])
+def test_a_record_with_another_kind_of_column_is_refused(folder: Path, tmp_path: Path, entry: dict) -> None:
+    streamsvm.load_model(folder / "cells").save(tmp_path / "model")
+    assert saved_record(tmp_path / "model")["label"] == "type"
+    write_record(tmp_path / "model", saved_record(tmp_path / "model") | entry)
+    with pytest.raises(ModelError, match=f"{format.MODEL_JSON} is damaged: {next(iter(entry))}"):
+        streamsvm.load_model(tmp_path / "model")
