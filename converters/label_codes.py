@@ -65,11 +65,7 @@ class LabelCodes:
     """
 
     def __init__(
-        self,
-        classes: Sequence[str] | None,
-        unseen_label: str,
-        memory: int,
-        missing: Set[str] = frozenset(),
+        self, classes: Sequence[str] | None, unseen_label: str, memory: int, missing: Set[str] = frozenset()
     ) -> None:
         self._codes = {label: code for code, label in enumerate(classes or ())}
         self._missing = missing - self._codes.keys()

@@ -85,6 +85,7 @@ class TextSource:
     memory: int | str = 2**28
 
     def __post_init__(self) -> None:
+        from streamsvm_converters.libsvm.labels import class_name
         from streamsvm_converters.libsvm.reader import check_choices
 
         check_choices(
@@ -97,23 +98,15 @@ class TextSource:
             check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
         if self.classes is not None:
-            self.classes = self._class_names(self.classes)
+            as_text = self.labels_as == "text"
+            self.classes = [label if as_text else class_name(label) for label in self.classes]
+            if len(set(self.classes)) < len(self.classes):
+                raise InputError("the classes given have a label, or a number, twice")
         if self.resumable is None:
             self.resumable = total_size(self.inputs) is not None
         if self.resumable and STDIN in self.inputs:
             raise InputError("standard input cannot be read again, so it is not resumable")
         self.memory = parse_size(self.memory)
-
-    def _class_names(self, classes: Sequence[str]) -> list[str]:
-        """Return the names of the classes given; raises `InputError` if two of them are one number."""
-        from streamsvm_converters.libsvm.labels import class_name, duplicate_warnings
-
-        if self.labels_as == "text":
-            return list(classes)
-        names = [class_name(label) for label in classes]
-        if len(set(names)) < len(names):
-            raise InputError("; ".join(duplicate_warnings(classes)))
-        return names
 
     def record(self) -> dict[str, Any]:
         """Return the parameters as JSON, for `from_record`."""

@@ -50,12 +50,13 @@ def rows_to_score(
     """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
 
     `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
-    store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData; by
-    default AnnData has them in the column that the model was trained on. With the
-    rows come their names, int64 or str objects, of a store if `named`, of pairs of rows and names as given,
-    and otherwise the numbers from 0. `counts` is filled in when the data has been opened.
+    store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData; the
+    default is the column that the model was trained on. With the rows come their names, int64 or str
+    objects, of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0.
+    `counts` is filled in when the data has been opened.
     """
     y, label = label_column(y, label)
+    column = model.record.get("label")  # that it was trained on
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
     )
@@ -67,12 +68,7 @@ def rows_to_score(
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):
         with open_store(
-            data,
-            label=label,
-            default_label=model.record.get("label"),
-            labelled=labelled,
-            layer=layer,
-            raw=raw,
+            data, label=label, default_label=column, labelled=labelled, layer=layer, raw=raw
         ) as store:
             yield from rows_to_score(
                 model, store, memory=memory, labelled=labelled, named=named, counts=counts
@@ -93,7 +89,7 @@ def rows_to_score(
     else:
         check_is_matrix(data, ModelError)
         if y is None and label is None and hasattr(data, "obs"):
-            label = model.record.get("label")
+            label = column
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
         if counts is not None:
             counts.n_rows = rows.n_rows

@@ -133,7 +133,8 @@ def test_anndata_in_memory_has_its_labels_in_obs() -> None:
     np.testing.assert_array_equal(model.coef_, fit(X, names, passes=2).coef_)
     assert evaluate(model, data, label="cell_type") == evaluate(model, data, names)
     assert predict(model, data, label="nothing").n == 90
-    for function, first in ((fit, []), (evaluate, [model])):
+    assert evaluate(model, data) == evaluate(model, data, names)  # the column of the training
+    for function, first in ((fit, []), (evaluate, [fit(X, names, passes=1)])):
         with pytest.raises(InputError, match=r"y is missing: .* or label, the name of a column of obs"):
             function(*first, data)
         with pytest.raises(InputError, match="obs has no column 'type'; it has 'cell_type'"):

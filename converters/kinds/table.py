@@ -45,11 +45,10 @@ class FileReader(Reader):
                 "on_error fix does not apply to a table; it can skip rows", setting="on_error"
             )
         like = options.like
-        spelled = {"csv", "tsv"} >= set(kinds) and options.labels_as != "text"
-        self._labels = LabelCodes(
-            None if like is None else like.classes, options.unseen_label, memory,
-            MISSING_TEXTS if spelled else frozenset(),
-        )  # fmt: skip
+        has_types = not {"csv", "tsv"} >= set(kinds)
+        missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
+        known = None if like is None else like.classes
+        self._labels = LabelCodes(known, options.unseen_label, memory, missing)
         self._has_labels = options.labelled
         if options.labelled:
             self._check_label(options.label)

@@ -192,10 +192,8 @@ class LabelTable:
         first: dict[int, str] = {}
         for text, code in zip(self._spellings(), self._code_of.tolist(), strict=False):
             if code != UNSEEN_LABEL and (other := first.setdefault(code, text)) is not text:
-                return [
-                    f"labels {show(other.encode())} and {show(text.encode())} are one number, and so one "
-                    f"class, {self._classes[code]}"
-                ]
+                pair = f"{show(other.encode())} and {show(text.encode())}"
+                return [f"labels {pair} are one number, and so one class, {self._classes[code]}"]
         return []
 
 

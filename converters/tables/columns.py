@@ -30,7 +30,7 @@ def choose_columns(
     missing: str,
     dtype: str,
     read: Read,
-) -> ColumnsEncoding:
+) -> ColumnsEncoding:  # fmt: skip
     """Decide what each of some columns becomes, and collect the values of categories and means of numbers.
 
     Columns of text hold numbers if most values of their first batch in the first table are numbers.
@@ -78,16 +78,16 @@ def choose_columns(
             if first is not None and name not in categorical and holds_numbers(first.column(name)):
                 kinds[name] = "number"
     wanted = [name for name, kind in kinds.items() if kind != "number"]
-    numbers = _Numbers([name for name in names if kinds[name] == "number"], dtype)
-    values, gaps = _collect(tables, wanted, numbers if missing in ("mean", "indicator") else None, read)
-    fills = dict.fromkeys(numbers.names, None if missing == "error" else 0.0)
-    if missing == "mean" and numbers.n_rows:
-        fills = numbers.means(str(tables[0].path))
-    marked = gaps | numbers.gaps if missing == "indicator" else set()
+    is_measured = missing in ("mean", "indicator")
+    numbers = _Numbers([name for name in names if is_measured and kinds[name] == "number"], dtype)
+    values = _collect(tables, wanted, numbers, read)
+    fills = numbers.means(str(tables[0].path)) if missing == "mean" and numbers.n_rows else {}
+    fill = None if missing == "error" else 0.0
+    marked = numbers.gaps if missing == "indicator" else set()
     columns = [
         Column(name, "category", sorted(values[name]), None, name in marked)
         if name in values
-        else Column(name, "number", None, fills[name], name in marked)
+        else Column(name, "number", None, fills.get(name, fill), name in marked)
         for name in names
     ]
     encoding = ColumnsEncoding("columns", columns)
@@ -101,24 +101,22 @@ def choose_columns(
 
 
 def _collect(
-    tables: Sequence[Table], names: Sequence[str], numbers: _Numbers | None, read: Read
-) -> tuple[dict[str, set[str]], set[str]]:
-    """Return the distinct values of some columns in all tables, and which of them lack some; add numbers."""
+    tables: Sequence[Table], names: Sequence[str], numbers: _Numbers, read: Read
+) -> dict[str, set[str]]:
+    """Return the distinct values of some columns in all tables; add numbers, and which columns lack some."""
     values: dict[str, set[str]] = {name: set() for name in names}
-    gaps = set()
     rows = dict.fromkeys(names, 0)  # that have a value
     total = 0
-    others = [] if numbers is None else numbers.names
-    for table in tables if names or others else ():
-        for batch in read(table, [*names, *others]):
+    for table in tables if names or numbers.names else ():
+        for batch in read(table, [*names, *numbers.names]):
             total += batch.num_rows
-            if numbers is not None and others:
-                numbers.add(batch.select(others))
+            if numbers.names:
+                numbers.add(batch.select(numbers.names))
             for name in names:
                 column = batch.column(name)
                 rows[name] += len(column) - column.null_count
                 texts = list(map(_category_text, column.unique().to_pylist()))
-                gaps |= {name} if None in texts else set()
+                numbers.gaps.update([name] * (None in texts))
                 values[name].update(text for text in texts if text)
             if sum(map(len, values.values())) > MOST_VALUES:
                 most = max(values, key=lambda name: len(values[name]))
@@ -139,18 +137,18 @@ def _collect(
                 "rows: that is no category",
                 remedy=_not_a_category(name),
             )
-    return values, gaps
+    return values
 
 
 class _Numbers:
-    """Gathers the means of columns of numbers, and which of them lack values."""
+    """Gathers the means of columns of numbers, and in `gaps` which columns of any type lack values."""
 
     def __init__(self, names: list[str], dtype: str) -> None:
-        self.names, self._dtype = names, dtype
+        self.names, self._dtype, self.n_rows = names, dtype, 0
+        self.gaps: set[str] = set()
         columns = [Column(name, "number", fill=0.0, indicator=True) for name in names]
         self._encoder = ColumnEncoder(ColumnsEncoding("columns", columns), "float64")
-        self.n_rows = 0
-        self._sums, self._missing = np.zeros(len(names)), np.zeros(len(names), np.int64)
+        self._sums, self._present = np.zeros((2, len(names)))
 
     def add(self, batch: Any) -> None:
         """Take the rows of a batch with these columns that can be kept."""
@@ -161,23 +159,18 @@ class _Numbers:
         # One after the other, so that sums do not depend on where batches end.
         values = np.vstack([self._sums, np.where(missing, 0.0, values[kept])])
         self._sums = np.add.accumulate(values, axis=0)[-1]
-        self._missing += missing.sum(axis=0)
+        self._present += (~missing).sum(axis=0)
+        self.gaps.update(np.array(self.names)[missing.any(axis=0)].tolist())
         self.n_rows += len(missing)
-
-    @property
-    def gaps(self) -> set[str]:
-        return {name for name, count in zip(self.names, self._missing, strict=True) if count}
 
     def means(self, where: str) -> dict[str, float]:
         """Return the mean of each column; raises `InputError`, which names the table, if one has none."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            means = dict(zip(self.names, (self._sums / (self.n_rows - self._missing)).tolist(), strict=True))
-        for name, mean in means.items():
-            if not np.isfinite(mean):
-                raise InputError(
-                    f"{where}: column '{printable(name)}' has no mean: its numbers are missing, or too large",
-                    remedy=Remedy("leave it out with {}", Option("drop", name)),
-                )
+        means = dict(zip(self.names, (self._sums / np.maximum(self._present, 1)).tolist(), strict=True))
+        for (name, mean), present in zip(means.items(), self._present, strict=True):
+            if not present or not np.isfinite(mean):
+                what = "its numbers are missing, or too large"
+                remedy = Remedy("leave it out with {}", Option("drop", name))
+                raise InputError(f"{where}: column '{printable(name)}' has no mean: {what}", remedy=remedy)
         return means
 
 
@@ -313,7 +306,7 @@ def describe(encoding: ColumnsEncoding) -> list[str]:
     fills = [column.fill for column in encoding.columns if column.fill is not None]
     if fills:
         lines.append(f"missing numbers become {'the mean of their column' if any(fills) else '0'}")
-    if marked := [f"{column.name}=missing" for column in encoding.columns if column.indicator]:
+    if marked := [column.feature_names[-1] for column in encoding.columns if column.indicator]:
         lines.append(f"features that mark missing values: {listed(marked)}")
     return lines
 

@@ -31,8 +31,8 @@ def encoded(
     is_of_columns = encoding is not None and encoding.get("kind") == "columns"
     known = {each["name"]: each for each in encoding["columns"]} if encoding and is_of_columns else {}
     matrix = X.to_numpy()
-    has_categories = any(known.get(str(name), {}).get("values") for name in X.columns)
-    if not hasattr(X, "items") or (matrix.dtype.kind in "fiub" and not has_categories):
+    as_they_are = all(known.get(str(name), {}).keys() <= {"name", "type"} for name in X.columns)
+    if not hasattr(X, "items") or (matrix.dtype.kind in "fiub" and as_they_are):
         return matrix, X.columns, None
     parts, names, columns = [], [], []
     for label, column in X.items():
@@ -51,7 +51,9 @@ def encoded(
                     remedy=Remedy("leave it out, or make it as it was in the training"),
                 )
             names.append(name)
-            parts.append(scipy.sparse.csr_array(column.to_numpy(np.float64, na_value=np.nan)[:, None]))
+            numbers = column.to_numpy(np.float64, na_value=np.nan)
+            numbers = np.where(np.isnan(numbers), entry.get("fill", np.nan), numbers)
+            parts.append(scipy.sparse.csr_array(numbers[:, None]))
         else:
             texts = _texts(name, column, error)
             given = sum(map(bool, texts))
@@ -68,6 +70,9 @@ def encoded(
             names += [f"{name}={value}" for value in values]
             one_hot = (np.ones(len(rows)), (rows, codes[rows]))
             parts.append(scipy.sparse.csr_array(one_hot, shape=(len(codes), len(values))))
+        if entry.get("indicator"):
+            names.append(f"{name}=missing")
+            parts.append(scipy.sparse.csr_array(column.isna().to_numpy(np.float64)[:, None]))
         columns.append(entry)
     has_categories = any(each["type"] == "category" for each in columns)
     record = {"kind": "columns", "columns": columns} if has_categories else None

@@ -13,6 +13,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from streamsvm_converters import convert
 from streamsvm_converters.label_codes import MISSING_TEXTS
 
+import streamsvm
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.store import open_store
 
@@ -100,6 +101,22 @@ def test_missing_numbers_are_replaced_as_scikit_learn_does(
         [tmp_path / "new.parquet"], tmp_path / "b.zarr", like=out, dtype="float64", shuffle=False
     )
     np.testing.assert_allclose(stored(tmp_path / "b.zarr")[0], expected(new, missing, frame), rtol=1e-12)
+
+
+@pytest.mark.parametrize("missing", ["0", "mean", "indicator"])
+def test_a_data_frame_gets_what_the_table_of_the_training_got(
+    frame: pd.DataFrame, missing: str, tmp_path: Path
+) -> None:
+    write(frame, tmp_path / "t.parquet")
+    convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", label="y", missing=missing)
+    streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / "run", C=0.1, passes=1)
+    model = streamsvm.load_model(tmp_path / "run")
+    new = frame.dropna(subset=["y"])
+    for columns in (new.drop(columns="y"), new[NUMBERS].assign(colour=None)):
+        numbers = expected(new.assign(**columns), missing, frame)
+        np.testing.assert_allclose(
+            model.decision_function(columns), numbers @ model.weights(), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_means_are_of_rows_that_are_kept_and_do_not_depend_on_memory(tmp_path: Path) -> None:

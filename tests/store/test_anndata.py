@@ -81,7 +81,7 @@ def test_reads_what_anndata_wrote(target, stored, given):
         store.verify()
         assert store.index_base is None
         assert not store.shuffled
-        assert store.meta == {}
+        assert store.meta == {"label": "celltype"}
 
 
 def test_number_categories_become_text(target):
