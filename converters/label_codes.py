@@ -23,7 +23,7 @@ MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-na
 def label_text(value: Any) -> str | None:
     """Return a label as text, as pandas prints it, but whole numbers without a point; None if missing.
 
-    Raises `ValueError` if it is no label, such as a list.
+    Raises `ValueError` if it is no label, such as a list, or a float that may stand for several integers.
     """
     if value is None:
         return None
@@ -36,6 +36,8 @@ def label_text(value: Any) -> str | None:
     if isinstance(value, float | np.floating):
         if math.isnan(value):
             return None
+        if math.isfinite(value) and abs(float(value)) >= 2**53:
+            raise ValueError(f"{value:.0f} may have been rounded; write such numbers as text")
         return str(int(value)) if float(value).is_integer() else str(value)
     if isinstance(value, int | np.integer | datetime.date | datetime.time):
         return str(value)

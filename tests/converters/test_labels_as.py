@@ -162,3 +162,15 @@ def test_tables_keep_spellings(tmp_path: Path) -> None:
     assert report.warnings == (
         "labels '01' and '1' are the same number but different classes; spell them alike",
     )
+
+
+def test_whole_numbers_that_were_rounded_are_no_labels(tmp_path: Path) -> None:
+    """JSON lines are read with whole numbers as float64, of which two may be one."""
+    (tmp_path / "t.jsonl").write_text('{"y": 9007199254740993, "n": 1}\n{"y": 9007199254740992, "n": 2}\n')
+    with pytest.raises(InputError, match=r"row 1: .* 9007199254740992 may have been rounded; .* as text"):
+        convert([tmp_path / "t.jsonl"], tmp_path / "a.zarr", label="y")
+    (tmp_path / "t.jsonl").write_text(
+        '{"y": 9007199254740991, "n": 1}\n{"y": null, "n": 2}\n{"y": 7, "n": 2}\n'
+    )
+    convert([tmp_path / "t.jsonl"], tmp_path / "a.zarr", label="y", shuffle=False)
+    assert labels_of(tmp_path / "a.zarr") == ["9007199254740991", "7"]
