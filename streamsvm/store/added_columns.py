@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,8 @@ class ObsColumns:
         self._columns: dict[str, list[np.ndarray]] = {}
 
     def _check(self) -> None:
-        container = open_container(self.path, self._kind)
-        try:
+        with closing(open_container(self.path, self._kind)) as container:
             self._check_obs(container)
-        finally:
-            container.close()
 
     def _check_obs(self, container: Container) -> None:
         attrs = container.attrs("obs") if container.node("obs") == "group" else {}
@@ -140,13 +137,10 @@ class ObsColumns:
 
     def _rows(self, found: np.ndarray) -> Any:
         """Which of the predicted rows each row of the file is."""
-        container = open_container(self.path, self._kind)
-        try:
+        with closing(open_container(self.path, self._kind)) as container:
             names = index_column(container, "obs", self.n_rows)
             pieces = range(0, self.n_rows, _PIECE)
             parts = [_hashes(names.texts(at, min(at + _PIECE, self.n_rows))) for at in pieces]
-        finally:
-            container.close()
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])
         if np.array_equal(found, wanted):
             return slice(None)
