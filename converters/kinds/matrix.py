@@ -311,10 +311,8 @@ def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
                 with archive.open(name) as packed, out.open("wb") as file:
                     shutil.copyfileobj(packed, file, 2**20)
                 arrays[name.removesuffix(".npy")] = _mapped(out, f"{path}, array {name}")
-    except InputError:
-        raise
     except Exception as error:  # each codec has types of its own
-        if isinstance(error, OSError) and error.errno:
+        if isinstance(error, InputError) or getattr(error, "errno", None):
             raise
         raise _damaged(path, error) from None
     return arrays

@@ -116,10 +116,8 @@ class Input:
         begin = b""
         try:
             status = os.fstat(self._file.fileno())
-            is_null = status.st_rdev == os.stat(os.devnull).st_rdev
-            if stat.S_ISBLK(status.st_mode) or (
-                stat.S_ISCHR(status.st_mode) and not is_null and not self._file.isatty()
-            ):
+            ends = self._file.isatty() or status.st_rdev == os.stat(os.devnull).st_rdev
+            if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not ends):
                 raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
             while len(begin) < _MAGIC and (more := self._read(_MAGIC - len(begin))):
                 begin += more
