@@ -151,7 +151,7 @@ def compare_training(options: argparse.Namespace) -> None:
         print(f"fit: {cost.seconds:.0f} s, {fitted['rows_per_second']:,.0f} rows/s, {_memory(cost)}")
         query = options.query.resolve()
         cost = run(
-            ["streamsvm", "predict", "run", query, "--out", "labels.csv", "--json"],
+            ["streamsvm", "predict", "run", query, "--out", "labels.csv", "--force", "--json"],
             cwd=folder, limit=min(options.limit, parse_size("500M")),
         )  # fmt: skip
         print(f"predict: {json.loads(cost.output)['n'] / cost.seconds:,.0f} rows/s, {_memory(cost)}")
@@ -218,7 +218,9 @@ def _ours(folder: Path, passes: int, memory: str) -> None:
     fit = ["fit", "reference.h5ad", "--label", LABEL, "--transform", transform, "--out", "run"]
     fit += ["--force", "--passes", str(passes), "--memory", memory, "--gap", "none"]
     training, peak, _ = timed(["streamsvm", *fit], folder)
-    predicting, *_ = timed(["streamsvm", "predict", "run", "query.h5ad", "--out", "labels.csv"], folder)
+    predicting, *_ = timed(
+        ["streamsvm", "predict", "run", "query.h5ad", "--out", "labels.csv", "--force"], folder
+    )
     *_, output = timed(["streamsvm", "evaluate", "run", "query.h5ad", "--label", LABEL, "--json"], folder)
     print(
         f"streamsvm, {passes} passes: accuracy {json.loads(output)['accuracy']:.4f}, training "

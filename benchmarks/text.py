@@ -162,7 +162,7 @@ def main() -> None:
             ways[f"streamsvm, passes {passes}"] = [
                 [command, "convert", train, "--out", store, *columns, *more],
                 [command, "fit", store, "--out", folder / "run", "--passes", passes, *settings, *more],
-                [command, "predict", folder / "run", test, "--out", labels, "--quiet"],
+                [command, "predict", folder / "run", test, "--out", labels, "--force", "--quiet"],
             ]
         figures: dict[str, dict[str, Any]] = {}
         for _ in range(options.repeat):

@@ -10,6 +10,7 @@ from streamsvm_cli.console import Console
 from streamsvm_cli.options import Json, Label, Quiet
 from streamsvm_cli.wording import wrong_usage
 
+from streamsvm import durable
 from streamsvm.text import format_size
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -68,8 +69,8 @@ def info(
 def _is_foreign(path: Path) -> bool:
     """Return True for a file that is not HDF5."""
     try:
-        with path.open("rb") as file:
-            return path.is_file() and file.read(len(_HDF5)) != _HDF5 and path.suffix.lower() != ".h5ad"
+        with durable.open_file(path, follow=True) as file:
+            return file.read(len(_HDF5)) != _HDF5 and path.suffix.lower() != ".h5ad"
     except OSError:
         return False
 

@@ -61,7 +61,9 @@ def predict(
     label: Label = None,
     layer: Layer = None,
     raw: Raw = False,
-    force: Annotated[bool, typer.Option("--force", help="With --into: replace columns of --key.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file of --out or, with --into, columns of --key.")
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

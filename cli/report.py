@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw
+from streamsvm_cli.options import Force, Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw
 
 
 def report(
@@ -30,6 +30,7 @@ def report(
     labels: Labels = None,
     layer: Layer = None,
     raw: Raw = False,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -47,7 +48,7 @@ def report(
         model = streamsvm.load_model(run)
         rows = data_to_score(console, model, data, memory, multilabel=multilabel, label=label, labels=labels)
     written = streamsvm.report(
-        run, out, data=rows, label=label, layer=layer, raw=raw, memory=memory,
+        run, out, data=rows, label=label, layer=layer, raw=raw, memory=memory, force=force,
         where=None if data is None else str(data),
     )  # fmt: skip
     console.say(f"wrote {written}")

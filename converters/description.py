@@ -50,17 +50,17 @@ def describe_file(path: Path) -> dict[str, Any]:
     except StreamsvmError:
         raise
     except Exception as error:  # zipfile and NumPy raise types of their own
-        text = str(error).splitlines()
-        raise InputError(f"{path} is damaged: {text[0] if text else type(error).__name__}") from None
+        text = str(error.args[0]).splitlines() if error.args else []
+        raise InputError(f"{path} is damaged: {text[0][:100] if text else type(error).__name__}") from None
 
 
 def _array(file: Any) -> dict[str, Any]:
     """Shape and dtype of an array in NumPy's format, from its header."""
     version = np.lib.format.read_magic(file)
-    reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in reader:
+    readers = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
+    if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"NumPy's format {version[0]}.{version[1]} is not known")
-    shape, _, dtype = reader[version](file)
+    shape, _, dtype = readers[version > (1, 0)](file)  # 3.0 is 2.0 in UTF-8
     return {"shape": list(shape), "dtype": str(dtype)}
 
 

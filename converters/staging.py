@@ -7,12 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamsvm.durable import locked, reason, remove, sync_dir
+from streamsvm.durable import PREVIOUS, reason, remove, staging_path, sync_dir, working_folder
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.format import LOCK
 from streamsvm.text import check_local
-
-_PREVIOUS = "previous"
 
 
 @contextlib.contextmanager
@@ -22,11 +20,6 @@ def os_errors_about(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{out} cannot be written: {reason(error)}") from error
-
-
-def staging_path(out: Path) -> Path:
-    """Return the hidden folder in which `out` is made, on the same file system."""
-    return out.with_name(f".{out.name}.partial")
 
 
 @contextlib.contextmanager
@@ -51,36 +44,20 @@ def staging_folder(out: Path, force: bool) -> Iterator[Path]:
     check_local(out, StoreError)
     if not out.parent.is_dir():
         raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
-    work = staging_path(out)
-    if work.is_symlink():  # its contents would be deleted
-        raise StoreError(f"{work} is a symbolic link, which is not followed here; remove it")
-    work.mkdir(exist_ok=True)
-    lock = work / LOCK
-    lock.touch()
-    inode = lock.stat().st_ino
-    with locked(lock, StoreError, f"{out}"):
-        # The process that held the lock deletes the folder when it ends: ours may be the deleted one.
-        if not lock.exists() or lock.stat().st_ino != inode:
-            raise StoreError(f"{out} was in use by another process until just now; try again")
-        try:
-            previous = work / _PREVIOUS
-            if os.path.lexists(previous) and not os.path.lexists(out):
-                os.rename(previous, out)
-            for left in work.iterdir():
-                if left != lock:
-                    remove(left)
-            _check_replaceable(out, force)
-            yield work
-        finally:
-            # After an interrupt, threads of the container may still be writing. Their files are not a store,
-            # and the next conversion deletes them.
-            with contextlib.suppress(OSError):
-                remove(work)
+    with working_folder(out, StoreError) as work:
+        previous = work / PREVIOUS
+        if os.path.lexists(previous) and not os.path.lexists(out):
+            os.rename(previous, out)
+        for left in work.iterdir():
+            if left.name != LOCK:
+                remove(left)
+        _check_replaceable(out, force)
+        yield work
 
 
 def publish(made: Path, out: Path) -> None:
     """Move the complete and durable `made` from the staging folder of `out` to its place."""
-    previous = staging_path(out) / _PREVIOUS
+    previous = staging_path(out) / PREVIOUS
     if out.is_dir() and not out.is_symlink():  # a folder cannot be replaced in one step
         sync_dir(out.parent)  # the name of the staging folder, before the older output moves into it
         os.rename(out, previous)

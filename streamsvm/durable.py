@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -14,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from streamsvm.errors import StreamsvmError
+from streamsvm.errors import Option, Remedy, StreamsvmError
 
 MOST_RECORD = 2**27  # bytes of a JSON record: ours may list millions of classes, and take a fraction of it
+PREVIOUS = "previous"  # a folder that is being replaced, in the folder that its successor is made in
 
 _REMEDIES = {
     errno.ENOENT: "check the path",
@@ -31,6 +33,8 @@ _REMEDIES = {
     errno.EROFS: "use a place that can be written to",
     errno.EIO: "check the disk and its connection",
     errno.ESTALE: "check the connection to the file server",
+    errno.EAGAIN: "it is open in another program: close it there, and try again",
+    errno.ENXIO: "give a file or a pipe",  # a socket, or a device that is not there
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENOLCK: "use a file system with locks, or mount this one with them",
     errno.EOPNOTSUPP: "use a file system with locks, or mount this one with them",
@@ -195,12 +199,49 @@ def write_atomic(path: Path, content: bytes) -> None:
     sync_dir(path.parent)
 
 
-def unused_name(path: Path, suffix: str) -> Path:
-    """A hidden name beside `path` that nothing has: for files that a user may have beside others."""
-    while True:
-        found = path.with_name(f".{path.name}.{secrets.token_hex(4)}{suffix}")
-        if not os.path.lexists(found):
-            return found
+@contextlib.contextmanager
+def temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a new file or folder with a hidden name beside `path`, which is deleted at the end.
+
+    It is locked meanwhile, and the system frees the lock when the process dies. So those that nobody has
+    locked were left by processes that were killed, and are deleted first; if one was about to replace the
+    folder `path`, which it had moved to `PREVIOUS`, this is put back. Where there are no locks, they stay.
+    """
+    is_ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp").fullmatch
+    with contextlib.suppress(OSError):
+        for left in [path.with_name(name) for name in os.listdir(path.parent) if is_ours(name)]:
+            with contextlib.suppress(OSError), _own_lock(left, fcntl.LOCK_NB):
+                if (left / PREVIOUS).exists() and not os.path.lexists(path):
+                    os.rename(left / PREVIOUS, path)
+                remove(left)
+    with contextlib.ExitStack() as stack:
+        made = path
+        while made == path or not os.path.lexists(made):  # which another process took for left behind
+            made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            made.mkdir() if folder else made.touch(exist_ok=False)
+            stack.callback(remove, made)
+            with contextlib.suppress(OSError):
+                stack.enter_context(_own_lock(made))
+        yield made
+
+
+@contextlib.contextmanager
+def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
+    """Hold an exclusive lock on a file or folder itself; `OSError` if there is none, or none can be had."""
+    handle = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | flags)
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, folder: bool = False) -> None:
+    """Raise `error` if something is at `path` that may not be replaced; a device or pipe is written to."""
+    if path.is_dir() and not folder:
+        raise error(f"{path} is a folder; give the name of a file")
+    if not force and (path.is_file() or path.is_dir() or (path.is_symlink() and not path.exists())):
+        raise error(f"{path} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
 
 
 @contextlib.contextmanager
@@ -210,18 +251,16 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path
         return
     path = path.resolve()  # a link goes on pointing to what is replaced
-    aside = unused_name(path, ".tmp")
     try:
-        yield aside
-        sync_tree(aside)
-        os.replace(aside, path)
-        sync_dir(path.parent)
+        with temporary(path) as aside:
+            yield aside
+            sync_tree(aside)
+            os.replace(aside, path)
+            sync_dir(path.parent)
     except OSError as error:
-        if error.filename in (None, str(aside)):
+        if error.filename is None or str(error.filename).startswith(str(path.with_name(f".{path.name}."))):
             error.filename = str(path)
         raise
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
@@ -250,3 +289,39 @@ def locked(path: Path, error: type[StreamsvmError], what: str) -> Iterator[None]
         yield
     finally:
         os.close(handle)
+
+
+def staging_path(out: Path) -> Path:
+    """Return the hidden folder in which `out` is made, on the same file system."""
+    return out.with_name(f".{out.name}.partial")
+
+
+@contextlib.contextmanager
+def working_folder(out: Path, error: type[StreamsvmError]) -> Iterator[Path]:
+    """Yield a hidden folder beside `out`, which this process alone has, and which is deleted afterwards.
+
+    It may hold what a killed process left there.
+
+    Raises
+    ------
+    StreamsvmError
+        `error`, if another process has it, or it cannot be locked.
+    """
+    work = staging_path(out)
+    if work.is_symlink():  # its contents would be deleted
+        raise error(f"{work} is a symbolic link, which is not followed here; remove it")
+    work.mkdir(exist_ok=True)
+    lock = work / "lock"
+    lock.touch()
+    inode = lock.stat().st_ino
+    with locked(lock, error, f"{out}"):
+        # The process that held the lock deletes the folder when it ends: ours may be the deleted one.
+        if not lock.exists() or lock.stat().st_ino != inode:
+            raise error(f"{out} was in use by another process until just now; try again")
+        try:
+            yield work
+        finally:
+            # After an interrupt, threads of a container may still be writing. Their files are no output, and
+            # the next process deletes them.
+            with contextlib.suppress(OSError):
+                remove(work)

@@ -88,7 +88,7 @@ def save_model(
     transforms: Sequence[Transform] | None = None,
     complete: Callable[[Path], None] | None = None,
     smallest: bool = False,
-    among_others: bool = False,
+    work: Path | None = None,
 ) -> None:
     """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
 
@@ -112,12 +112,12 @@ def save_model(
         record by `write_record`.
     smallest : bool
         Store the coefficients in the layout of the fewest bytes, even if it saves little.
-    among_others : bool
-        Whether there may be files of a user beside `folder`, which no run has.
+    work : Path, optional
+        A folder of ours on the same file system, if there may be files of a user beside `folder`.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
-    if among_others:
-        aside, old = durable.unused_name(folder, ".aside"), durable.unused_name(folder, ".old")
+    if work is not None:
+        aside, old = work / "new", work / durable.PREVIOUS
     durable.remove(aside)
     aside.mkdir()
     stored = write_coef(aside, coefficients, smallest=smallest)
@@ -257,10 +257,11 @@ def save_copy(
         others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
         if others:
             raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
-        save_model(
-            folder, coefficients, record, names=model.feature_names, costs=model.costs, tree=model.tree,
-            transforms=model.transforms, smallest=prune > 0 or dtype is not None, among_others=True,
-        )  # fmt: skip
+        with durable.temporary(folder, folder=True) as work:
+            save_model(
+                folder, coefficients, record, names=model.feature_names, costs=model.costs, tree=model.tree,
+                transforms=model.transforms, smallest=prune > 0 or dtype is not None, work=work,
+            )  # fmt: skip
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 

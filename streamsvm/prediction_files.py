@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ from streamsvm.errors import ModelError, Option, Remedy, SettingsError
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and what separates the columns
 _GROUP_ROWS = 2**17  # of a row group of Parquet, at most
 _GROUP_BYTES = 2**24
+_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class Batch(NamedTuple):
@@ -99,8 +102,24 @@ def table_columns(top_k: int, *, several: bool, proba: bool) -> list[str]:
     return columns
 
 
+def as_cell(value: Any) -> Any:
+    """A name in CSV: an apostrophe comes before one that a spreadsheet would take for a formula.
+
+    Those begin, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists them
+    (https://owasp.org/www-community/attacks/CSV_Injection), and are no numbers, which stay as they are.
+
+    >>> [as_cell(name) for name in ("=1+1", "-1", "T-cell", "'@a")]
+    ["'=1+1", '-1', 'T-cell', "''@a"]
+    """
+    is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
+
+
 class CsvTable:
-    """A table with a heading; numbers have the digits that give them back exactly."""
+    """A table with a heading; numbers have the digits that give them back exactly.
+
+    Names that a spreadsheet would run as formulas are quoted: see `as_cell`.
+    """
 
     def __init__(
         self, file: TextIO, classes: np.ndarray, separator: str, top_k: int, *, several: bool, proba: bool
@@ -108,17 +127,18 @@ class CsvTable:
         self._rows = csv.writer(file, delimiter=separator, lineterminator="\n")
         self._quoted = csv.writer(file, delimiter=separator, lineterminator="\n", quoting=csv.QUOTE_ALL)
         self._rows.writerow(table_columns(top_k, several=several, proba=proba))
-        self._classes, self._several = classes, several
+        self._classes = np.array([as_cell(name) for name in classes.tolist()], object)
+        self._several = several
 
     def write(self, batch: Batch) -> None:
-        columns: list[Any] = [[batch.file] * len(batch.names)] if self._several else []
-        columns.append(batch.names.tolist())
+        columns: list[Any] = [[as_cell(batch.file)] * len(batch.names)] if self._several else []
+        columns.append([as_cell(name) for name in batch.names.tolist()])
         hidden = _beyond(batch)
         assert batch.margins is not None
         for place in range(batch.codes.shape[1]):
             numbers = [batch.scores]
             numbers += [] if batch.probabilities is None else [batch.probabilities]
-            shown = [self._classes[batch.codes[:, place]].astype(object)]
+            shown = [self._classes[batch.codes[:, place]]]
             shown += [_digits(values[:, place]) for values in numbers]
             if hidden is not None:
                 for values in shown:

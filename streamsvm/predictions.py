@@ -15,9 +15,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from streamsvm import durable
 from streamsvm.cluster_scoring import StoreToScore, check_is_store, score_on_cluster
 from streamsvm.data.rows import Rows
-from streamsvm.errors import SettingsError
+from streamsvm.errors import ModelError, SettingsError
 from streamsvm.model import Model, load_model
 from streamsvm.prediction_files import Batch, Lines, Sink, check_table, opened
 from streamsvm.progress import Progress, logger, shown
@@ -103,12 +104,13 @@ def predict(
         or anything that `Model.predict` takes. Labels in it are not used. Several: a list of paths, or a
         mapping of names to data.
     out : path or text file, optional
-        Where to write the predictions; a path is replaced when all is written. A path that ends in ``.csv``,
+        Where to write the predictions; a file has its name when all is written. A path that ends in ``.csv``,
         ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
         ``score``, ``margin`` (the score minus the largest of the other classes) and, with `top_k`,
         ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after each
-        score the ``probability`` with `proba`. Anything else has one line a row: the labels, separated by
-        tabs.
+        score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names that
+        a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line break,
+        and are no numbers. Anything else has one line a row: the labels, separated by tabs.
     top_k : int, optional
         How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
     threshold : float, optional
@@ -139,7 +141,7 @@ def predict(
     key : str
         ``KEY``, with which the names of these columns begin.
     force : bool
-        Replace such columns.
+        Replace such columns, or the file `out`.
     workers : int, optional
         Threads that score: by default as many as processors. With a cluster the workers to wait for or, with
         a local one, the processes to start.
@@ -157,8 +159,8 @@ def predict(
     ------
     ModelError, FeatureError, StoreError
         If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
-        read or does not fit it, or a value or a score is not finite; or if `into` has such columns, or other
-        rows.
+        read or does not fit it, or a value or a score is not finite; or if `out` is there, or `into` has such
+        columns, and `force` is not given, or `into` has other rows.
     SettingsError
         If `top_k`, `threshold`, `key` or `memory` is not valid, or both scores and probabilities, or `out`
         and `into`, are asked for; or if `cluster` is given for data that is not a store.
@@ -173,6 +175,8 @@ def predict(
         raise SettingsError("out and into both say where predictions go; leave one of them out")
     model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
     check_table(out, top_k, threshold)
+    if isinstance(out, str | os.PathLike):
+        durable.check_replaceable(Path(out), ModelError, force=force)
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
     top_k = checked_top_k(top_k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -19,7 +20,18 @@ from streamsvm.errors import ModelError, SettingsError
 N, D, K = 150, 9, 4
 X, LABELS = make_problem(N, D, K)
 NAMED = ("file", "row")
-ODD = ["a,b", "a\rb", "a\nb", 'say "x"', " padded ", "naïve", "=1+1"]  # which a careless CSV would spoil
+ODD = [
+    "a,b",
+    "a\rb",
+    "a\nb",
+    'say "x"',
+    " padded ",
+    "naïve",
+    "=1+1",
+    "'=1",
+    "-x",
+    "\tx",
+]  # which a careless CSV would spoil
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +53,11 @@ def read(path: Path) -> pd.DataFrame:
     separator = "," if path.suffix == ".csv" else "\t"
     names = pd.read_csv(path, sep=separator, nrows=0).columns
     types = {name: str if name.startswith("label") else np.float32 for name in names if name not in NAMED}
-    return pd.read_csv(path, sep=separator, dtype=types)
+    table = pd.read_csv(path, sep=separator, dtype=types)
+    for name in table.columns:
+        if name in NAMED or name.startswith("label"):
+            table[name] = [re.sub(r"^'(?='*[=+@\s-])", "", x) if type(x) is str else x for x in table[name]]
+    return table
 
 
 def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -80,6 +96,35 @@ def test_digits_of_csv_give_the_numbers_back_exactly(folder: Path, tmp_path: Pat
     pd.testing.assert_frame_equal(read(tmp_path / "p.csv"), read(tmp_path / "p.parquet"))
 
 
+# A spreadsheet takes these for formulas, and shows the ones below as they are.
+FORMULAS = ["=1+1", "+a", "-b", "@SUM(A1)", "\uff1dx", "-1+2", "'=x", "-inf", "-"]
+PLAIN = ["-1", "+1", "-1.5e3", "-.5", "a=b", "T-cell", "'a", "1-2", " =x"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_names_that_are_formulas_to_a_spreadsheet_begin_with_an_apostrophe(
+    tmp_path: Path, suffix: str
+) -> None:
+    classes = sorted([*FORMULAS, *PLAIN])
+    record = {"classes": classes, "dtype": "float32", "n_features": len(classes)}
+    record |= {"index_base": None, "loss": "ww", "transforms": []}
+    save_weights(tmp_path / "m", np.eye(len(classes), dtype=np.float32), record)
+    rows = pd.DataFrame(np.eye(len(classes)), index=classes)
+    out = tmp_path / f"p.{suffix}"
+    predict(tmp_path / "m", {"@a": rows, "b": rows}, out, top_k=2)
+    wanted = [f"'{name}" if name in FORMULAS and suffix != "parquet" else name for name in classes]
+    separator = "\t" if suffix == "tsv" else ","
+    if suffix == "parquet":
+        table = pd.read_parquet(out)
+    else:
+        table = pd.read_csv(out, sep=separator, dtype=str, keep_default_na=False)
+    assert table["row"].tolist() == table["label"].tolist() == wanted * 2
+    assert set(table["label_2"]) <= set(wanted)
+    assert table["file"][0] == ("@a" if suffix == "parquet" else "'@a")
+    predict(tmp_path / "m", rows, tmp_path / "lines")
+    assert (tmp_path / "lines").read_text().splitlines() == classes
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_several_data_have_a_column_that_says_which(folder: Path, tmp_path: Path, suffix: str) -> None:
     data = {"cells": folder / "cells.h5ad", "store": folder / "s.h5", "rows": as_rows(X[:7], LABELS[:7])}
@@ -108,7 +153,7 @@ def test_names_of_rows_come_with_every_kind_of_data(folder: Path, tmp_path: Path
         (iter([(as_rows(X, LABELS), names)]), names.tolist()),
         (X.toarray(), list(range(N))),
     ]:
-        predict(folder / "run", data, tmp_path / "p.parquet")
+        predict(folder / "run", data, tmp_path / "p.parquet", force=True)
         assert read(tmp_path / "p.parquet")["row"].tolist() == wanted
 
 
@@ -167,7 +212,7 @@ def test_memory_does_not_grow_with_the_rows(
 
     def peak(times: int, suffix: str) -> int:
         tracemalloc.start()
-        predict(model, (rows for _ in range(times)), tmp_path / f"p.{suffix}")
+        predict(model, (rows for _ in range(times)), tmp_path / f"p.{suffix}", force=True)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
@@ -175,7 +220,7 @@ def test_memory_does_not_grow_with_the_rows(
     for suffix in ("csv", "parquet", "txt"):
         peak(1, suffix)
         assert peak(200, suffix) < peak(20, suffix) + 200_000
-    predict(model, (rows for _ in range(200)), tmp_path / "p.parquet")
+    predict(model, (rows for _ in range(200)), tmp_path / "p.parquet", force=True)
     groups = pyarrow.parquet.ParquetFile(tmp_path / "p.parquet").metadata
     assert groups.num_rows == 200 * N
     sizes = [groups.row_group(g).num_rows for g in range(groups.num_row_groups)]
@@ -191,7 +236,7 @@ def test_a_failure_leaves_the_table_as_it_was(folder: Path, tmp_path: Path) -> N
         out = tmp_path / f"p.{suffix}"
         out.write_text("before")
         with pytest.raises(ModelError, match="no more"):
-            predict(folder / "run", failing(), out)
+            predict(folder / "run", failing(), out, force=True)
         assert out.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2
 

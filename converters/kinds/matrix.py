@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +23,10 @@ from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
 from streamsvm.data.rows import Rows
-from streamsvm.durable import reason
+from streamsvm.durable import open_file, reason
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.format import UNSEEN_LABEL, index_dtype
+from streamsvm.text import printable
 
 _FIRST_ERRORS = 5
 _MOST_VALUES = 2**20  # of rows read at a time
@@ -127,7 +129,7 @@ class FileReader(Reader):
     def _read_labels(self, path: Path) -> np.ndarray:
         """Return the labels in an .npy file, or in the lines of a text, which are as those of LIBSVM text."""
         try:
-            with path.open("rb") as file:
+            with open_file(path, follow=True) as file:  # a pipe could not be read twice
                 is_array = file.read(6) == b"\x93NUMPY"
         except OSError as error:
             raise InputError(f"{path} cannot be read: {reason(error)}") from None
@@ -159,7 +161,11 @@ class FileReader(Reader):
         codes = np.full(n, UNSEEN_LABEL, np.int32)
         if labels is not None:
             distinct, at = np.unique(np.asarray(labels[start : start + n]), return_inverse=True)
-            codes = self._labels.encode(distinct.tolist(), at.ravel(), where)
+            try:
+                values = distinct.tolist()
+            except (ValueError, SystemError):
+                raise InputError(f"{where(0)}: the labels from here on are no text of Unicode") from None
+            codes = self._labels.encode(values, at.ravel(), where)
         kept = codes != MISSING
         self.counts.unlabelled += int(np.count_nonzero(~kept))
         finite = np.isfinite(data)
@@ -260,17 +266,20 @@ class _Matrix:
 def _matrix(path: Path, arrays: dict[str, np.ndarray]) -> _Matrix:
     """Return the matrix among the arrays of a file; raises `InputError` without a sound one."""
     if "format" in arrays and "shape" in arrays:
-        kind = arrays["format"].item()
+        try:
+            kind = arrays["format"].item()
+            shape = tuple(int(size) for size in np.asarray(arrays["shape"]).ravel())
+        except (ValueError, TypeError, OverflowError) as error:
+            raise _damaged(path, error) from None
         kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
         if kind not in _SPARSE:
             raise InputError(
-                f"{path} is a {kind!r} matrix of SciPy, which is not read; "
+                f"{path} is a {kind[:20]!r} matrix of SciPy, which is not read; "
                 "scipy.sparse.save_npz(path, matrix.tocsr()) writes one that is"
             )
         names = ("row", "col", "data") if kind == "coo" else ("data", "indices", "indptr")
         if missing := [name for name in names if name not in arrays]:
             raise InputError(f"{path} is damaged: the {kind} matrix has no array {missing[0]!r}")
-        shape = tuple(int(size) for size in np.asarray(arrays["shape"]).ravel())
         if len(shape) != 2 or min(shape) < 0 or any(arrays[name].ndim != 1 for name in names):
             raise InputError(f"{path} is damaged: its arrays are not those of a {kind} matrix of two axes")
         _check_sparse(path, kind, shape, arrays)
@@ -320,25 +329,30 @@ def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
                 with archive.open(name) as packed, out.open("wb") as file:
                     shutil.copyfileobj(packed, file, 2**20)
                 arrays[name.removesuffix(".npy")] = _mapped(out, f"{path}, array {name}")
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged or truncated ({error}); fetch it again") from None
+    except Exception as error:  # each codec has types of its own
+        if isinstance(error, InputError) or getattr(error, "errno", None):
+            raise
+        raise _damaged(path, error) from None
     return arrays
 
 
 def _mapped(path: Path, where: str) -> np.ndarray:
     """Map the array in an .npy file."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {reason(error)}") from None
-    except ValueError as error:
-        if "pickle" in str(error) or "object" in str(error).lower():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # the header is parsed as Python, which may fail in many ways
+        if isinstance(error, OSError) and error.errno:
+            raise InputError(f"{where} cannot be read: {reason(error)}") from None
+        if "Python objects" in str(error) or "pickled" in str(error):
             raise InputError(f"{where} holds Python objects, a pickle, which is not read") from None
-        with contextlib.suppress(ValueError, EOFError):
-            array = np.load(path, allow_pickle=False)
-            if array.size == 0:  # which cannot be mapped
-                return array
-        raise InputError(f"{where} is damaged or truncated ({error}); fetch it again") from None
+        raise _damaged(where, error) from None
+
+
+def _damaged(where: object, error: Exception) -> InputError:
+    text = " ".join(str(error.args[0] if error.args else type(error).__name__).split())
+    return InputError(f"{where} is damaged or truncated ({printable(text[:100])}); fetch it again")
 
 
 def _lines(path: Path) -> list[str]:

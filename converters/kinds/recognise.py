@@ -76,6 +76,10 @@ def recognise(path: str | Path) -> tuple[str, bool]:
         return "libsvm", True
     check_local(path, InputError)
     path = Path(path)
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+    by_name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -83,7 +87,7 @@ def recognise(path: str | Path) -> tuple[str, bool]:
                 return "anndata", True
             raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(mode):  # a pipe cannot be looked at and then read
-            return "libsvm", False
+            return by_name or "libsvm", False
         with path.open("rb") as file:
             begin = file.read(_BEGIN)
     except OSError as error:
@@ -96,10 +100,6 @@ def recognise(path: str | Path) -> tuple[str, bool]:
     packed = next((name for magic, name in _COMPRESSED.items() if begin.startswith(magic)), None)
     text = begin if packed is None else _unpacked(begin, packed)
     _refuse_foreign(path, text, packed)
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
-        suffixes.pop()
-    by_name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     if by_name in _BINARY:
         raise InputError(
             f"{path} is not what its suffix says: it does not begin as such files do; it may be truncated, "

@@ -112,6 +112,9 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
             "convert files of one kind at a time"
         )
     kind = KINDS[name]
+    for path in map(Path, inputs):
+        if name != "libsvm" and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{path} is no regular file, as {kind.title} must be; a pipe holds LIBSVM text")
     for option in sorted(_SPECIFIC - kind.options):
         if getattr(options, option) != _DEFAULTS[option]:
             raise SettingsError(f"{option} does not apply to {kind.title}", setting=option)

@@ -115,6 +115,10 @@ class Input:
             raise InputError(f"{self.name} cannot be read: {error}") from None
         begin = b""
         try:
+            status = os.fstat(self._file.fileno())
+            ends = self._file.isatty() or status.st_rdev == os.stat(os.devnull).st_rdev
+            if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not ends):
+                raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
             while len(begin) < _MAGIC and (more := self._read(_MAGIC - len(begin))):
                 begin += more
             for magic, (format_name, remedy) in _OTHER_FORMATS.items():

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.errors import ModelError, Option, Remedy, SettingsError
+from streamsvm.errors import ModelError, Remedy, SettingsError
 from streamsvm.exporting.liblinear_export import LABELS_SUFFIX
 from streamsvm.model import Model, load_model
+from streamsvm.prediction_files import as_cell
 from streamsvm.strongest import strongest_features
 from streamsvm.text import check_local
 
@@ -143,18 +144,15 @@ def export_model(
         raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
     check_local(path, ModelError)
     target = Path(path)
-    if not force and os.path.lexists(target):
-        raise ModelError(f"{target} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
+    durable.check_replaceable(target, ModelError, force=force, folder=kind == "streamsvm")
     beside = target.with_name(target.name + LABELS_SUFFIX)
-    if kind == "liblinear" and not force and os.path.lexists(beside):
-        raise ModelError(f"{beside} is there already", remedy=Remedy("{} replaces it", Option("force", True)))
+    if kind == "liblinear":
+        durable.check_replaceable(beside, ModelError, force=force)
     loaded = model if isinstance(model, Model) else load_model(model)
     if kind == "streamsvm":
         loaded.save(target, prune=float(prune), dtype=dtype)
         size = sum(file.stat().st_size for file in target.iterdir())
         return Exported(str(target), kind, size)
-    if target.is_dir():
-        raise ModelError(f"{target} is a folder; {kind} is a file")
     if loaded.multilabel and kind in _ONE_LABEL:
         raise ModelError(
             f"the model was trained on rows with several labels, and {_ONE_LABEL[kind]} predicts one",
@@ -218,7 +216,7 @@ def _write_csv(model: Model, file: TextIO, top: int) -> None:
     found = strongest_features(model, top)
     for label, features in zip(model.record["classes"], found, strict=True):
         for rank, (feature, weight) in enumerate(features, 1):
-            rows.writerow([label, rank, feature, f"{weight:.9g}"])
+            rows.writerow([as_cell(label), rank, as_cell(feature), f"{weight:.9g}"])
 
 
 @contextmanager

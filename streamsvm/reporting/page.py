@@ -48,6 +48,7 @@ def report(
     layer: str | None = None,
     raw: bool = False,
     memory: int | str = 2**28,
+    force: bool = False,
     where: str | None = None,
 ) -> Path:
     """Write a report of a run: one HTML file that needs no other, with pictures and tables.
@@ -62,11 +63,13 @@ def report(
     run : path
         Run directory.
     out : path, optional
-        The file to write, which is replaced; by default ``report.html`` in the run directory.
+        The file to write; by default ``report.html`` in the run directory, which is replaced.
     data : as for `streamsvm.evaluate`, optional
         Held-out data. By default the validation store of the run.
     label, layer, raw, memory, where
         As for `streamsvm.evaluate`.
+    force : bool
+        Replace what is at `out`.
 
     Returns
     -------
@@ -76,13 +79,16 @@ def report(
     Raises
     ------
     RunError
-        If there is no run, its ``run.json`` is damaged, or `out` cannot be written.
+        If there is no run, its ``run.json`` is damaged, or `out` is there, and `force` not given, or
+        cannot be written.
     ModelError, FeatureError, StoreError, InputError
         If `data` is given, and the run has no model, or the data cannot be read or does not fit.
     StreamsvmError
         If matplotlib is not installed.
     """
     check_matplotlib()
+    if out is not None:
+        durable.check_replaceable(Path(out), RunError, force=force)
     directory = RunDir(Path(run))
     options = {"label": label, "layer": layer, "raw": raw, "memory": parse_size(memory), "where": where}
     text = _Report(directory, read_history(directory.path)).text(data, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.added_to_zarr import ARRAY, CATEGORICAL, TEXT, save_columns
 from streamsvm.store.container import Container, one_line
-from streamsvm.store.journal import editing, warn_and_recover
+from streamsvm.store.journal import editing, locked, warn_and_recover
 from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
 
@@ -57,18 +57,21 @@ class ObsColumns:
             raise StoreError(f"{path}: not AnnData, as its name says; check the path")
         if kind == "hdf5":
             warn_and_recover(path)
+            with locked(path.resolve()):  # now, and not when all is predicted
+                pass
         self._opened = durable.file_identity(path)
-        container = open_container(path, kind)
-        try:
-            self._check(container)
-        finally:
-            container.close()
-        if not os.access(path, os.W_OK):
-            raise StoreError(f"{path} cannot be written; change its permissions")
+        self._check()
+        for place in (path, path.resolve().parent):  # where what a crash needs is kept
+            if not os.access(place, os.W_OK):
+                raise StoreError(f"{place} cannot be written; change its permissions")
         self._hashes: list[np.ndarray] = []
         self._columns: dict[str, list[np.ndarray]] = {}
 
-    def _check(self, container: Container) -> None:
+    def _check(self) -> None:
+        with closing(open_container(self.path, self._kind)) as container:
+            self._check_obs(container)
+
+    def _check_obs(self, container: Container) -> None:
         attrs = container.attrs("obs") if container.node("obs") == "group" else {}
         if container.attr("", format.STORE_ATTR) is not None:
             raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
@@ -109,18 +112,21 @@ class ObsColumns:
             columns = {"label": np.zeros(0, np.int64)}
             columns |= {name: np.zeros(0, np.float32) for name in ("score", "margin")}
         self._columns.clear()
-        found = np.concatenate([np.zeros(0, np.int64), *self._hashes])
-        order = self._rows(found)
-        if durable.file_identity(self.path) != self._opened:
-            raise StoreError(f"{self.path} was changed while it was in use; predict again")
-        new: dict[str, Any] = {f"{self.key}_{name}": values[order] for name, values in columns.items()}
-        new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
-        removed = [name for name in self._names() if name in self._order and name not in new]
         try:
-            if self._kind == "zarr":
-                save_columns(self.path, self._order, new, removed)
-                return
-            with editing(self.path) as file:
+            with ExitStack() as stack:
+                if self._kind == "zarr":
+                    work = stack.enter_context(durable.working_folder(self.path.resolve(), StoreError))
+                    self._check()  # another process may have added its columns meanwhile
+                order = self._rows(np.concatenate([np.zeros(0, np.int64), *self._hashes]))
+                new: dict[str, Any] = {f"{self.key}_{name}": each[order] for name, each in columns.items()}
+                new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
+                removed = [name for name in self._names() if name in self._order and name not in new]
+                if self._kind == "zarr":
+                    save_columns(self.path, work, new, removed)
+                    return
+                file = stack.enter_context(editing(self.path))
+                if durable.file_identity(self.path) != self._opened:
+                    raise StoreError(f"{self.path} was changed while it was in use; predict again")
                 self._save(file, new, removed)
         except StoreError:
             raise
@@ -131,13 +137,10 @@ class ObsColumns:
 
     def _rows(self, found: np.ndarray) -> Any:
         """Which of the predicted rows each row of the file is."""
-        container = open_container(self.path, self._kind)
-        try:
+        with closing(open_container(self.path, self._kind)) as container:
             names = index_column(container, "obs", self.n_rows)
             pieces = range(0, self.n_rows, _PIECE)
             parts = [_hashes(names.texts(at, min(at + _PIECE, self.n_rows))) for at in pieces]
-        finally:
-            container.close()
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])
         if np.array_equal(found, wanted):
             return slice(None)

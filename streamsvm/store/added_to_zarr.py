@@ -1,9 +1,10 @@
 """Add columns to the ``obs`` of AnnData in a Zarr folder, of format 2 or 3.
 
-The arrays of a column are written first, which no reader knows of. Then ``column-order`` is replaced, in the
-attributes of ``obs`` and last in the metadata that the root repeats for all groups (consolidated): each is
-one renamed file. Columns of the same names are taken out in the same way before, as a folder cannot be
-exchanged for another in one step: a crash in between leaves neither the old nor the new ones, and all others.
+The arrays of a column are written beside the folder, and then moved into ``obs``, where no reader knows of
+them. Then ``column-order`` is replaced, in the attributes of ``obs`` and last in the metadata that the root
+repeats for all groups (consolidated): each is one renamed file. Columns of the same names are taken out in
+the same way before, as a folder cannot be exchanged for another in one step: a crash in between leaves
+neither the old nor the new ones, and all others.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OF_V2 = (".zgroup", ".zarray", ".zattrs")
 
 def save_columns(
     path: Path,
-    order: list[str],
+    work: Path,
     columns: dict[str, np.ndarray | tuple[np.ndarray, list[str]]],
     removed: Sequence[str],
 ) -> None:
@@ -40,8 +41,8 @@ def save_columns(
     Parameters
     ----------
     path : Path
-    order : list of str
-        The columns that there are.
+    work : Path
+        A folder on the same file system, which no other process changes; see `durable.working_folder`.
     columns : dict of str to ndarray, or to a tuple of codes and categories
     removed : sequence of str
 
@@ -57,14 +58,10 @@ def save_columns(
             raise StoreError(f"{folder} is a link or a file, which is not written to; copy what it leads to")
 
     version: Literal[2, 3] = 3 if (path / METADATA).is_file() else 2
-    kept = [name for name in order if name not in columns and name not in removed]
-    if len(kept) < len(order):  # first nobody knows them any more
-        _set_order(path, version, kept, [*columns, *removed])
-    for name in (*columns, *removed):  # also what a crash left
-        durable.remove(path / "obs" / name)
+    durable.remove(work / "obs")  # which a crash left
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr: text is not part of its format 3
-        obs = zarr.open_group(path / "obs", mode="r+", zarr_format=version, use_consolidated=False)
+        obs = zarr.create_group(work / "obs", zarr_format=version)
         for name, values in columns.items():
             if isinstance(values, tuple):
                 group = obs.create_group(name, attributes=CATEGORICAL)
@@ -72,10 +69,16 @@ def save_columns(
                 _create(group, "categories", np.array(values[1], object), TEXT)
             else:
                 _create(obs, name, values, ARRAY)
+    durable.sync_tree(work / "obs")
+    former = [name for name in (*columns, *removed) if (path / "obs" / name).exists()]  # or left by a crash
+    if former:  # first nobody knows them any more
+        _set_order(path, version, [], former)
+    for name in former:
+        durable.remove(path / "obs" / name)
     for name in columns:
-        durable.sync_tree(path / "obs" / name)
+        os.rename(work / "obs" / name, path / "obs" / name)
     durable.sync_dir(path / "obs")
-    _set_order(path, version, [*kept, *columns], list(columns))
+    _set_order(path, version, list(columns), list(columns))
 
 
 def _create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) -> None:
@@ -86,12 +89,15 @@ def _create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) ->
         array[:] = values
 
 
-def _set_order(path: Path, version: int, order: list[str], changed: list[str]) -> None:
-    """Replace ``column-order``; `changed` columns are read again, or are gone from consolidated metadata."""
+def _set_order(path: Path, version: int, added: list[str], changed: list[str]) -> None:
+    """Replace ``column-order``: without `changed` columns, of which `added` then come last.
+
+    Consolidated metadata has the changed columns no more, or as they are now.
+    """
     file = path / "obs" / (METADATA if version == 3 else ".zattrs")
     document = durable.read_record(file, follow=True)
     attrs = document["attributes"] if version == 3 else document
-    attrs["column-order"] = order
+    attrs["column-order"] = [*(name for name in attrs["column-order"] if name not in changed), *added]
     durable.write_atomic(file, encoded(document))
     root = path / (METADATA if version == 3 else ".zmetadata")
     whole = durable.read_record(root, follow=True) if root.is_file() else {}
@@ -105,9 +111,8 @@ def _set_order(path: Path, version: int, order: list[str], changed: list[str]) -
         known["obs"]["attributes"] = attrs
     else:
         known["obs/.zattrs"] = attrs
-    for name in changed:
-        if name in order:
-            known.update(_documents(path, version, f"obs/{name}"))
+    for name in added:
+        known.update(_documents(path, version, f"obs/{name}"))
     # zarr wants all nodes of a group one after the other, and groups before what is below them.
     part["metadata"] = dict(sorted(known.items(), key=lambda entry: (entry[0].count("/"), entry[0])))
     durable.write_atomic(root, json.dumps(whole, indent=4).encode())

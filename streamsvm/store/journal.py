@@ -151,7 +151,7 @@ def editing(path: Path) -> Iterator[Overlay]:
         If the file cannot be locked or written.
     """
     path = path.resolve()
-    with _locked(path) as handle:
+    with locked(path) as handle:
         if journal_of(path).exists():
             _roll_back(path, handle)
         overlay = Overlay(path, handle)
@@ -175,7 +175,7 @@ def recover(path: Path) -> bool:
     path = path.resolve()
     if not journal_of(path).exists():
         return False
-    with _locked(path) as handle:
+    with locked(path) as handle:
         if not journal_of(path).exists():  # the other process is done
             return False
         _roll_back(path, handle)
@@ -194,7 +194,7 @@ def warn_and_recover(path: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def locked(path: Path) -> Iterator[int]:
     """A descriptor of the file, for which no other process has the lock that HDF5 takes."""
     try:
         handle = durable.open_descriptor(path, os.O_RDWR)

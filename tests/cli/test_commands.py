@@ -174,7 +174,7 @@ def test_predict_reads_stdin_and_writes_a_file(folder: Path, tmp_path: Path) -> 
     succeeds("predict", folder / "run", folder / "digits.test", "--out", "p.txt", cwd=tmp_path)
     assert (tmp_path / "p.txt").read_text() == printed
     record = json.loads(
-        succeeds("predict", folder / "run", folder / "digits.test", "-o", "p.txt", "--json", cwd=tmp_path)
+        succeeds("predict", folder / "run", folder / "digits.test", "-o", "q.txt", "--json", cwd=tmp_path)
     )
     assert record["n"] == printed.count("\n")
 
@@ -293,7 +293,11 @@ def test_predictions_go_where_they_should(folder: Path, tmp_path: Path) -> None:
     predict = ("predict", folder / "run", folder / "digits.test")
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
-    succeeds(*predict, "--out", "link", cwd=tmp_path)
+    assert fails(1, *predict, "--out", "link", cwd=tmp_path).endswith(
+        "is there already; --force replaces it\n"
+    )
+    assert (tmp_path / "target").read_text() == "old"
+    succeeds(*predict, "--out", "link", "--force", cwd=tmp_path)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text().count("\n") == 360
     succeeds(*predict, "--out", "/dev/null", cwd=tmp_path)

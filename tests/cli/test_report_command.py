@@ -29,6 +29,12 @@ def test_it_writes_a_page_into_the_run_or_elsewhere(run: Path, tmp_path: Path) -
     assert streamsvm("report", run) == (0, f"wrote {run / 'report.html'}\n", "")
     code, out, _ = streamsvm("report", run, "--out", tmp_path / "page.html", "--json")
     assert (code, json.loads(out)) == (0, {"out": str(tmp_path / "page.html")})
+    assert streamsvm("report", run, "-q")[0] == 0
+    again = ("report", run, "--out", tmp_path / "page.html", "-q")
+    assert (
+        streamsvm(*again)[2] == f"streamsvm: {tmp_path / 'page.html'} is there already; --force replaces it\n"
+    )
+    assert streamsvm(*again, "--force") == (0, "", "")
     for path in (run / "report.html", tmp_path / "page.html"):
         Page(path).check()
 

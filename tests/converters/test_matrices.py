@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from streamsvm_converters import convert, open_reader
+from streamsvm_converters.description import describe_file
 from streamsvm_converters.kinds import matrix as matrix_module
 
 from streamsvm.errors import InputError
@@ -176,3 +177,104 @@ def test_damaged_and_foreign_arrays_are_named(problem, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
         archive.writestr("a.txt", "a")
     refused("other.npz", "is a zip archive of other files")
+
+
+HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (300, 40), }"
+MALFORMED = {
+    "an open parenthesis": HEADER.replace("40), }", "40, }"),
+    "an open brace": HEADER[:-1],
+    "nothing": "",
+    "minus signs": "-" * 9000 + "1",
+    "nested": "(" * 3000 + ")" * 3000,
+    "too long": "[" * 60000,
+    "more than the file": HEADER.replace("300", str(10**10)),
+    "more than memory": HEADER.replace("300, 40", "1000000000, 1000000000"),
+    "beyond 64 bits": HEADER.replace("300", str(10**30)),
+    "an overflow to 0": HEADER.replace("300, 40", f"{2**32}, {2**32}"),
+    "a negative size": HEADER.replace("300", "-300"),
+    "a truth value": HEADER.replace("300", "True"),
+    "a key that is a number": HEADER.replace("'descr'", "1"),
+    "a key that is a list": HEADER.replace("'descr'", "[]"),
+    "an unknown type": HEADER.replace("<f8", "<f3"),
+    "objects": HEADER.replace("<f8", "|O"),
+    "structures": HEADER.replace("'<f8'", "[('a', '<f8')]"),
+}
+
+
+def in_npy(header: str, version: int = 2, content: bytes = bytes(8 * N * D)) -> bytes:
+    """A file in NumPy's format 2.0 or 3.0, byte by byte."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(4, "little") + text + content
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_malformed_header_is_one_line(tmp_path: Path, what: str) -> None:
+    content = in_npy(MALFORMED[what])
+    (tmp_path / "x.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("X.npy", content)
+    labels = MALFORMED[what].replace("(300, 40)", "(300,)").replace(", 40", "")
+    (tmp_path / "labels").write_bytes(in_npy(labels))
+    np.save(tmp_path / "good.npy", np.eye(N))
+
+    def refused(name: str, work: Any) -> None:
+        with pytest.raises(InputError, match=name) as caught:
+            work()
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < len(str(tmp_path)) + 300
+
+    for name in ("x.npy", "x.npz"):
+        path = tmp_path / name
+        refused(name, lambda path=path: convert([path], tmp_path / "a.zarr", labels=tmp_path / "labels"))
+        refused(name, lambda path=path: list(open_reader([path], labelled=False)))
+    if what != "structures":  # of which a label is a tuple: the row is named
+        good = tmp_path / "good.npy"
+        refused("labels", lambda: convert([good], tmp_path / "a.zarr", labels=tmp_path / "labels"))
+
+
+@pytest.mark.parametrize("at", range(0, 140, 9))
+def test_a_truncated_header_is_one_line(problem, tmp_path: Path, at: int) -> None:
+    np.save(tmp_path / "whole.npy", problem[0].toarray())
+    (tmp_path / "x.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:at])
+    with pytest.raises(InputError, match=r"x\.npy"):
+        list(open_reader([tmp_path / "x.npy"], labelled=False))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.filterwarnings("error")
+def test_headers_of_every_version_are_read(problem, tmp_path: Path, version: int) -> None:
+    X = problem[0].toarray()
+    by_python_2 = HEADER.replace("300", "300L")
+    for header, content in (
+        (HEADER, X.tobytes()),
+        (HEADER.replace("False", "True"), X.T.tobytes()),
+        (by_python_2, X.tobytes()),
+    ):
+        if version == 3 and header == by_python_2:
+            continue
+        (tmp_path / "x.npy").write_bytes(in_npy(header, version, content))
+        read = [
+            sp.csr_array((rows.data, rows.indices, rows.indptr), (rows.n_rows, D)).toarray()
+            for rows, _ in open_reader([tmp_path / "x.npy"], labelled=False, dtype="float64")
+        ]
+        np.testing.assert_array_equal(np.concatenate(read), X)
+        if header != by_python_2:
+            found = describe_file(tmp_path / "x.npy")
+            assert (found["shape"], found["dtype"]) == ([N, D], "float64")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": np.array([b"csr", b"csr"])},
+        {"format": np.array([], "S3")},
+        {"shape": np.array("abc")},
+        {"shape": np.array([np.nan, 40])},
+        {"shape": np.array([np.inf, 40])},
+    ],
+)
+def test_a_sparse_matrix_of_no_format_or_shape_is_one_line(problem, tmp_path: Path, change: dict) -> None:
+    sp.save_npz(tmp_path / "x.npz", problem[0])
+    np.savez(tmp_path / "x.npz", **{**np.load(tmp_path / "x.npz"), **change})
+    with pytest.raises(InputError, match=r"x\.npz is damaged"):
+        list(open_reader([tmp_path / "x.npz"], labelled=False))

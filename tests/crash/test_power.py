@@ -203,7 +203,7 @@ def test_an_interrupted_run_has_its_position(traced, home) -> None:
 
 def test_predictions(traced, home) -> None:
     """The file that is replaced is there, as it was or as it will be."""
-    case = Case("s.h5", (fit("s.h5", "--passes", 1),), ("predict", "run", "../text", "--out", "p"))
+    case = Case("s.h5", (fit("s.h5", "--passes", 1),), ("predict", "run", "../text", "--out", "p", "--force"))
     recording = Recording(traced, home, case)
     assert recording.ended.code == 0
     shutil.rmtree(recording.before)

@@ -19,7 +19,7 @@ KINDS = ["open", "read"]
 SHORT = 8  # calls struck in a case of the default suite
 
 MODEL = ("run/model",)
-PREDICT = ("predict", "run", "s.h5", "--out", "p")
+PREDICT = ("predict", "run", "s.h5", "--out", "p", "--force")
 CASES = {
     "convert": Case(
         (), convert("t.h5", text="text"), convert("t.h5", text="text"), made=("t.h5",), inside=("text",)
@@ -160,6 +160,6 @@ def test_duals_cut_short_while_they_are_read(traced, inputs, quick_path) -> None
 def test_model_cut_short_while_it_is_read(traced, inputs, quick_path) -> None:
     assert traced(*fit(inputs / "s.h5"), cwd=quick_path, count=False).code == 0
     plan = Plan(["write", "create"], path=".p.*", at=0, act=["truncate", "run/model/coef.npy", 0])
-    ended = traced("predict", "run", inputs / "text", "--out", "p", cwd=quick_path, trace=plan)
+    ended = traced("predict", "run", inputs / "text", "--out", "p", "--force", cwd=quick_path, trace=plan)
     assert ended.code == -signal.SIGBUS
     assert not (quick_path / "p").exists()

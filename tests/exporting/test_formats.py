@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers import save_weights
 from problems import D, clear_rows, trained, trained_on_label_sets
 
 import streamsvm
@@ -168,6 +169,16 @@ def test_csv_has_the_largest_coefficients_of_each_class(tmp_path: Path) -> None:
         assert [int(row["feature"]) - 1 for row in mine] == best
         assert [int(row["rank"]) for row in mine] == [1, 2, 3][: len(best)]
         assert [np.float32(row["coefficient"]) for row in mine] == column[best].tolist()
+
+
+def test_csv_has_no_formulas(tmp_path: Path) -> None:
+    record = {"classes": ["=a", "-1"], "dtype": "float32", "n_features": 2}
+    record |= {"index_base": None, "loss": "ww", "transforms": []}
+    save_weights(tmp_path / "m", np.eye(2, dtype=np.float32), record, names=["@x", "-2"])
+    export_model(tmp_path / "m", tmp_path / "m.csv")
+    with (tmp_path / "m.csv").open() as file:
+        rows = [(row["class"], row["feature"]) for row in csv.DictReader(file)]
+    assert rows == [("'=a", "'@x"), ("-1", "-2")]
 
 
 @pytest.mark.parametrize("name", ["m.txt", "m.npz", "m.joblib", "m.onnx"])

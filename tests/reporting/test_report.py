@@ -49,7 +49,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def page_of(run: Path, tmp_path: Path, **options: Any) -> Page:
-    page = Page(report(run, tmp_path / "page.html", **options))
+    page = Page(report(run, tmp_path / "page.html", force=True, **options))
     page.check()
     return page
 

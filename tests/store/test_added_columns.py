@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anndata
 import h5py
@@ -204,11 +206,23 @@ def test_a_file_that_is_open_elsewhere_is_left_alone(folder: Path) -> None:
     before = path.read_bytes()
     with h5py.File(path), pytest.raises(StoreError, match="is open elsewhere"):
         predict(folder / "model", cells(np.arange(N)), into=path)
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        with pytest.raises(StoreError, match="is open elsewhere"):
-            predict(folder / "model", cells(np.arange(N)), into=path)
+    for lock in (fcntl.LOCK_SH, fcntl.LOCK_EX):  # of another program that reads, or writes
+        with path.open() as file:
+            fcntl.flock(file, lock)
+            with pytest.raises(StoreError, match=r"is open elsewhere, .*; close it there, and try again"):
+                predict(folder / "model", unread(), into=path)
+            if lock == fcntl.LOCK_EX:
+                with pytest.raises(
+                    StoreError, match="open in another program: close it there, and try again"
+                ):
+                    predict(folder / "model", path)
     assert path.read_bytes() == before
+
+
+def unread() -> Iterator[Any]:
+    """Rows that nobody may ask for."""
+    pytest.fail("it predicted before it refused")
+    yield
 
 
 def test_links_are_not_followed_to_write(folder: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ import numpy as np
 import pytest
 import zarr
 from cases import few
-from test_added_columns import N, cells, folder  # noqa: F401
+from test_added_columns import N, X, cells, folder  # noqa: F401
 
-from streamsvm import durable, predict
+from streamsvm import durable, load_model, predict
 from streamsvm.errors import StoreError
+from streamsvm.prediction_files import Batch
+from streamsvm.store.added_columns import adding_columns
 
 
 @pytest.fixture(params=few([2, 3], 3))
@@ -79,6 +84,96 @@ def test_links_are_not_written_through(folder: Path, path: Path, name: str) -> N
         predict(folder / "model", path, into=path, force=True)
     assert files(folder) == before
     assert (path / name).is_symlink()
+
+
+def batches(model: Any) -> Iterator[Batch]:
+    """The predictions for all rows."""
+    scores = np.asarray(X @ model.coef_)
+    codes = scores.argmax(axis=1)[:, None]
+    best = np.sort(scores, axis=1)
+    names = np.array([f"cell {i}" for i in range(N)], object)
+    yield Batch("", names, codes, best[:, -1:], None, None, best[:, -1] - best[:, -2])
+
+
+@pytest.fixture(params=few([True, False], False))
+def consolidated(request, path: Path) -> Path:
+    """A folder whose root repeats all metadata, as anndata writes it, or does not."""
+    if not request.param:
+        (path / ".zmetadata").unlink(missing_ok=True)
+        root = path / "zarr.json"
+        if root.is_file():
+            root.write_text(json.dumps({**json.loads(root.read_text()), "consolidated_metadata": None}))
+    return path
+
+
+def test_columns_that_were_added_meanwhile_stay(folder: Path, consolidated: Path) -> None:  # noqa: F811
+    """Two processes open the folder before either of them saves."""
+    model = load_model(folder / "model")
+    with ExitStack() as stack:
+        for key in ("a", "b"):
+            sink = stack.enter_context(adding_columns(consolidated, key, model.classes_, force=False))
+            for batch in batches(model):
+                sink.write(batch)
+    found = anndata.read_zarr(consolidated).obs
+    assert {f"{key}_{part}" for key in "ab" for part in ("label", "score", "margin")} <= set(found.columns)
+    assert found["a_label"].tolist() == found["b_label"].tolist() == model.predict(X).tolist()
+
+
+@pytest.mark.parametrize("at", few(range(3), 1))
+def test_the_second_of_two_at_once_is_refused(
+    folder: Path, path: Path, at: int, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    """Another process adds its columns just before one of the files of metadata is replaced."""
+    real, moments, codes = durable.write_atomic, iter(range(100)), []
+
+    def in_between(*words: Any) -> None:
+        if next(moments) == at:
+            child = os.fork()
+            if child == 0:
+                monkeypatch.undo()
+                try:
+                    predict(folder / "model", path, into=path, key="b", force=True)
+                except StoreError as error:
+                    os._exit(7 if "is in use by another process" in str(error) else 8)
+                finally:
+                    os._exit(0)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        real(*words)
+
+    predict(folder / "model", path, into=path, key="a")
+    monkeypatch.setattr(durable, "write_atomic", in_between)
+    predict(folder / "model", path, into=path, key="a", force=True)
+    assert codes == [7]
+    monkeypatch.undo()
+    predict(folder / "model", path, into=path, key="b")
+    assert {"a_label", "b_label", "a_score", "b_score"} <= set(read(path).obs.columns)
+    assert sorted(each.name for each in folder.iterdir()) == ["a.h5ad", "a.zarr", "model"]
+
+
+@pytest.mark.parametrize("at", few(range(12), 5, 9))
+def test_what_a_killed_process_was_writing_is_gone_after_the_next(
+    folder: Path, path: Path, at: int  # noqa: F811
+) -> None:  # fmt: skip
+    """The process dies when a file or folder gets its name, those that zarr writes among them."""
+    child = os.fork()
+    if child == 0:
+        for name in ("replace", "rename", "link"):
+            setattr(os, name, functools.partial(dying, iter(range(at)), getattr(os, name)))
+        try:
+            predict(folder / "model", path, into=path)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    predict(folder / "model", path, into=path, force=True)
+    assert "streamsvm_label" in read(path).obs
+    assert sorted(each.name for each in folder.iterdir()) == ["a.h5ad", "a.zarr", "model"]
+    assert not [name for name in files(path) if "partial" in name or "tmp" in name]
+
+
+def dying(left: Any, real: Any, *words: Any, **options: Any) -> Any:
+    if next(left, None) is None:
+        os._exit(7)
+    return real(*words, **options)
 
 
 def die_at(at: int) -> None:

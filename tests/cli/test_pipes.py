@@ -1,0 +1,94 @@
+"""A pipe, socket or device in the place of a file is one line; as LIBSVM text, pipes are read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import fails, piped, streamsvm
+from helpers import save_weights
+
+TEXT = b"a 1:1\nb 2:1\n" * 5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A model and a matrix; a command that waits for a pipe is ended after a minute."""
+    record = {"classes": ["a", "b"], "dtype": "float32", "n_features": 2}
+    record |= {"index_base": 1, "loss": "ww", "transforms": []}
+    save_weights(tmp_path / "m", np.eye(2, dtype=np.float32), record)
+    np.save(tmp_path / "x.npy", np.eye(2))
+    (tmp_path / "text").write_bytes(TEXT)
+
+    def late(*words: object) -> None:
+        raise TimeoutError
+
+    former = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield tmp_path
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize(
+    "name", ["p.zarr", "p.h5", "p.h5ad", "p.csv", "p.jsonl", "p.npy", "p.npz", "p.parquet"]
+)
+def test_a_pipe_in_the_place_of_a_store_or_table_is_refused(folder: Path, name: str) -> None:
+    os.mkfifo(folder / name)
+    for words in (
+        ("info", name),
+        ("predict", "m", name),
+        ("evaluate", "m", name),
+        ("fit", name, "--out", "r"),
+        ("convert", name, "--out", "s.zarr"),
+        ("convert", "x.npy", "--labels", name, "--out", "s.zarr"),
+        ("predict", "m", "text", "--into", name),
+        ("predict", name, "text"),
+        ("resume", name),
+        ("report", name),
+        ("export", name, "--out", "e.npz"),
+    ):
+        assert name in fails(1, *words, cwd=folder), words
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["m", "x.npy", "text", name])
+
+
+def test_sockets_and_devices_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+    for device in ("socket", "/dev/zero"):
+        for words in (
+            ("convert", device, "--out", "s.zarr"),
+            ("convert", "x.npy", "--labels", device, "--out", "s.zarr"),
+            ("predict", "m", device),
+            ("evaluate", "m", device),
+            ("info", device),
+            ("online", device, "--out", "r", "--classes", "a,b"),
+        ):
+            code, _, err = streamsvm(*words)
+            assert code == 1, words
+            assert device in err.splitlines()[-1], words
+            assert "Traceback" not in err, words
+    assert "the input has no rows" in fails(1, "convert", "/dev/null", "--out", "s.zarr")
+    assert not Path("s.zarr").exists()
+
+
+def test_pipes_are_read_as_text(folder: Path) -> None:
+    for place in ("-", "/dev/stdin"):
+        code, _, err = piped("convert", place, "--out", f"{len(place)}.zarr", "-q", cwd=folder, text=TEXT)
+        assert (code, err) == (0, "")
+        assert streamsvm("info", f"{len(place)}.zarr", cwd=folder).out.split()[4:6] == ["n", "10"]
+    code, out, _ = piped("predict", "m", "/dev/stdin", cwd=folder, text=TEXT)
+    assert (code, out.split()) == (0, ["a", "b"] * 5)
+    os.mkfifo(folder / "pipe")
+    child = os.fork()
+    if child == 0:
+        (folder / "pipe").write_bytes(TEXT)
+        os._exit(0)
+    assert streamsvm("predict", "m", "pipe", cwd=folder).out.split() == ["a", "b"] * 5
+    os.waitpid(child, 0)
