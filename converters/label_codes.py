@@ -57,6 +57,8 @@ class LabelCodes:
     ----------
     unseen : int
         Rows whose label is not among the known ones.
+    has_texts : bool
+        Whether a label was given as text, which in CSV all are.
     """
 
     def __init__(self, classes: Sequence[str] | None, unseen_label: str, memory: int) -> None:
@@ -65,6 +67,7 @@ class LabelCodes:
         self._unseen_label, self._memory = unseen_label, memory
         self._nbytes = 0
         self.unseen = 0
+        self.has_texts = False
 
     def texts(self) -> list[str]:
         """Return the labels in the order of their codes."""
@@ -91,6 +94,7 @@ class LabelCodes:
         """
         table = []
         for number, value in enumerate(values):
+            self.has_texts |= isinstance(value, str)
             try:
                 text = label_text(value)
             except ValueError as error:  # of UnicodeDecodeError, too

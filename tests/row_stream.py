@@ -104,5 +104,9 @@ class RowStream:
         return np.argsort(classes)
 
     @staticmethod
+    def label_dtype(classes: Sequence[str]) -> str:
+        return "str"
+
+    @staticmethod
     def warnings(classes: Sequence[str]) -> list[str]:
         return []

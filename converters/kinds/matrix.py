@@ -24,6 +24,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.durable import reason
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.format import UNSEEN_LABEL, index_dtype
+from streamsvm.label_values import TEXT
 
 _FIRST_ERRORS = 5
 _MOST_VALUES = 2**20  # of rows read at a time
@@ -54,6 +55,7 @@ class FileReader(Reader):
         self._labels = LabelCodes(
             None if like is None else like.classes, options.unseen_label, options.memory // 4
         )
+        self._has_text_array = False
         self._width: int | None = None
         if like is not None and not like.takes_any_feature:
             self._width = like.n_features
@@ -82,6 +84,10 @@ class FileReader(Reader):
 
     def labels(self) -> list[str]:
         return self._labels.texts()
+
+    @property
+    def label_dtype(self) -> str:
+        return TEXT if self._has_text_array else super().label_dtype
 
     def features(self) -> Features:
         like = self.options.like
@@ -121,6 +127,7 @@ class FileReader(Reader):
             raise InputError(
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
             )
+        self._has_text_array |= labels.dtype.kind in "US"
         return matrix, labels
 
     def _check_width(self, path: Path, width: int) -> None:
@@ -341,7 +348,7 @@ def _read_labels(path: Path) -> np.ndarray:
         lines = bytes(content).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
-    return np.array([line.strip() for line in lines], dtype=np.str_)
+    return np.array([line.strip() for line in lines], dtype=object)
 
 
 def _source(path: Path) -> Source:

@@ -13,6 +13,8 @@ from streamsvm_converters.libsvm.lines import COMMA, OK, Parsed
 from streamsvm_converters.libsvm.numbers import compiled, inlined
 from streamsvm_converters.libsvm.parse_errors import show
 
+from streamsvm.label_values import INTEGER, dtype_of_names
+
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 # Bytes of memory for each label beside its text: table, offsets, and at the end its str and sort key.
@@ -36,6 +38,8 @@ def class_order(labels: Sequence[str]) -> np.ndarray:
     -------
     ndarray of int64, shape (len(labels),)
     """
+    if dtype_of_names(labels) == INTEGER:
+        return np.argsort(np.array(labels).astype(np.int64), kind="stable")
     numbers = [as_number(label) for label in labels]
     keys = list(labels) if None in numbers else list(zip(numbers, labels, strict=True))
     return np.array(sorted(range(len(labels)), key=keys.__getitem__), dtype=np.int64)

@@ -199,6 +199,9 @@ class Stream(Protocol):
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         """The order in which a model lists `classes`."""
 
+    def label_dtype(self, classes: Sequence[str]) -> str:
+        """The type of `classes` in Python: int64 or str."""
+
     def warnings(self, classes: Sequence[str]) -> list[str]:
         """Warnings about classes that appeared on the way."""
 
