@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm_converters import convert
+    from streamsvm_converters.convert import convert
 
     from streamsvm import plot
     from streamsvm.api import FitResult, OnlineResult, fit, online
