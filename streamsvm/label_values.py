@@ -22,6 +22,7 @@ LABEL_DTYPES = (
     "float16", "float32", "float64",
 )  # fmt: skip
 _KEPT = (str, int, float, bool)  # types of objects, which JSON has
+_INFINITE = (math.inf, -math.inf)
 _WHOLE = re.compile("0|-?[1-9][0-9]*")  # as Python spells them: 01 and +1 are texts
 
 
@@ -42,14 +43,11 @@ def class_record(labels: np.ndarray) -> dict[str, Any]:
     if fraction is not None:
         raise InputError(
             f"Unknown label type: continuous: y has {fraction:g}, and numbers that name classes are whole",
-            remedy=Remedy(
-                "if they are classes, give texts, such as y.astype(str); else, this is no regression"
-            ),
+            remedy=Remedy("give texts, such as y.astype(str), if they are classes; a regression if not"),
         )
     wrong: Any = None if dtype in LABEL_DTYPES else labels.dtype
     if dtype == OBJECT:
-        are_kept = (type(x) in _KEPT and not (isinstance(x, float) and math.isinf(x)) for x in given)
-        wrong = next((type(x).__name__ for x, kept in zip(given, are_kept, strict=True) if not kept), None)
+        wrong = next((type(x).__name__ for x in given if type(x) not in _KEPT or x in _INFINITE), None)
     if wrong is not None:
         raise InputError(
             f"y has labels of the type {wrong}, which a model does not keep",

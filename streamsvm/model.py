@@ -411,8 +411,7 @@ class Model(Readable):
         -----
         For data that does not fit in memory, see `streamsvm.predict`.
         """
-        found: np.ndarray = self.classes_[self._predicted(self.rows(X, groups=groups))]
-        return found
+        return np.asarray(self.classes_[self._predicted(self.rows(X, groups=groups))])
 
     def _predicted(self, rows: Rows) -> np.ndarray:
         """Return the codes of the classes predicted for `rows`."""

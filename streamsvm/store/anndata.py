@@ -143,10 +143,7 @@ class AnnDataStore(Store):
             nnz=matrix.nnz,
             classes=[] if labels is None else labels.classes,
             dtype=matrix.dtype,
-            meta={
-                "chunk_nnz": matrix.chunk_nnz,
-                "label_dtype": TEXT if labels is None else labels.label_dtype,
-            },
+            meta={"chunk_nnz": matrix.chunk_nnz, "label_dtype": getattr(labels, "label_dtype", TEXT)},
         )
         self.meta = {}
         sparing = [array for name, array in arrays.items() if name not in _STRICT]

@@ -167,9 +167,8 @@ class StoreWriter:
             self._record["feature_names"] = self.feature_names is not None
             self._record["encoding"] = None if encoding is None else dict(encoding)
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
+        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum", "label_dtype"}
         ours |= {"columns", "n_labels", "n_groups", "weight_range", "feature_names", "encoding", "statistics"}
-        ours.add("label_dtype")
         if clash := {*self._record, *ours} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
         self._record.update(extra)

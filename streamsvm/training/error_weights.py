@@ -15,7 +15,6 @@ from streamsvm import durable
 from streamsvm.class_costs import ClassTree, read_costs, read_tree
 from streamsvm.errors import InputError, Remedy, RunError, SettingsError
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.label_values import class_name
 from streamsvm.losses import LOSSES, get_loss
 from streamsvm.settings import BALANCED, COSTS, MARGINS, Settings
 from streamsvm.text import printable
@@ -197,7 +196,7 @@ def _mapping_entries(source: Mapping[Any, Any]) -> _Entries:
     entries = []
     for name, weight in source.items():
         try:
-            entries.append(("class_weight", class_name(name), float(weight)))
+            entries.append(("class_weight", str(name), float(weight)))
         except (TypeError, ValueError):
             raise InputError(f"class_weight: {weight!r:.40} is not a number") from None
     return entries
