@@ -178,9 +178,9 @@ def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any)
     codes = np.nonzero(Y)[1].astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(Y.sum(axis=1))]).astype(np.int64)
     rows = rows._replace(labels=first, label_codes=codes, label_indptr=indptr)
-    classes = [str(c) for c in range(Y.shape[1])]
+    labels = {"classes": [str(c) for c in range(Y.shape[1])]}
     return fit_rows(
-        rows, classes, matrix.n_features, Settings(C=C, loss=loss, **{**exactly(loss), **settings})
+        rows, labels, matrix.n_features, Settings(C=C, loss=loss, **{**exactly(loss), **settings})
     )
 
 
