@@ -85,7 +85,7 @@ def measure_few(losses: list[str], n: int) -> list[Measures]:
         model, seconds = timed(
             lambda loss=loss: fit(task.X, task.Y, loss=loss, passes=1000, tol=1e-4, **settings)
         )
-        coef = np.asarray(model.coef_)
+        coef = np.asarray(model.coef_.T)
         measures = {"loss": loss, "of": "streamsvm"} | few_measures(task, coef, loss, C) | seconds
         found.append(measures)
         if loss not in SAME_PROBLEM:
@@ -174,7 +174,7 @@ def measure_many(task: Task, losses: list[str], C: float, passes: int, pecos: st
         settings: dict[str, Any] = {"loss": loss, "C": C, "gap": "none"}
         fit(rows.X[:50], rows.Y[:50], passes=1, **settings)  # compiles
         model, seconds = timed(lambda X=rows.X, s=settings: fit(X, task.Y, passes=passes, **s))
-        coef = model.coef_.toarray() if sp.issparse(model.coef_) else model.coef_
+        coef = model.weights()
         measures = measures_of(task.Y_test, rows.X_test @ coef, decides=loss in SAME_PROBLEM)
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             model.save(Path(folder) / "model")

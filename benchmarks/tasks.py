@@ -90,8 +90,7 @@ def fit_task(task: Task, **settings: Any) -> tuple[FitResult, np.ndarray]:
         gap is not measured.
     """
     model = fit(task.X, task.y, **{"C": task.C, "gap": "none", **_PLAIN, **settings})
-    coef = model.coef_ if isinstance(model.coef_, np.ndarray) else model.coef_.toarray()
-    return model.result, coef[:, np.argsort(model.classes_.astype(int))]  # which it sorts as text
+    return model.result, model.weights()
 
 
 class _Enough(Exception):

@@ -17,6 +17,7 @@ import numpy as np
 from streamsvm.data.statistics import BYTES
 from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
+from streamsvm.label_values import OBJECT, TEXT, dtype_of_names
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
 from streamsvm.schema import encode
@@ -384,7 +385,7 @@ def convert(
         if schema is None:
             learned = reader.labels()
             order = class_order(learned)
-            classes = [learned[code] for code in order]
+            classes, label_dtype = [learned[code] for code in order], reader.label_dtype
             warnings = duplicate_warnings(classes) if reader.options.labels_as != "text" else []
             if len(classes) == 1 and not multilabel:
                 warnings.append(f"all rows have the label {classes[0]!r}: nothing can be learned from them")
@@ -392,12 +393,15 @@ def convert(
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
         else:
             classes = schema.classes
+            as_text = schema.label_dtype in (TEXT, OBJECT)  # and else as whole numbers, if it may be
+            label_dtype = TEXT if as_text else dtype_of_names(classes)
 
         made = staging / out.name
         width = features.width
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
-            index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz, threads=threads,
+            label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,
+            threads=threads,
             meta={
                 "sources": encode(sources), "shuffle_seed": seed if shuffle else None,
                 "label": reader.options.label, "labels_as": reader.options.labels_as,

@@ -64,6 +64,8 @@ class LabelCodes:
     ----------
     unseen : int
         Rows whose label is not among the known ones.
+    has_texts : bool
+        Whether a label was given as text, which in CSV all are.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class LabelCodes:
         self._unseen_label, self._memory = unseen_label, memory
         self._nbytes = 0
         self.unseen = 0
+        self.has_texts = False
 
     def texts(self) -> list[str]:
         """Return the labels in the order of their codes."""
@@ -101,6 +104,7 @@ class LabelCodes:
         """
         table = []
         for number, value in enumerate(values):
+            self.has_texts |= isinstance(value, str)
             try:
                 text = label_text(value)
             except ValueError as error:  # of UnicodeDecodeError, too

@@ -15,10 +15,11 @@ from streamsvm_converters.libsvm.position import Position
 
 from streamsvm.data.rows import Rows
 from streamsvm.durable import reason
-from streamsvm.errors import InputError, StreamsvmError, part_of_memory
+from streamsvm.errors import InputError, Option, Remedy, StreamsvmError, part_of_memory
 from streamsvm.format import are_labels
+from streamsvm.label_values import INTEGER, TEXT, class_name, dtype_of_names
 from streamsvm.schema import Check, Count, SchemaError, decode, encode
-from streamsvm.text import check_classes, check_local, parse_size
+from streamsvm.text import check_classes, check_local, parse_size, printable
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm.reader import LibsvmReader
@@ -45,7 +46,7 @@ class TextSource:
     ----------
     inputs : sequence of path or "-"
         Plain text or compressed by gzip, bzip2, xz or zstd; read one after another.
-    classes : sequence of str, optional
+    classes : sequence of str or int, optional
         The known labels. By default every label is a class from its first row on.
     n_features : int, optional
         Values of further features are dropped and counted. By default all are kept.
@@ -85,23 +86,23 @@ class TextSource:
     memory: int | str = 2**28
 
     def __post_init__(self) -> None:
-        from streamsvm_converters.libsvm.labels import class_name
+        from streamsvm_converters.libsvm.labels import canonical_name
         from streamsvm_converters.libsvm.reader import check_choices
 
         check_choices(
             dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label, labels_as=self.labels_as
         )
+        if self.classes is not None:
+            names = [class_name(label) for label in self.classes]
+            self.classes = names if self.labels_as == "text" else list(map(canonical_name, names))
+            if len(set(self.classes)) < len(self.classes):
+                raise InputError("the classes given have a label, or a number, twice")
         check_classes(self.classes or (), "the classes given", InputError)
         if self.index_base not in (0, 1):
             raise ValueError(f"index_base must be 0 or 1, not {self.index_base!r}")
         for path in self.inputs:
             check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
-        if self.classes is not None:
-            as_text = self.labels_as == "text"
-            self.classes = [label if as_text else class_name(label) for label in self.classes]
-            if len(set(self.classes)) < len(self.classes):
-                raise InputError("the classes given have a label, or a number, twice")
         if self.resumable is None:
             self.resumable = total_size(self.inputs) is not None
         if self.resumable and STDIN in self.inputs:
@@ -145,7 +146,8 @@ class TextSource:
         Raises
         ------
         InputError
-            If the text is malformed, or has changed before `place`.
+            If the text is malformed, or has changed before `place`; or if the first label is a whole number
+            and a later one is not, unless the classes are given.
         PlanError
             If a line, or the set of labels, does not fit in memory.
         """
@@ -162,11 +164,13 @@ class TextSource:
         )  # fmt: skip
         if self.classes is None:
             reader.labels = LabelTable(classes, learns=True, as_text=self.labels_as == "text")
-        known = len(classes)
+        known, first = len(classes), next(iter(classes), None) if self.classes is None else None
         with part_of_memory(2):
-            for rows, _ in reader:
+            for rows, numbers in reader:
                 new = reader.labels.texts()[known:] if reader.labels.count > known else []
-                known += len(new)
+                if new and self.label_dtype([first or new[0]]) == INTEGER != self.label_dtype(new):
+                    raise _other_label(first or new[0], new, rows.labels - known, numbers)
+                known, first = known + len(new), first or next(iter(new), None)
                 yield rows, new, encode(reader.position)
         none = np.zeros(0, np.int32)
         rows = Rows(np.zeros(0, self.dtype), none, np.zeros(1, np.int64), none, np.zeros(0))
@@ -214,11 +218,26 @@ class TextSource:
 
         return class_order(classes)
 
+    def label_dtype(self, classes: Sequence[str]) -> str:
+        """Return the type of the labels in Python: int64 or str."""
+        return TEXT if self.labels_as == "text" else dtype_of_names(classes)
+
+
+def _other_label(first: str, new: Sequence[str], codes: np.ndarray, numbers: np.ndarray) -> InputError:
+    """Return the error for a text among the `new` labels of a stream of integers; codes are of `new`."""
+    at = next(code for code, label in enumerate(new) if dtype_of_names([label]) == TEXT)
+    row = int(numbers[np.argmax(codes == at)]) + 1
+    return InputError(
+        f"row {row:,} has the label {printable(new[at])!r:.60}, and the stream began with whole numbers "
+        f"({first}), so that all labels must be such",
+        remedy=Remedy("correct the label, or name all classes beforehand with {}", Option("classes")),
+    )
+
 
 def read_rows(
     inputs: Sequence[str | Path],
     *,
-    classes: Sequence[str],
+    classes: Sequence[Any],
     n_features: int | None,
     index_base: int,
     dtype: str = "float32",
@@ -235,8 +254,8 @@ def read_rows(
     ----------
     inputs : sequence of path or "-"
         Plain text or compressed by gzip, bzip2, xz or zstd; read one after another.
-    classes : sequence of str
-        Label texts by class code.
+    classes : sequence of str or int
+        Labels by class code, such as `Model.classes_`.
     n_features : int or None
         Values of further features are dropped and counted; None keeps them all.
     index_base : {0, 1}
@@ -273,7 +292,8 @@ def read_rows(
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
     return LibsvmReader(
         [inputs] if isinstance(inputs, str | Path) else inputs,
-        dtype=dtype, index_base=index_base, n_features=n_features, classes=classes,
-        unseen_label=unseen_label, labels_as=labels_as, on_error=on_error, memory=parse_size(memory),
-        multilabel=multilabel, groups="whole" if groups else "ignore",
+        dtype=dtype, index_base=index_base, n_features=n_features,
+        classes=[class_name(label) for label in classes], unseen_label=unseen_label, labels_as=labels_as,
+        on_error=on_error, memory=parse_size(memory), multilabel=multilabel,
+        groups="whole" if groups else "ignore",
     )  # fmt: skip

@@ -13,7 +13,6 @@ import subprocess
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from streamsvm_converters import convert
 
 import streamsvm
 
@@ -52,7 +51,7 @@ pq.write_table(pa.table({"body": body}), "more.parquet")  # without topics: thes
 # Each text becomes the counts of its words and pairs of words, hashed to 2^20 features, in a store on disk
 # whose rows are shuffled. How that was done is kept in the store, and later in the model.
 
-report = convert(["texts.parquet"], "texts.zarr", text=["body"], label="topic")
+report = streamsvm.convert(["texts.parquet"], "texts.zarr", text=["body"], label="topic")
 print(f"stored: {report.n:,} texts of {report.n_classes} topics, {report.nnz / report.n:.0f} features a text")
 
 # -- Train ---------------------------------------------------------------------------------------------

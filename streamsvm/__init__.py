@@ -15,6 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm_converters.convert import convert
+
     from streamsvm import plot
     from streamsvm.api import FitResult, OnlineResult, fit, online
     from streamsvm.api_runs import plan, resume
@@ -77,6 +79,7 @@ __all__ = [
     "Store",
     "TuneResult",
     "calibrate",
+    "convert",
     "evaluate",
     "export_model",
     "fit",
@@ -96,6 +99,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "plot":
         return importlib.import_module("streamsvm.plot")
+    if name == "convert":  # which nothing else here knows
+        return importlib.import_module("streamsvm_converters").convert
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.errors import InputError, Remedy
+from streamsvm.label_values import class_name
 from streamsvm.text import printable
 
 _DISTINCT = 3  # names of a circle that a message repeats
@@ -44,8 +45,8 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
         path = Path(source)
         return _read_npy(path, classes) if path.suffix == ".npy" else _read_csv(path, classes)
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
-        rows = _positions([str(name) for name in source.index], classes, "costs: the index")
-        columns = _positions([str(name) for name in source.columns], classes, "costs: the columns")
+        rows = _positions([class_name(name) for name in source.index], classes, "costs: the index")
+        columns = _positions([class_name(name) for name in source.columns], classes, "costs: the columns")
         source = source.to_numpy()[np.ix_(rows, columns)]
     return _checked_array(source, classes, "costs")
 
@@ -334,7 +335,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
     if isinstance(source, ClassTree):
         return ClassTree.from_record(source.to_record(), classes)
     if isinstance(source, Mapping):
-        return ClassTree({str(child): str(parent) for child, parent in source.items()}, classes)
+        return ClassTree({class_name(child): class_name(parent) for child, parent in source.items()}, classes)
     if not isinstance(source, str | os.PathLike):
         raise InputError(
             f"tree: {source!r:.40} is neither a file nor a mapping of the nodes to their parents"

@@ -342,10 +342,8 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
     Raises `ModelError` if they are damaged, and `KeyError` or `TypeError` if the record does not fit them.
     """
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    crc, version = record["coef_crc32"], record["version"]
-    layout = record.get("layout", format.DENSE) if version >= 3 else format.DENSE  # sparse since 3
-    compact = version >= format.COMPACT_MODEL_VERSION
-    stored = np.dtype(record.get(format.STORED_DTYPE, dtype)) if compact else dtype
+    crc, layout = record["coef_crc32"], record["layout"]
+    stored = np.dtype(record.get(format.STORED_DTYPE, dtype))
     if stored not in (dtype, _HALF):
         raise TypeError("unknown type")
 
@@ -358,7 +356,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
 
     if layout == format.DENSE:
         return map_values(format.COEF, shape, crc)
-    if compact and layout == format.ROWS:
+    if layout == format.ROWS:
         return _open_rows(folder, record, shape, map_values)
     from streamsvm.kernels.sparse_coef import are_sorted_rows
 

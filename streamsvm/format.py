@@ -79,15 +79,7 @@ SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 4
-# Version 1 has neither hashed features nor names of features, version 2 is a hashed model without names, and
-# version 3 has hashing as its only transform.
-SEQUENCE_MODEL_VERSION = 5  # with transitions
-FITTED_MODEL_VERSION = 6  # with arrays of transforms, and perhaps with transitions; others stay at version 4
-COMPACT_MODEL_VERSION = 7  # as 6, with the rows of features in use alone, or with coefficients in float16
-MODEL_VERSIONS = (
-    1, 2, 3, MODEL_VERSION, SEQUENCE_MODEL_VERSION, FITTED_MODEL_VERSION, COMPACT_MODEL_VERSION,
-)  # fmt: skip
+MODEL_VERSION = 8  # 1 to 7 were never released
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (

@@ -16,6 +16,7 @@ from streamsvm.coefficients import DenseRows, StoredCoef, as_matrix
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import trained_values
 from streamsvm.errors import ModelError
+from streamsvm.label_values import class_labels
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.model_rows import StoreBlocks, blocks_of_store, rows_of_matrix, takes_any_feature
@@ -45,21 +46,25 @@ def load_model(path: str | Path) -> Model:
 
 
 class Model(Readable):
-    """A linear classifier: the class of x is the one whose column of `coef_` scores it highest.
+    """A linear classifier: the class of x is the one whose row of `coef_` scores it highest.
 
     Attributes
     ----------
-    coef_ : ndarray or scipy.sparse.csr_array, shape (n, n_classes)
+    coef_ : ndarray or scipy.sparse.csc_array, shape (n_classes, n)
         Of the n features that rows have after the transforms, without the constant feature of the transform
-        ``bias``. Memory-mapped, read-only. Sparse where that is much smaller: if less than half of the
+        ``bias``; one row for each class, also of two. A transposed view of what is stored, memory-mapped,
+        read-only. Sparse where that is much smaller: if less than half of the
         features have coefficients, or, with 64 classes or more, if that takes less than a quarter of the
         bytes; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
         (very many classes), a column that all classes share is left out, as in scores.
     intercept_ : ndarray of shape (n_classes,)
         What the transform ``bias`` adds to the scores of all rows: its value times its coefficients. Zeros
         without it.
-    classes_ : ndarray of str, shape (n_classes,)
-        The labels as written in the training data.
+    classes_ : ndarray, shape (n_classes,)
+        The labels, in the type of those of the training data: that of `y` as an array, or of a store int64 or
+        str.
+    class_names : ndarray of str, shape (n_classes,)
+        The labels as texts, as in files, tables of costs and predictions that are written.
     n_features : int
         Rows of the coefficients: the features that rows have after the transforms, with a constant one.
     n_features_in_ : int
@@ -73,8 +78,7 @@ class Model(Readable):
         Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
         the label sequence of the largest score.
     multilabel : bool
-        Whether rows of the training data could have several labels, or none. Models of earlier programs do
-        not say so.
+        Whether rows of the training data could have several labels, or none.
     dtype : dtype
         Type of coefficients and scores.
     record : dict
@@ -106,7 +110,7 @@ class Model(Readable):
         self.result: FitResult | None = None
         self._coef = coef
         self.dtype: np.dtype = coef.dtype
-        self.classes_ = np.array(record["classes"], dtype=str)
+        self.classes_: np.ndarray = class_labels(record)
         self.n_features = coef.shape[0]
         self.n_features_in_: int = features_of_data({"n_features": self.n_features, **record})
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
@@ -126,7 +130,11 @@ class Model(Readable):
 
     @functools.cached_property
     def coef_(self) -> Any:
-        return self._all_coef[: self.n_features - (self.bias is not None)]
+        return self._all_coef[: self.n_features - (self.bias is not None)].T
+
+    @functools.cached_property
+    def class_names(self) -> np.ndarray:
+        return np.array(self.record["classes"], str)
 
     @property
     def stored_coef(self) -> StoredCoef:
@@ -390,7 +398,8 @@ class Model(Readable):
 
         Returns
         -------
-        ndarray of str, shape (n,)
+        ndarray, shape (n,)
+            In the type of `classes_`.
 
         Raises
         ------
@@ -402,11 +411,38 @@ class Model(Readable):
         -----
         For data that does not fit in memory, see `streamsvm.predict`.
         """
-        rows = self.rows(X, groups=groups)
+        return np.asarray(self.classes_[self._predicted(self.rows(X, groups=groups))])
+
+    def _predicted(self, rows: Rows) -> np.ndarray:
+        """Return the codes of the classes predicted for `rows`."""
         best = np.empty(rows.n_rows, np.int64)
         for begin, scores in self.finite_scores(rows):
             best[begin : begin + len(scores)] = self.best_classes(rows, begin, scores)
-        return self.classes_[best]
+        return best
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """Return the accuracy of the predictions for the rows of `X`, which have one label each.
+
+        Parameters
+        ----------
+        X, groups : as for `predict`
+        y : array_like, shape (n,)
+            Labels; those that the model does not know count as predicted wrongly.
+        sample_weight : array_like, shape (n,), optional
+
+        Raises
+        ------
+        ModelError
+            If a row of `y` has several labels. Also as in `predict`, with its warnings.
+
+        Notes
+        -----
+        `streamsvm.evaluate` has further metrics, also of rows with several labels.
+        """
+        rows = self.rows(X, y, groups)
+        if len(rows.label_indptr):
+            raise ModelError("y has several labels a row: streamsvm.evaluate measures predictions of them")
+        return float(np.average(self._predicted(rows) == rows.labels, weights=sample_weight))
 
     def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
         """Codes of the classes predicted for the rows from `begin` on that have these scores."""
@@ -440,8 +476,8 @@ class Model(Readable):
         ----------
         X : as for `decision_function`
         y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
-            Labels, compared with `classes_` as text; those unknown get the code -1, or, of several, are left
-            out.
+            Labels, compared with `class_names` as text; those unknown get the code -1, or, of several, are
+            left out.
         groups : array_like, shape (n,), or str, optional
             The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
         """

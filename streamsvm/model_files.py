@@ -29,6 +29,7 @@ from streamsvm.coefficients import (
 )
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
+from streamsvm.label_values import LABEL_DTYPES, TEXT, class_labels
 from streamsvm.schema import Check, Count, SchemaError, between, decode
 from streamsvm.text import check_classes, check_local, format_size, printable
 from streamsvm.transform_files import load_transforms, save_transforms
@@ -61,7 +62,6 @@ _OF_STORAGE = (
     "tree_sha256",
     "transitions_crc32",
     "transforms",  # which name their arrays
-    "hash",  # which version 2 and 3 have in the place of transforms
 )
 
 
@@ -127,17 +127,11 @@ def save_model(
         stored["costs_crc32"] = write_array(aside / format.COSTS, np.asarray(costs, np.float64))
     if tree is not None:
         stored["tree_sha256"] = _write_json(aside / format.TREE, tree.to_record())
-    version = format.MODEL_VERSION
     if coefficients.transitions is not None:
-        version = format.SEQUENCE_MODEL_VERSION
         stored["transitions_crc32"] = write_array(aside / format.TRANSITIONS, coefficients.transitions)
     if transforms is not None:
         stored["transforms"] = save_transforms(aside, transforms)
-        if any(transform.array is not None for transform in transforms):
-            version = format.FITTED_MODEL_VERSION
-    if stored["layout"] == format.ROWS or coefficients.half:
-        version = format.COMPACT_MODEL_VERSION
-    write_record(aside, {"version": version, **record, **stored})
+    write_record(aside, {"version": format.MODEL_VERSION, **record, **stored})
     if complete is not None:
         complete(aside)
     durable.sync_tree(aside)
@@ -201,10 +195,7 @@ def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray 
 
 def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None:
     """The transitions of a model of sequences; None if it is of another kind."""
-    version = record["version"]
-    if version < format.SEQUENCE_MODEL_VERSION or (
-        version >= format.FITTED_MODEL_VERSION and "transitions_crc32" not in record
-    ):
+    if "transitions_crc32" not in record:
         return None
     k = len(record["classes"])
     return map_array(
@@ -319,11 +310,12 @@ def _read(path: Path) -> ModelParts:
         record = durable.read_record(header, follow=True)
         if not format.is_sealed(record):
             raise ModelError(f"{header} is damaged: its checksum does not match")
-        if record["version"] not in format.MODEL_VERSIONS:
-            raise ModelError(
-                f"{header} has model format {record['version']}, and this program reads up to "
-                f"{max(format.MODEL_VERSIONS)}; update streamsvm"
-            )
+        version = record["version"]
+        if version != format.MODEL_VERSION:
+            does = f"and this program reads up to {format.MODEL_VERSION}; update streamsvm"
+            if version < format.MODEL_VERSION:
+                does = f"and this program reads {format.MODEL_VERSION} alone; train the model again"
+            raise ModelError(f"{header} has model format {version}, {does}")
         decoded = decode(_Record, record)
         for transform in decoded.transforms:
             if transform["name"] not in TRANSFORMS:
@@ -361,25 +353,18 @@ def _are_classes(names: list[str]) -> bool:
     return bool(names) and format.are_labels(names)
 
 
-class _Hash(NamedTuple):
-    """Feature hashing in records of version 2 and 3, which have no other transform."""
-
-    bits: int
-    seed: int
-
-
 @dataclasses.dataclass
 class _Record:
     """The entries of ``model.json`` that other code relies on."""
 
-    version: int
     classes: Annotated[list[str], Check(_are_classes, "a list of labels")]
     n_features: Count
     dtype: Literal["float32", "float64"]
     index_base: Literal[0, 1] | None
     n_features_in: Count | None = None
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    hash: _Hash | None = None
+    label_dtype: Annotated[str, Check(LABEL_DTYPES.__contains__, "a type of labels")] = TEXT
+    class_values: list[Any] | None = None
     values_in: ValuesIn | None = None
     multilabel: bool = False
     label: str | None = None
@@ -387,7 +372,4 @@ class _Record:
     probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
 
     def __post_init__(self) -> None:
-        if self.version < 3 and (self.version == 2) != (self.hash is not None):
-            raise ValueError(f"a model of version {self.version} has no hash, or needs one")
-        if self.hash is not None:
-            self.transforms = [{"name": "hash", **self.hash._asdict()}]
+        class_labels(vars(self))

@@ -14,6 +14,7 @@ from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
+from streamsvm.label_values import class_name
 from streamsvm.transforms import Transform
 
 if TYPE_CHECKING:
@@ -158,4 +159,4 @@ def _codes(y: Any, n: int, classes: Sequence[str]) -> np.ndarray:
     if len(y) != n:
         raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
     code = {label: c for c, label in enumerate(classes)}
-    return np.array([code.get(str(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)
+    return np.array([code.get(class_name(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)

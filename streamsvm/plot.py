@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from streamsvm.errors import ModelError, RunError, SettingsError
+from streamsvm.label_values import class_name
 from streamsvm.reporting.drawing import (
     BLUE,
     GREEN,
@@ -442,11 +443,11 @@ def top_features(run: Any, label: Any, ax: Axes | None = None, *, n: int = 10) -
         If there is no model or class, or the class has no coefficient above 0.
     """
     model = model_of(run)
-    classes = model.record["classes"]
-    if str(label) not in classes:
-        raise ModelError(f"the model has no class {shown(label)!r}")
-    [features] = _top_features(model, [classes.index(str(label))], n)
-    return draw_features(label, features, ax)
+    classes, name = model.record["classes"], class_name(label)
+    if name not in classes:
+        raise ModelError(f"the model has no class {shown(name)!r}")
+    [features] = _top_features(model, [classes.index(name)], n)
+    return draw_features(name, features, ax)
 
 
 def draw_features(label: Any, features: Sequence[tuple[str, float]], ax: Axes | None = None) -> Axes:

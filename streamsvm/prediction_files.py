@@ -160,7 +160,7 @@ class ParquetTable:
         self._arrow, self._parquet = _pyarrow()
         self._columns = table_columns(top_k, several=several, proba=proba)
         self._scores = self._arrow.from_numpy_dtype(model.dtype)
-        self._classes = self._arrow.array(model.classes_.tolist(), self._arrow.string())
+        self._classes = self._arrow.array(model.class_names.tolist(), self._arrow.string())
         self._writer: Any = None
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
@@ -229,7 +229,7 @@ def opened(
     out: str | os.PathLike[str], model: Any, top_k: int, *, several: bool, scored: bool, proba: bool
 ) -> Iterator[Sink]:
     """The sink for a path: its suffix says whether it is a table; it is replaced when all is written."""
-    suffix, classes = Path(out).suffix.lower(), model.classes_
+    suffix, classes = Path(out).suffix.lower(), model.class_names
     options = {"several": several, "proba": proba}
     if suffix == ".parquet":
         _pyarrow()  # before anything is read

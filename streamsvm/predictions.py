@@ -41,8 +41,8 @@ class Predictions(Readable):
     ----------
     n : int
         Number of rows.
-    labels : ndarray of str, shape (n, top_k), or list of n arrays, or None
-        None if they were written to a file.
+    labels : ndarray, shape (n, top_k), or list of n arrays, or None
+        In the type of `Model.classes_`. None if they were written to a file.
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
         Of these labels, in the model's dtype; their probabilities, in float64, if these were asked for; None
         if they were written to a file.
@@ -204,13 +204,13 @@ def predict(
         kept = _Kept(model, top_k, proba=proba)
         sink: Sink = kept
         if into is not None:
-            sink = stack.enter_context(adding_columns(Path(into), key, model.classes_, force=force))
+            sink = stack.enter_context(adding_columns(Path(into), key, model.class_names, force=force))
         elif isinstance(out, str | os.PathLike):
             sink = stack.enter_context(
                 opened(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
             )
         elif out is not None:
-            sink = Lines(out, model.classes_, scored=scores or proba)
+            sink = Lines(out, model.class_names, scored=scores or proba)
         detailed = not isinstance(sink, Lines | _Kept)
         report = stack.enter_context(shown(progress))
         count = 0

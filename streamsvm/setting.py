@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from streamsvm.errors import SettingsError
+from streamsvm.label_values import class_name
 from streamsvm.text import absolute, check_local, parse_size
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
@@ -89,7 +90,7 @@ class Setting:
         if isinstance(value, str) and (value in self.words or (self.may_be_given and value == GIVEN)):
             return value
         if self.mapping and isinstance(value, Mapping):
-            return {str(name): _as_python(number, float) for name, number in value.items()}
+            return {class_name(name): _as_python(number, float) for name, number in value.items()}
         if self.listed and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
             return ",".join(value)
         if self.size and not isinstance(value, int):

@@ -29,6 +29,7 @@ from streamsvm.data.arrays import as_matrix
 from streamsvm.data.csr_checks import row_norms
 from streamsvm.data.rows import Rows
 from streamsvm.format import LABEL_DTYPE, index_dtype
+from streamsvm.label_values import class_name, class_record
 from streamsvm.losses import get_loss
 from streamsvm.model import Model, load_model
 from streamsvm.settings import Settings
@@ -120,7 +121,7 @@ costs_as, tree, split, splits
     duality_gap_ : float or None
         Primal less dual objective of the model; None if it was not measured.
     model_ : streamsvm.Model
-        What is saved, exported and evaluated; its classes are texts.
+        What is saved, exported and evaluated.
     """
 
     def __init__(
@@ -224,7 +225,7 @@ costs_as, tree, split, splits
             assert isinstance(found, Model)
             if not kept.all():
                 calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)
-        return self._set_model(found, np.unique(y))
+        return self._set_model(found)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from a batch, each row once, in the order of `X`: a part of one online pass.
@@ -269,10 +270,10 @@ costs_as, tree, split, splits
         matrix = as_matrix(X, np.dtype(self.dtype))
         if not hasattr(self, "_learner"):
             begin = None if begins else self.model_.weights()
-            texts = [str(label) for label in self.classes_.tolist()]
             with value_errors():
+                labels = class_record(self.classes_)
                 settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
-                self._learner = IncrementalLearner(settings, texts, matrix.n_features, matrix.names, begin)
+                self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, begin)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
         rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)
@@ -315,12 +316,9 @@ costs_as, tree, split, splits
         if isinstance(X, str | os.PathLike):
             found = predictions.predict(ready, X, progress=False, **of_store).labels
             assert found is not None
-            texts = np.asarray(found)[:, 0]
-        else:
-            with value_errors():
-                texts = ready.predict(self._checked(X, reset=False), groups)
-        order = np.argsort(ready.classes_)
-        return self.classes_[order[np.searchsorted(ready.classes_, texts, sorter=order)]]
+            return np.asarray(found)[:, 0]
+        with value_errors():
+            return ready.predict(self._checked(X, reset=False), groups)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -338,7 +336,7 @@ costs_as, tree, split, splits
 
     @property
     def coef_(self) -> Any:
-        coef = self.model_.coef_.T
+        coef = self.model_.coef_
         return coef[[1]] - coef[[0]] if len(self.classes_) == 2 else coef
 
     @property
@@ -377,8 +375,8 @@ costs_as, tree, split, splits
             seed = check_random_state(seed).randint(_LARGEST_SEED)
         weights = self.class_weight
         if isinstance(weights, Mapping):
-            texts = {label: str(label) for label in np.asarray(classes).tolist()}  # 1, 1.0 and True are equal
-            weights = {texts.get(label, str(label)): weight for label, weight in weights.items()}
+            names = {label: class_name(label) for label in np.asarray(classes).tolist()}
+            weights = {names.get(label, label): weight for label, weight in weights.items()}  # 1 equals True
         return {
             **{name: getattr(self, name) for name in _SETTINGS},
             "class_weight": weights, "transform": ",".join(steps) or None, "seed": int(seed),
@@ -397,13 +395,13 @@ costs_as, tree, split, splits
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         assert isinstance(result, api.FitResult)
         found.result = result
-        return self._set_model(found, found.classes_)
+        return self._set_model(found)
 
-    def _set_model(self, found: Model, classes: np.ndarray) -> Self:
+    def _set_model(self, found: Model) -> Self:
         assert found.result is not None
         self.__dict__.pop("_learner", None)
         self._model = found
-        self.classes_ = classes
+        self.classes_ = found.classes_
         self.n_features_in_ = found.n_features_in_
         self.__dict__.pop("feature_names_in_", None)
         if found.feature_names_in_ is not None:

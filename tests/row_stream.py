@@ -102,3 +102,7 @@ class RowStream:
     @staticmethod
     def in_order(classes: Sequence[str]) -> np.ndarray:
         return np.argsort(classes)
+
+    @staticmethod
+    def label_dtype(classes: Sequence[str]) -> str:
+        return "str"

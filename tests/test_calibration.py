@@ -52,7 +52,7 @@ def make_model(n_classes: int = K, *, scale: float = 1.0, dtype: str = "float64"
 
 
 def scores_of(model: Model, rows: Any = X) -> np.ndarray:
-    return rows.astype(np.float64) @ model.coef_.astype(np.float64)
+    return rows.astype(np.float64) @ model.coef_.T.astype(np.float64)
 
 
 def mean_log_loss(scores: np.ndarray, targets: np.ndarray, temperature: float) -> float:

@@ -59,10 +59,10 @@ def test_a_sparse_model_predicts_what_numpy_does(tmp_path: Path, dtype: str) -> 
     assert model.decision_function(X).dtype == dtype
     np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
     assert model.decision_function(sp.csr_array((0, D))).shape == (0, K)
-    assert model.coef_.shape == (D, K) == (model.n_features, len(model.classes_))
+    assert model.coef_.shape == (K, D) == (len(model.classes_), model.n_features)
     assert model.coef_.dtype == dtype
-    np.testing.assert_array_equal(model.coef_.toarray(), W)
-    np.testing.assert_array_equal(X @ model.coef_, scores)
+    np.testing.assert_array_equal(model.coef_.T.toarray(), W)
+    np.testing.assert_array_equal(X @ model.coef_.T, scores)
 
 
 def test_scipy_alone_reads_sparse_coefficients(folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
     weights = sparse_weights(density=density)
     save_weights(tmp_path / "model", weights, record(classes=[str(c) for c in range(n_classes)]))
     assert names_in(tmp_path / "model") == ["coef.npy", "model.json"]
-    np.testing.assert_array_equal(load_model(tmp_path / "model").coef_, weights[:, :n_classes])
+    np.testing.assert_array_equal(load_model(tmp_path / "model").coef_.T, weights[:, :n_classes])
 
 
 @pytest.mark.parametrize("piece", [1, 1000, 2**20])
@@ -106,7 +106,7 @@ def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
         dirty=dirty,
     )
     expected = np.where(dirty.any(axis=1)[:, None], weights - 0.5 * delta, 0)[:, columns]
-    coef = load_model(tmp_path / "model").coef_
+    coef = load_model(tmp_path / "model").coef_.T
     assert sp.issparse(coef) == (density < 0.1)
     np.testing.assert_array_equal(coef.toarray() if sp.issparse(coef) else coef, expected)
 
@@ -118,7 +118,7 @@ def test_models_of_next_to_nothing(tmp_path: Path, shape: tuple[int, int]) -> No
         tmp_path / "model", np.zeros(shape, np.float32), record(n_features=shape[0], classes=classes)
     )
     model = load_model(tmp_path / "model")
-    assert model.coef_.shape == shape
+    assert model.coef_.T.shape == shape
     assert not model.decision_function(np.ones((2, shape[0]))).any()
 
 
@@ -156,7 +156,7 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     assert rows.tolist() == np.flatnonzero(weights.any(axis=1)).tolist()
     np.testing.assert_array_equal(np.load(folder / "coef.npy", allow_pickle=False), weights[rows])
     model = load_model(folder)
-    assert model.record["version"] == format.COMPACT_MODEL_VERSION
+    assert model.record["version"] == format.MODEL_VERSION
     X = sp.random_array((50, len(weights)), density=0.01, rng=np.random.default_rng(2), format="csr")
     X.data = np.ceil(X.data * 4)
     X = sp.csr_array(X + sp.csr_array((np.ones(50), (np.arange(50), [0, 19_999] * 25)), X.shape))
@@ -166,7 +166,7 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     monkeypatch.setattr("streamsvm.scoring._MOST_LISTED", 1000)
     np.testing.assert_array_equal(load_model(folder).decision_function(X), scores)
     assert model.coef_.dtype == dtype
-    np.testing.assert_array_equal(model.coef_.toarray(), weights)
+    np.testing.assert_array_equal(model.coef_.T.toarray(), weights)
     model.save(tmp_path / "again")
     for name in ("coef-rows.npy", "coef.npy"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
@@ -178,10 +178,10 @@ def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
     assert names_in(save_few_rows(tmp_path / "model", weights)) == ["coef.npy", "model.json"]
     model = load_model(tmp_path / "model")
     assert model.record["version"] == format.MODEL_VERSION
-    np.testing.assert_array_equal(model.coef_, weights)
+    np.testing.assert_array_equal(model.coef_.T, weights)
     model.save(tmp_path / "small", prune=0.5)  # the fewest bytes, even if it saves little
     assert names_in(tmp_path / "small") == ["coef-rows.npy", "coef.npy", "model.json"]
-    np.testing.assert_array_equal(load_model(tmp_path / "small").coef_.toarray(), weights)
+    np.testing.assert_array_equal(load_model(tmp_path / "small").coef_.T.toarray(), weights)
 
 
 @pytest.mark.parametrize("listed", [0, 2**26])
@@ -226,7 +226,6 @@ def test_rows_that_are_no_features_in_order_are_refused(tmp_path: Path, at: int,
     [
         ({"layout": "dense"}, "not the array"),
         ({"layout": "csr"}, "an entry is missing, or has the wrong type"),
-        ({"version": 6}, "an entry is missing, or has the wrong type"),
         ({"n_rows": 5}, "not the array"),
         ({"n_rows": -1}, "an entry is missing, or has the wrong type"),
         ({"n_rows": "5"}, "an entry is missing, or has the wrong type"),
@@ -345,7 +344,6 @@ def test_sparse_coefficients_that_are_no_matrix_are_refused(
         ({"n_features": D - 1}, "not the array"),
         ({"n_features": 2**60}, "not the array"),
         ({"classes": ["a", "b"]}, "no matrix of 2 classes"),
-        ({"version": 1}, "there is no model"),
         ({"dtype": "float64"}, "not the array"),
     ],
 )
@@ -356,26 +354,3 @@ def test_a_record_that_does_not_fit_a_sparse_model_is_refused(
     path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), **changes})))
     with pytest.raises(ModelError, match=message):
         load_model(folder)
-
-
-# -- older formats ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_models_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
-    """All dense, without a layout; features are hashed in version 2 alone."""
-    weights = np.arange(8.0).reshape(4, 2).astype(np.float32)
-    hashed = {"hash": {"bits": 2, "seed": 5}}
-    entries = record(classes=["a", "b"], n_features=4, **(hashed if version == 2 else {}))
-    save_weights(tmp_path / "model", weights, entries)
-    path = tmp_path / "model/model.json"
-    found = json.loads(path.read_bytes())
-    assert found["version"] == format.MODEL_VERSION
-    del found["layout"]
-    path.write_text(json.dumps(format.sealed({**found, "version": version})))
-    model = load_model(tmp_path / "model")
-    np.testing.assert_array_equal(model.coef_, weights)
-    assert model.takes_any_feature == (version == 2)
-    path.write_text(json.dumps(format.sealed({**found, "version": 3 - version})))
-    with pytest.raises(ModelError, match="has no hash, or needs one"):
-        load_model(tmp_path / "model")

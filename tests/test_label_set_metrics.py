@@ -58,7 +58,7 @@ def as_lists(own: np.ndarray) -> list[list[str]]:
 def test_metrics_equal_those_of_scikit_learn(seed: int, ties: bool, sets: dict[str, Any]) -> None:
     model = make_model(seed=seed, ties=ties)
     X, own = make_data(seed, ties=ties)
-    scores = X.astype(float) @ model.coef_
+    scores = X.astype(float) @ model.coef_.T
     ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
     predicted = ranks < 2 if "n_labels" in sets else scores > sets.get("threshold", 0)
     found = evaluate(model, [with_labels(X[:50], own[:50]), with_labels(X[50:], own[50:])], **sets)
@@ -182,7 +182,7 @@ def test_plain_labels_are_measured_as_before() -> None:
 def test_predicted_sets_are_above_the_threshold(tmp_path: Path, top_k: int | None) -> None:
     model = make_model()
     X, _ = make_problem(N, D, K)
-    scores = X.astype(float) @ model.coef_
+    scores = X.astype(float) @ model.coef_.T
     expected = []
     for row in scores:
         order = np.argsort(-row, kind="stable")

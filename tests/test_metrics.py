@@ -43,7 +43,7 @@ def in_batches(rows: Rows, sizes: list[int]) -> list[Rows]:
 def test_measures_equal_those_of_scikit_learn(seed: int, occurring: int) -> None:
     model = make_model(seed)
     X, labels = make_problem(150, D, occurring, seed=seed, density=0.9)  # no row of equal scores
-    scores = X.astype(float) @ model.coef_
+    scores = X.astype(float) @ model.coef_.T
     predicted = scores.argmax(axis=1)
     found = evaluate(model, in_batches(as_rows(X, labels), [1, 0, 100, 49]), top_k=(1, 2, 5, 100))
     assert found.n == 150
@@ -61,7 +61,7 @@ def test_unknown_labels_count_as_wrong() -> None:
     model = make_model()
     X, labels = make_problem(150, D, K)
     labels[::3] = -1
-    scores = X.astype(float) @ model.coef_
+    scores = X.astype(float) @ model.coef_.T
     predicted = scores.argmax(axis=1)
     found = evaluate(model, [as_rows(X, labels)], top_k=(1, K))
     assert found.n == 150
@@ -157,7 +157,7 @@ def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
     with open_store(other) as store:
         store.classes = tuple(texts)
         found = evaluate(model, model.batches(store))
-    predicted = (X.astype(float) @ model.coef_).argmax(axis=1)
+    predicted = (X.astype(float) @ model.coef_.T).argmax(axis=1)
     assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))
     assert 0.3 < found.accuracy < 1
 
@@ -166,7 +166,7 @@ def test_costs_and_distances_are_means_over_the_rows_with_known_labels(tmp_path:
     model = make_model()
     X, labels = make_problem(150, D, K)
     labels[::5] = -1
-    predicted = (X.astype(float) @ model.coef_).argmax(axis=1)
+    predicted = (X.astype(float) @ model.coef_.T).argmax(axis=1)
     known = labels >= 0
     costs = np.random.default_rng(0).random((K, K))
     np.fill_diagonal(costs, 0)

@@ -137,7 +137,7 @@ def test_very_many_classes_are_drawn_as_a_band(ax) -> None:
 
 
 def test_top_features_are_the_largest_coefficients(run: Path, ax) -> None:
-    coef = load_model(run).coef_[:, 2]
+    coef = load_model(run).coef_.T[:, 2]
     order = [j for j in np.argsort(-coef) if coef[j] > 0][:3]
     plot.top_features(run, "2", ax, n=3)
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], coef[order], rtol=1e-6)
@@ -151,7 +151,7 @@ def test_sparse_coefficients_have_the_same_top_features(tmp_path: Path) -> None:
     model = fit(rows, codes, passes=1)
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    coef = np.asarray(loaded.coef_.todense() if hasattr(loaded.coef_, "todense") else loaded.coef_)
+    coef = loaded.weights()
     found = features.top_features(loaded, [0, 7, 299], 4)
     for c, largest in zip([0, 7, 299], found, strict=True):
         expected = np.sort(coef[:, c])[::-1][:4]

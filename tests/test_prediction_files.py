@@ -62,7 +62,7 @@ def read(path: Path) -> pd.DataFrame:
 
 def expected(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """The scores of all rows, and the order of the classes."""
-    scores = X.astype(np.float64) @ load_model(folder / "run").coef_
+    scores = X.astype(np.float64) @ load_model(folder / "run").coef_.T
     return scores, np.argsort(-scores, axis=1, kind="stable")
 
 

@@ -63,7 +63,7 @@ def test_labels_are_those_of_fit_and_predict_on_a_store(
     model = load_model(tmp_path / "run")
     estimator = StreamSVMClassifier(**options).fit(X, y)
     np.testing.assert_array_equal(predict(model, path).labels[:, 0], estimator.predict(X).astype(str))
-    np.testing.assert_allclose(estimator.coef_, model.coef_.T, atol=1e-6)
+    np.testing.assert_allclose(estimator.coef_, model.coef_, atol=1e-6)
     np.testing.assert_allclose(estimator.intercept_, model.intercept_, atol=1e-6)
     assert estimator.model_.record["C"] == pytest.approx(model.record["C"])
     of_file = StreamSVMClassifier(**options).fit(path, slice_rows=0)
@@ -197,7 +197,7 @@ def test_batches_are_a_pass_of_online(tmp_path: Path, blobs: tuple[np.ndarray, n
             estimator.partial_fit(X[begin:end], y[begin:end], classes=[0, 1, 2, 3])
             estimator = pickle.loads(pickle.dumps(estimator))
             begin = end
-        np.testing.assert_array_equal(estimator.coef_, load_model(tmp_path / "run").coef_.T)
+        np.testing.assert_array_equal(estimator.coef_, load_model(tmp_path / "run").coef_)
 
 
 def test_a_batch_of_weights_goes_on_from_a_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:
@@ -292,4 +292,4 @@ def test_a_split_training_is_that_of_fit_whatever_n_jobs() -> None:
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
     plain = fit(np.c_[X, np.ones(len(X))].astype(np.float32), y, **settings)
-    np.testing.assert_allclose(found[0], plain.coef_[:-1].T, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[0], plain.coef_[:, :-1], rtol=1e-4, atol=1e-6)

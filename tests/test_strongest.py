@@ -62,7 +62,7 @@ def test_selected_features_keep_their_names_and_numbers(tmp_path: Path) -> None:
     kept = named.transforms[0].array
     assert len(kept) == 6
     for c in range(2):
-        column = named.coef_[:, c]
+        column = named.coef_.T[:, c]
         best = [int(kept[f]) for f in np.argsort(-column, kind="stable")[:TOP] if column[f] > 0]
         assert [name for name, _ in strongest_features(named, TOP)[c]] == [names[f] for f in best]
         assert [number for number, _ in strongest_features(numbered, TOP)[c]] == best

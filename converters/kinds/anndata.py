@@ -22,6 +22,7 @@ from streamsvm.data.feature_names import match_features, move_columns
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.format import UNSEEN_LABEL, index_dtype
+from streamsvm.label_values import TEXT
 from streamsvm.store import Store, open_store
 from streamsvm.store.anndata import AnnDataStore
 from streamsvm.store.joined import common_features
@@ -51,6 +52,7 @@ class FileReader(PartedReader):
         self._width = 0
         self._values = 0
         self._n_rows = 0  # of the inputs so far
+        self._label_dtypes: set[str] = set()
         if options.features is None:
             self._find_features()
         else:
@@ -109,6 +111,10 @@ class FileReader(PartedReader):
     def labels(self) -> list[str]:
         return self._labels.texts() if self._code_of is None else list(self._code_of)
 
+    @property
+    def label_dtype(self) -> str:
+        return TEXT if TEXT in self._label_dtypes else super().label_dtype
+
     def features(self) -> Features:
         base = None if self.options.like is None else self.options.like.index_base
         return Features(self._width, index_base=base, names=self._names)
@@ -135,6 +141,7 @@ class FileReader(PartedReader):
                 f"{path}: {options.label!r} holds several labels a row, which cannot be converted; "
                 "fit trains on such a file as it is"
             )
+        self._label_dtypes.add(inner.label_dtype)
         return inner
 
     def _find_features(self) -> None:

@@ -18,7 +18,7 @@ from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
-from streamsvm_converters.libsvm.labels import class_name
+from streamsvm_converters.libsvm.labels import canonical_name
 from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
@@ -26,6 +26,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.durable import open_file, reason
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.format import UNSEEN_LABEL, index_dtype
+from streamsvm.label_values import TEXT
 from streamsvm.text import printable
 
 _FIRST_ERRORS = 5
@@ -57,6 +58,7 @@ class FileReader(Reader):
         self._labels = LabelCodes(
             None if like is None else like.classes, options.unseen_label, options.memory // 4
         )
+        self._has_text_array = False
         self._width: int | None = None
         if like is not None and not like.takes_any_feature:
             self._width = like.n_features
@@ -85,6 +87,10 @@ class FileReader(Reader):
 
     def labels(self) -> list[str]:
         return self._labels.texts()
+
+    @property
+    def label_dtype(self) -> str:
+        return TEXT if self._has_text_array else super().label_dtype
 
     def features(self) -> Features:
         like = self.options.like
@@ -124,6 +130,7 @@ class FileReader(Reader):
             raise InputError(
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
             )
+        self._has_text_array |= labels.dtype.kind in "US"
         return matrix, labels
 
     def _read_labels(self, path: Path) -> np.ndarray:
@@ -138,7 +145,7 @@ class FileReader(Reader):
         lines = _lines(path)
         if self.options.labels_as != "text":
             known = set() if self.options.like is None else set(self.options.like.classes)
-            names = {line: class_name(line) for line in set(lines)}
+            names = {line: canonical_name(line) for line in set(lines)}
             names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - known, "")
             lines = [names[line] for line in lines]
         return np.array(lines, dtype=object)

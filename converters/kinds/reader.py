@@ -13,6 +13,7 @@ from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.libsvm.position import Counts, Source
 
 from streamsvm.data.rows import Rows
+from streamsvm.label_values import TEXT, dtype_of_names
 
 
 @dataclass
@@ -64,6 +65,11 @@ class Reader(ABC):
     @abstractmethod
     def labels(self) -> list[str]:
         """Return the labels in the order of their codes, once all rows are read."""
+
+    @property
+    def label_dtype(self) -> str:
+        """The type of the labels in Python, once all rows are read: int64 or str."""
+        return TEXT if self.options.labels_as == "text" else dtype_of_names(self.labels())
 
     @abstractmethod
     def features(self) -> Features:

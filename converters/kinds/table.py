@@ -21,6 +21,7 @@ from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.format import UNSEEN_LABEL
+from streamsvm.label_values import TEXT
 from streamsvm.schema import encode
 
 _FIRST_ERRORS = 5
@@ -65,6 +66,11 @@ class FileReader(Reader):
 
     def labels(self) -> list[str]:
         return self._labels.texts()
+
+    @property
+    def label_dtype(self) -> str:
+        typed = self._labels.has_texts and any(table.kind in ("parquet", "jsonl") for table in self._tables)
+        return TEXT if typed else super().label_dtype
 
     def features(self) -> Features:
         record = encode(self._encoding)

@@ -14,6 +14,7 @@ from streamsvm_converters.libsvm.numbers import compiled, inlined
 from streamsvm_converters.libsvm.parse_errors import show
 
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.label_values import INTEGER, dtype_of_names
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -39,12 +40,14 @@ def class_order(labels: Sequence[str]) -> np.ndarray:
     -------
     ndarray of int64, shape (len(labels),)
     """
+    if dtype_of_names(labels) == INTEGER:
+        return np.argsort(np.array(labels).astype(np.int64), kind="stable")
     numbers = [as_number(label) for label in labels]
     keys = list(labels) if None in numbers else list(zip(numbers, labels, strict=True))
     return np.array(sorted(range(len(labels)), key=keys.__getitem__), dtype=np.int64)
 
 
-def class_name(label: str) -> str:
+def canonical_name(label: str) -> str:
     """Return the name of the class of a label of LIBSVM text: the plainest spelling of a number, or itself.
 
     Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` are ``1``; ``0x10``, ``1_000`` and ``nan`` are
@@ -88,7 +91,7 @@ class LabelTable:
     ) -> None:
         self.learns = known is None if learns is None else learns
         self._classes = list(known or ())
-        self._name = str if as_text else class_name
+        self._name = str if as_text else canonical_name
         self._codes = {self._name(label): code for code, label in enumerate(self._classes)}
         self._codes |= {label: code for code, label in enumerate(self._classes)}
         self._takes_spellings = self.learns or not as_text

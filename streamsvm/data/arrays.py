@@ -17,6 +17,7 @@ from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
+from streamsvm.label_values import class_record
 from streamsvm.text import check_classes
 
 
@@ -274,14 +275,14 @@ def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
     return X.obs[column]
 
 
-def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Matrix]:
-    """Rows to train on, the classes in the order of their codes, and the matrix that the rows are from.
+def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any], Matrix]:
+    """Rows to train on, the classes as `class_record` has them, and the matrix that the rows are from.
 
     Parameters
     ----------
     X : as for `as_matrix`
     y : array_like, shape (n,), or as for `streamsvm.data.label_sets.label_sets`
-        Labels. Classes are their texts, in the order of the labels, or the columns of an indicator. If
+        Labels, whose order is that of the classes; or an indicator with a column for each. If
         several labels can be given for a row, but each row has one, the rows are those of plain labels.
     dtype : dtype
         Of the values.
@@ -295,7 +296,8 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
     matrix = as_matrix(X, dtype)
     n_rows = len(matrix.indptr) - 1
     sets = label_lists(y, n_rows)
-    codes, classes = _encode(y, n_rows) if sets is None else _encode_sets(sets)
+    codes, labels = _encode(y, n_rows) if sets is None else _encode_sets(sets)
+    classes = labels["classes"]
     norm2 = row_norms(matrix.data, matrix.indptr)
     if not np.isfinite(norm2).all():
         raise InputError(
@@ -304,7 +306,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
         )
     indices = np.ascontiguousarray(matrix.indices, index_dtype(matrix.n_features))
     if sets is None:
-        return Rows(matrix.data, indices, matrix.indptr, codes, norm2), classes, matrix
+        return Rows(matrix.data, indices, matrix.indptr, codes, norm2), labels, matrix
     rows = Rows(matrix.data, indices, matrix.indptr, np.empty(n_rows, LABEL_DTYPE), norm2)
     several = with_label_sets(rows, codes, sets.indptr)
     if (np.diff(several.label_indptr) == len(classes)).all():
@@ -313,11 +315,11 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, list[str], Mat
             remedy=Remedy("give an indicator as an array, not as nested lists"),
         )
     if (np.diff(several.label_indptr) == 1).all():
-        return rows._replace(labels=several.labels), classes, matrix
-    return several, classes, matrix
+        return rows._replace(labels=several.labels), labels, matrix
+    return several, labels, matrix
 
 
-def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
+def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
         raise InputError(
@@ -326,38 +328,40 @@ def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, list[str]]:
     missing = _first_missing(y if isinstance(y, list) else labels.tolist())
     if missing is not None:
         raise InputError(f"y[{missing}] is missing; drop rows without a label")
-    return _codes_and_classes(labels)
+    return _codes_and_classes(y)
 
 
-def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, list[str]]:
+def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
     """Codes of all labels, and the classes."""
     if sets.columns is not None:
-        _check_classes(sets.columns)
-        return sets.labels.astype(LABEL_DTYPE), sets.columns
+        return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
     missing = _first_missing(sets.labels)
     if missing is not None:
         row = int(np.searchsorted(sets.indptr, missing, "right")) - 1
         raise InputError(f"y[{row}] has a label that is missing; drop it")
-    return _codes_and_classes(np.asarray(sets.labels))
+    return _codes_and_classes(sets.labels)
 
 
 def _first_missing(labels: list[Any]) -> int | None:
     return next((i for i, label in enumerate(labels) if label is None or label != label), None)
 
 
-def _codes_and_classes(labels: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _codes_and_classes(y: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    labels = np.asarray(y)
     try:
+        if labels.dtype.kind == "U" and isinstance(y, list | tuple):
+            "".join(y)  # texts alone: of texts and numbers NumPy makes texts
         values, codes = np.unique(labels, return_inverse=True)
     except TypeError:
         raise InputError(
             "y has labels of types that cannot be ordered; give texts or numbers alone"
         ) from None
-    classes = [str(value) for value in values.tolist()]
-    _check_classes(classes)
-    return codes.astype(LABEL_DTYPE), classes
+    return codes.astype(LABEL_DTYPE), _checked(class_record(values))
 
 
-def _check_classes(classes: Sequence[str]) -> None:
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of classes, unless two have the same name, or there are fewer than two."""
+    classes = record["classes"]
     check_classes(classes, "y", InputError)
     if len(set(classes)) < len(classes):
         raise InputError("y has different labels with the same text; give texts or numbers alone")
@@ -365,3 +369,4 @@ def _check_classes(classes: Sequence[str]) -> None:
         raise InputError(
             f"y has {'one class' if classes else 'no label'}; training needs two classes or more"
         )
+    return record

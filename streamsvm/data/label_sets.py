@@ -12,6 +12,7 @@ from streamsvm.data.csr_checks import first_labels
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError
 from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.label_values import class_name
 
 _SETS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -24,13 +25,13 @@ class LabelLists(NamedTuple):
     labels : list, or ndarray of int, shape (n_labels,)
         The labels as given, or numbers of `columns`.
     indptr : ndarray of int64, shape (n_rows + 1,)
-    columns : list of str, or None
-        The classes, if the labels were given as an indicator matrix.
+    columns : ndarray, or None
+        The label of each column, if the labels were given as an indicator matrix.
     """
 
     labels: Any
     indptr: np.ndarray
-    columns: list[str] | None
+    columns: np.ndarray | None
 
 
 def label_lists(y: Any, n_rows: int) -> LabelLists | None:
@@ -40,7 +41,7 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
     ----------
     y : sequence of collections, or array_like or scipy sparse matrix or array, shape (n_rows, k)
         A list, tuple, set or array of labels for each row; or an indicator matrix of zeros and ones, which
-        is no nested list. Its classes are the numbers of its columns as texts, or their names in a DataFrame.
+        is no nested list. Its classes are the numbers of its columns, or their names in a DataFrame.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
 def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     import scipy.sparse
 
-    columns = [str(name) for name in y.columns] if hasattr(y, "columns") else None
+    columns = np.asarray(y.columns if hasattr(y, "columns") else range(y.shape[1]))
     y = y.to_numpy() if hasattr(y, "to_numpy") else y
     _check_length(y.shape[0], n_rows)
     if y.dtype.kind not in "fiub":
@@ -89,8 +90,6 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
             "matrix; give a list of labels for each row"
         )
     kept = np.concatenate([[0], np.cumsum(data != 0)])
-    if columns is None:
-        columns = [str(column) for column in range(matrix.shape[1])]
     return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
 
 
@@ -106,9 +105,9 @@ def known_codes(y: Any, n_rows: int, classes: Sequence[str]) -> tuple[np.ndarray
         return None
     code = {label: c for c, label in enumerate(classes)}
     if sets.columns is None:
-        codes = [code.get(str(label), UNSEEN_LABEL) for label in sets.labels]
+        codes = [code.get(class_name(label), UNSEEN_LABEL) for label in sets.labels]
         return np.array(codes, LABEL_DTYPE), sets.indptr
-    of_column = [code.get(name, UNSEEN_LABEL) for name in sets.columns]
+    of_column = [code.get(class_name(name), UNSEEN_LABEL) for name in sets.columns]
     return np.array(of_column, LABEL_DTYPE)[sets.labels], sets.indptr
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm import format
 from streamsvm.errors import InputError, Option, Remedy
+from streamsvm.label_values import TEXT
 
 if TYPE_CHECKING:
     from streamsvm.model import Model
@@ -24,6 +25,8 @@ class DataSchema:
     path : Path
     classes : sequence of str
         Label texts by class code.
+    label_dtype : str
+        Type of the labels in Python.
     n_features : int
     index_base : int or None
         Index of the first feature in the text that the data is from, if it is from text.
@@ -41,6 +44,7 @@ class DataSchema:
 
     path: Path
     classes: Sequence[str]
+    label_dtype: str
     n_features: int
     index_base: int | None
     transforms: Sequence[Transform] = ()
@@ -103,8 +107,8 @@ def read_schema(path: str | Path) -> DataSchema:
 
     with open_store(path) as store:
         return DataSchema(
-            path, store.classes, store.n_features, store.index_base, (), store.feature_names(),
-            **reading_of(store.meta),
+            path, store.classes, store.label_dtype, store.n_features, store.index_base, (),
+            store.feature_names(), **reading_of(store.meta),
         )  # fmt: skip
 
 
@@ -112,6 +116,7 @@ def schema_of_model(model: Model, path: str | Path) -> DataSchema:
     """What a model that was read from `path` says of its data."""
     record, names = model.record, model.feature_names_in_
     return DataSchema(
-        Path(path), record["classes"], model.n_features_in_, record["index_base"], model.transforms,
-        None if names is None else names.tolist(), **reading_of(record),
+        Path(path), record["classes"], record.get("label_dtype", TEXT), model.n_features_in_,
+        record["index_base"], model.transforms, None if names is None else names.tolist(),
+        **reading_of(record),
     )  # fmt: skip

@@ -22,7 +22,7 @@ def write_npz(model: Model, file: BinaryIO, *, prune: float) -> None:
     folded = linear_only(fold(model, prune), "npz")
     coef, dtype = folded.coef, model.dtype
     arrays: dict[str, Any] = {
-        "classes": np.array(model.record["classes"], dtype=str),
+        "classes": model.class_names if model.classes_.dtype == object else model.classes_,
         "intercept": folded.intercept.astype(dtype),
     }
     if model.feature_names_in_ is not None:

@@ -56,7 +56,7 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
         coef, intercept = two_class_difference(folded)
     C = model.record.get("C")
     svm = LinearSVC(C=float(C)) if isinstance(C, int | float) else LinearSVC()
-    svm.classes_ = np.array(model.record["classes"], dtype=str)
+    svm.classes_ = model.classes_
     sparse = coef.shape[0] * coef.shape[1] > _LARGE and is_sparse(coef, coef.dtype)
     svm.coef_ = coef.T.tocsr() if sparse else np.ascontiguousarray(coef.T.toarray())
     svm.intercept_ = intercept.copy()

@@ -14,6 +14,7 @@ from streamsvm import durable
 from streamsvm.coefficients import SparseCoef
 from streamsvm.errors import ModelError
 from streamsvm.exporting.arrays import is_sparse
+from streamsvm.label_values import dtype_of_names
 from streamsvm.model import Model
 from streamsvm.text import check_classes, check_local, printable
 from streamsvm.transforms import Transform
@@ -123,6 +124,7 @@ def _read(file: BinaryIO, path: Path, labels: dict[str, str] | None) -> Model:
         raise ModelError(f"{path}: two classes have the same label")
     record: dict[str, Any] = {
         "classes": classes,
+        "label_dtype": dtype_of_names(classes),
         "n_features": weights.shape[0],
         "index_base": 1,
         "dtype": "float64",

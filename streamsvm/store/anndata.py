@@ -12,6 +12,7 @@ from streamsvm.data.csr_checks import find_violation, first_labels
 from streamsvm.data.feature_names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
+from streamsvm.label_values import TEXT
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
@@ -145,7 +146,7 @@ class AnnDataStore(Store):
             nnz=matrix.nnz,
             classes=[] if labels is None else labels.classes,
             dtype=matrix.dtype,
-            meta={"chunk_nnz": matrix.chunk_nnz},
+            meta={"chunk_nnz": matrix.chunk_nnz, "label_dtype": getattr(labels, "label_dtype", TEXT)},
         )
         self.meta = {}
         sparing = [array for name, array in arrays.items() if name not in _STRICT]
@@ -180,6 +181,7 @@ class AnnDataStore(Store):
         assert values is not None
         header = [self.n_rows, self.n_features, self.nnz, str(values.dtype)]
         texts = {"classes": list(self.classes), "features": self.feature_names()}
+        texts |= {} if self.label_dtype == TEXT else {"label_dtype": [self.label_dtype]}
         sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
         for start in range(0, self.n_rows, PIECE):

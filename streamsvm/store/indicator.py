@@ -11,6 +11,7 @@ from streamsvm import format
 from streamsvm.data.csr_checks import is_monotonic
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
+from streamsvm.label_values import dtype_of_names
 from streamsvm.store.container import Container, StoredArray
 
 _MOST_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
@@ -26,6 +27,8 @@ class Indicator(ABC):
         Its path in the container, such as ``obsm/labels``.
     classes : list of str
         The names of its columns, or the numbers from 0.
+    label_dtype : str
+        Of the classes in Python.
     most_labels : int
         The labels of all rows together, at most.
     arrays : list of StoredArray
@@ -38,6 +41,7 @@ class Indicator(ABC):
         self.path = container.path
         self.name = name
         self.classes = classes
+        self.label_dtype = dtype_of_names(classes)
         self.most_labels = most_labels
 
     @abstractmethod

@@ -14,6 +14,7 @@ from streamsvm.data.feature_names import first_of, match_features
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
+from streamsvm.label_values import INTEGER, TEXT
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 from streamsvm.store.views import MatchedStore, StoreView
@@ -44,6 +45,7 @@ class JoinedStore(StoreView):
         self.chunk_nnz = max(store.chunk_nnz for store in stores)
         self.classes = tuple(classes)
         self.n_classes = len(classes)
+        self.label_dtype = _label_dtype(stores)
         code = {label: c for c, label in enumerate(classes)}
         self._codes = [
             np.array([*(code[label] for label in store.classes), format.UNSEEN_LABEL], format.LABEL_DTYPE)
@@ -169,8 +171,14 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
         stores = matched
     classes = list(first.classes)
     if any(set(store.classes) - set(classes) for store in stores):
-        classes = sorted(set().union(*(store.classes for store in stores)))
+        key = int if _label_dtype(stores) == INTEGER else None
+        classes = sorted(set().union(*(store.classes for store in stores)), key=key)
     return JoinedStore(stores, classes)
+
+
+def _label_dtype(stores: list[Store]) -> str:
+    """Return the type of the labels of all: where they differ, text."""
+    return INTEGER if all(store.label_dtype == INTEGER for store in stores) else TEXT
 
 
 _SAME = {

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.errors import StoreError
+from streamsvm.label_values import TEXT
 
 LABEL = "label"
 DATA = "X/data"
@@ -162,6 +163,7 @@ def fingerprint(
     digests: Mapping[str, str],
     *,
     named: bool = False,
+    label_dtype: str = TEXT,
 ) -> str:
     """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
 
@@ -177,6 +179,8 @@ def fingerprint(
         and the row names, and of the weights, groups and label sets of a store that has them, by array name.
     named : bool
         Whether the features have names, whose digest is then part of it.
+    label_dtype : str
+        Of the labels in Python; part of it unless they are texts.
 
     Returns
     -------
@@ -184,6 +188,7 @@ def fingerprint(
         64 hexadecimal digits.
     """
     header = {"n": n, "d": d, "dtype": dtype.name, "classes": text_digest(classes)}
+    header |= {} if label_dtype == TEXT else {"label_dtype": label_dtype}
     always = (DATA, INDICES, INDPTR, CODES, NAMES)
     arrays = {name: digests[name] for name in always}
     arrays |= {name: digests[name] for name in (WEIGHT, QID, LABELS_INDPTR, LABELS_CODES) if name in digests}

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.errors import StoreError
+from streamsvm.label_values import TEXT, dtype_of_names
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.matrices import number_in
@@ -38,6 +39,8 @@ class Column:
         "categorical", "text", "integer", "boolean" or "number".
     categories : list of str or None
         Of a categorical column.
+    has_integers : bool
+        Whether the values, or the categories, are integers.
 
     Raises
     ------
@@ -50,19 +53,19 @@ class Column:
         self.name = name
         self._where = f"{table} column {name!r}"
         node = f"{table}/{name}"
-        self.categories: list[str] | None = None
+        categories: StoredArray | None = None
         self._mask: StoredArray | None = None
         earlier = f"{table}/__categories/{name}"  # as anndata 0.7 wrote it
         kind = container.node(node)
         encoding = container.attr(node, "encoding-type") if kind == "group" else None
         if kind == "array" and container.node(earlier) == "array":
             self.values = container.array(node)
-            self.categories = _texts(container, earlier)
+            categories = _categories(container, earlier)
         elif kind == "array":
             self.values = container.array(node)
         elif encoding == "categorical":
             self.values = container.array(f"{node}/codes")
-            self.categories = _texts(container, f"{node}/categories")
+            categories = _categories(container, f"{node}/categories")
         elif encoding in ("nullable-integer", "nullable-boolean", "nullable-string-array"):
             self.values = container.array(f"{node}/values")
             self._mask = container.array(f"{node}/mask")
@@ -78,6 +81,9 @@ class Column:
                 )
             array.check_claimed_size()
         dtype = self.values.dtype
+        self.categories = None if categories is None else _texts(categories)
+        of_labels = dtype if categories is None else categories.dtype
+        self.has_integers = of_labels is not None and of_labels.kind in "iu"
         if self.categories is not None:
             self.kind = "categorical"
             if dtype is None or dtype.kind not in "iu":
@@ -145,6 +151,8 @@ class LabelColumn:
     Attributes
     ----------
     classes : list of str
+    label_dtype : str
+        int64 if they are integers, also categories, and else str.
     """
 
     def __init__(self, column: Column, n_rows: int) -> None:
@@ -161,6 +169,7 @@ class LabelColumn:
         else:
             self._values = self._distinct(n_rows)
             self.classes = [_text(value) for value in self._values.tolist()]
+        self.label_dtype = dtype_of_names(self.classes) if column.has_integers else TEXT
         if len(set(self.classes)) != len(self.classes):
             raise StoreError(
                 f"{column.path}: obs column {column.name!r} has two categories with the same text"
@@ -229,9 +238,12 @@ def listed(columns: Sequence[str]) -> str:
     return ", ".join(columns) if columns else "none"
 
 
-def _texts(container: Container, node: str) -> list[str]:
-    """Return an array of categories as text; newer pandas text is a group of values and a mask."""
-    array = container.array(f"{node}/values" if container.node(node) == "group" else node)
+def _categories(container: Container, node: str) -> StoredArray:
+    """Return the array of categories; newer pandas text is a group of values and a mask."""
+    return container.array(f"{node}/values" if container.node(node) == "group" else node)
+
+
+def _texts(array: StoredArray) -> list[str]:
     array.check_claimed_size()
     if array.dtype is None and array.length > 1:  # only one category is empty text
         array.presence.required = True

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.errors import Call, Option, Remedy, StoreError
+from streamsvm.label_values import INTEGER, dtype_of_names
 from streamsvm.schema import Count, SchemaError, between, decode
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
@@ -194,6 +195,7 @@ class _Record:
     label: str | None = None
     labels_as: Literal["numbers", "text"] = "numbers"
     statistics: bool = False
+    label_dtype: Literal["int64", "str"] = "str"
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) < len(self.columns) or (
@@ -260,8 +262,12 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     classes = arrays[layout.CATEGORIES].texts()
     if layout.text_digest(classes) != digests[layout.CATEGORIES]:
         raise arrays[layout.CATEGORIES].damage(0, "the class names are not those on record")
+    if record.label_dtype == INTEGER != dtype_of_names(classes):
+        raise arrays[layout.CATEGORIES].damage(0, "the classes are not integers, as recorded")
     named = record.feature_names
-    content_digest = layout.fingerprint(record.n, record.d, dtype, classes, digests, named=named)
+    content_digest = layout.fingerprint(
+        record.n, record.d, dtype, classes, digests, named=named, label_dtype=record.label_dtype
+    )
     if content_digest != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
     internal = ("arrays", "chunk_checksums", "checksum")

@@ -20,6 +20,7 @@ from streamsvm.data.feature_names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StoreError
+from streamsvm.label_values import TEXT
 from streamsvm.reading import Readable
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
@@ -121,6 +122,7 @@ class Store(Readable):
         self.nnz = nnz
         self.classes = tuple(classes)
         self.n_classes = len(self.classes)
+        self.label_dtype: str = meta.get("label_dtype", TEXT)
         self.dtype = dtype
         self.index_dtype = format.index_dtype(n_features)
         self.index_base: int | None = meta.get("index_base")
@@ -396,7 +398,10 @@ class Store(Readable):
             found[name] = sha.hexdigest()
             if found[name] != self._digests[name]:
                 raise StoreError(f"{self.path}: array {name} does not match the store's record ({DAMAGED})")
-        whole = layout.fingerprint(self.n_rows, self.n_features, self.dtype, self.classes, found, named=named)
+        whole = layout.fingerprint(
+            self.n_rows, self.n_features, self.dtype, self.classes, found, named=named,
+            label_dtype=self.label_dtype,
+        )  # fmt: skip
         if whole != self.fingerprint:
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")
 

@@ -33,9 +33,9 @@ class StoreView(Store):
     """
 
     _COPIED = (
-        "path", "kind", "native", "n_rows", "n_features", "nnz", "classes", "n_classes", "dtype",
-        "index_dtype", "index_base", "shuffled", "chunk_nnz", "meta", "weighted", "grouped", "multilabel",
-        "n_labels", "unlabelled", "arrays", "held_bytes", "extra_nnz_bytes",
+        "path", "kind", "native", "n_rows", "n_features", "nnz", "classes", "n_classes", "label_dtype",
+        "dtype", "index_dtype", "index_base", "shuffled", "chunk_nnz", "meta", "weighted", "grouped",
+        "multilabel", "n_labels", "unlabelled", "arrays", "held_bytes", "extra_nnz_bytes",
     )  # fmt: skip
 
     def __init__(self, inner: Store) -> None:

@@ -15,6 +15,7 @@ from streamsvm import format
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.errors import StoreError
+from streamsvm.label_values import TEXT
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter, WriteTasks
 from streamsvm.store.container import Container, array_metadata
@@ -53,6 +54,8 @@ class StoreWriter:
         float32 or float64.
     index_base : {0, 1} or None
         The first feature index in the text that the rows come from.
+    label_dtype : {"str", "int64"}
+        Type of the labels in Python.
     codec : {"fast", "small", "none"}
         Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where "fast" is
         "none"). Chunks always have checksums.
@@ -95,6 +98,7 @@ class StoreWriter:
         classes: Sequence[str],
         dtype: np.typing.DTypeLike,
         index_base: int | None,
+        label_dtype: str = TEXT,
         codec: str = "fast",
         chunk_nnz: int = format.CHUNK_NNZ,
         threads: int = 1,
@@ -151,6 +155,9 @@ class StoreWriter:
             self._record["columns"] = self.columns
         if n_labels is not None:
             self._record["n_labels"] = self.n_labels
+        if label_dtype != TEXT:
+            self._record["label_dtype"] = label_dtype
+        self.label_dtype = label_dtype
         if statistics and self.n_features > layout.VAR_LIMIT:
             raise ValueError("there are more than 2**27 features")
         self._statistics = StatisticsBuilder(self.n_rows, self.n_features) if statistics else None
@@ -160,7 +167,7 @@ class StoreWriter:
             self._record["feature_names"] = self.feature_names is not None
             self._record["encoding"] = None if encoding is None else dict(encoding)
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum"}
+        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum", "label_dtype"}
         ours |= {"columns", "n_labels", "n_groups", "weight_range", "feature_names", "encoding", "statistics"}
         if clash := {*self._record, *ours} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
@@ -335,8 +342,9 @@ class StoreWriter:
         container.sync()
 
         content = layout.fingerprint(
-            self.n_rows, self.n_features, self.dtype, self.classes, digests, named=named
-        )
+            self.n_rows, self.n_features, self.dtype, self.classes, digests, named=named,
+            label_dtype=self.label_dtype,
+        )  # fmt: skip
         arrays = {
             name: {**array_metadata(container.array(name)), "sha256": digest}
             for name, digest in digests.items()

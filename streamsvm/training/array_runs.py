@@ -49,10 +49,10 @@ def fit_matrix(
     workers: int | None = None,
 ) -> Model:
     """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too."""
-    rows, classes, matrix = _labelled(X, y, groups, settings, given)
+    rows, labels, matrix = _labelled(X, y, groups, settings, given)
     return fit_rows(
         rows,
-        classes,
+        labels,
         matrix.n_features,
         settings,
         names=matrix.names,
@@ -71,10 +71,10 @@ def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[
 
 def _labelled(
     X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
-) -> tuple[Rows, list[str], Matrix]:
+) -> tuple[Rows, dict[str, Any], Matrix]:
     """As `labelled_rows`, with the weights of the rows as their costs, if there are any, and groups."""
     X = with_layer(X, settings.layer, settings.raw)
-    rows, classes, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
+    rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
     if settings.sample_weight not in (None, NONE):
         weights = given.get("sample_weight", settings.sample_weight)
         rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
@@ -82,7 +82,7 @@ def _labelled(
         if not get_loss(settings.loss).sequences:
             raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
         rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
-    return rows, classes, matrix
+    return rows, labels, matrix
 
 
 def _prepared(
@@ -105,7 +105,7 @@ def _prepared(
 
 def fit_rows(
     rows: Rows,
-    classes: list[str],
+    labels: Mapping[str, Any],
     n_features: int,
     settings: Settings,
     *,
@@ -121,8 +121,8 @@ def fit_rows(
     ----------
     rows : Rows
         In the dtype of the settings; their costs are the weights of the rows, 1 if there are none.
-    classes : list of str
-        Label texts by class code; two or more.
+    labels : mapping
+        The classes by their codes, two or more, as `class_record` has them.
     n_features : int
     settings : Settings
     names : sequence of str, optional
@@ -141,6 +141,7 @@ def fit_rows(
         With the `FitResult` as its ``result``.
     """
     dtype = np.dtype(settings.dtype)
+    classes = labels["classes"]
     k = len(classes)
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
@@ -199,7 +200,7 @@ def fit_rows(
             None,
             callbacks,
             record={
-                "classes": classes,
+                **labels,
                 "n_features": n_features,
                 "index_base": None,
                 "C_auto": chosen,

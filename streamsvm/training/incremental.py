@@ -37,7 +37,8 @@ class IncrementalLearner:
     ----------
     settings : Settings
         Loss, C, transforms and dtype; C may be "auto".
-    classes : list of str
+    labels : mapping
+        The classes, as `class_record` has them.
     n_features : int
         Before the transforms.
     names : sequence of str, optional
@@ -54,7 +55,7 @@ class IncrementalLearner:
     def __init__(
         self,
         settings: Settings,
-        classes: list[str],
+        labels: dict[str, Any],
         n_features: int,
         names: Sequence[str] | None = None,
         begin: np.ndarray | None = None,
@@ -71,17 +72,17 @@ class IncrementalLearner:
             width = features_after(self._transforms[-1:], data.n_features) or 0
             data = dataclasses.replace(data, n_features=width)
         self._settings = settings
-        self._n_features_in, self._names, self._classes = n_features, names, classes
+        self._n_features_in, self._names, self._labels = n_features, names, labels
         self._n_features = data.n_features
         self._norms = (0.0, 0)
         self._rows = 0
         self._make()
         if begin is not None:
-            self._learner.storage.weights.current[:, : len(classes)] = begin
+            self._learner.storage.weights.current[:, : len(labels["classes"])] = begin
         self._learner.begin_average()
 
     def _make(self) -> None:
-        n_classes = len(self._classes)
+        n_classes = len(self._labels["classes"])
         dtype = np.dtype(self._settings.dtype)
         storage = DenseWeights((self._n_features, padded_classes(n_classes, dtype)), dtype, TIME_UNIT)
         self._learner = Learner(self._settings, storage, new_buffer(0, 0, dtype, _NO_IDS), n_classes)
@@ -114,9 +115,9 @@ class IncrementalLearner:
     def model(self) -> Model:
         """The model of the average of the weights so far."""
         settings = self._settings
-        coef = self._learner.coefficients(np.arange(len(self._classes)), average=True).arrays()
+        coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).arrays()
         record = {
-            "classes": self._classes,
+            **self._labels,
             "n_features": self._n_features,
             "n_features_in": self._n_features_in,
             "index_base": None,

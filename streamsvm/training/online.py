@@ -278,9 +278,10 @@ class Online(Trainer):
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
         """What the model's record says: nothing that differs between equal passes."""
-        online_settings = self._online_settings
+        online_settings, classes = self._online_settings, [self._classes[code] for code in order]
         return {
-            "classes": [self._classes[code] for code in order],
+            "classes": classes,
+            "label_dtype": self.stream.label_dtype(classes),
             "n_features": self.learner.storage.n_features,
             "index_base": self.stream.index_base,
             **reading_of(self.stream.record()),

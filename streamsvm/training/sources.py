@@ -199,6 +199,9 @@ class Stream(Protocol):
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         """The order in which a model lists `classes`."""
 
+    def label_dtype(self, classes: Sequence[str]) -> str:
+        """The type of `classes` in Python: int64 or str."""
+
 
 class StreamSource:
     """A stream as blocks in its own order: transformed, with the costs of its rows.

@@ -180,6 +180,7 @@ class StoreRun:
                 "memory": settings.memory,
                 "block_rows": settings.block_rows,
                 "classes": list(store.classes),
+                "label_dtype": store.label_dtype,
                 "n_features": store.n_features,
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],

@@ -66,7 +66,7 @@ def evaluated(folder: Path, data: str) -> float:
 
 def test_genes_in_another_order_are_matched_by_name(folder: Path) -> None:
     model, query = load_model(folder / "run"), cells()[600:]
-    best = model.classes_[(query.X @ model.coef_).argmax(axis=1)]
+    best = model.classes_[(query.X @ model.coef_.T).argmax(axis=1)]
     expected = (best == query.obs["type"]).mean()
     assert expected > 0.8
     for data in ("query.h5ad", "reordered.zarr"):
@@ -94,7 +94,7 @@ def aligned_accuracy(folder: Path, names: list[str]) -> float:
     for j, name in enumerate(names):
         if name in model.feature_names_in_:
             X[:, list(model.feature_names_in_).index(name)] = query.X[:, j].toarray().ravel()
-    return float((model.classes_[(X @ model.coef_).argmax(axis=1)] == query.obs["type"]).mean())
+    return float((model.classes_[(X @ model.coef_.T).argmax(axis=1)] == query.obs["type"]).mean())
 
 
 def test_other_genes_are_counted_and_left_out(folder: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scores_of(run: Path) -> np.ndarray:
-    return X.astype(np.float64) @ load_model(run).coef_
+    return X.astype(np.float64) @ load_model(run).coef_.T
 
 
 @pytest.mark.parametrize("data", ["train.zarr", "test.h5"])

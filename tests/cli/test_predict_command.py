@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def labels_of(folder: Path, X: sp.csr_matrix) -> list[str]:
     model = load_model(folder / "run")
-    return model.classes_[(X @ model.coef_).argmax(axis=1)].tolist()
+    return model.classes_[(X @ model.coef_.T).argmax(axis=1)].tolist()
 
 
 def test_columns_are_added_to_the_file_that_was_predicted(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, convert, read_rows
-from streamsvm_converters.libsvm.labels import class_name
+from streamsvm_converters.libsvm.labels import canonical_name
 
 import streamsvm
 from streamsvm.data.schema import read_schema
@@ -67,21 +67,21 @@ NUMBERS = re.compile(r"[-+]?([0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,9})(e[-+]?[0-9]
 
 @given(st.from_regex(NUMBERS, fullmatch=True))
 def test_a_class_is_named_by_its_number(label: str) -> None:
-    exact, name = Fraction(label), class_name(label)
-    assert class_name(name) == name
+    exact, name = Fraction(label), canonical_name(label)
+    assert canonical_name(name) == name
     if exact.denominator == 1:
         assert name == str(int(exact))  # no whole number is rounded
     else:
         assert float(name) == float(label)
-    assert class_name(label.lstrip("+") if label[0] == "+" else label.replace("e", "E")) == name
+    assert canonical_name(label.lstrip("+") if label[0] == "+" else label.replace("e", "E")) == name
 
 
 def test_what_is_no_decimal_number_is_text() -> None:
     for label in ("0x10", "nan", "inf", "-inf", "1_000", "1e999", "1,5", "--1", "1e", "", "\u0663", "1 "):
-        assert class_name(label) == label
-    assert class_name("9007199254740993.0") == "9007199254740993"
-    assert class_name("1e22") == "1" + 22 * "0"
-    assert class_name("1e-400") == class_name("-0e99999999999999999999") == "0"
+        assert canonical_name(label) == label
+    assert canonical_name("9007199254740993.0") == "9007199254740993"
+    assert canonical_name("1e22") == "1" + 22 * "0"
+    assert canonical_name("1e-400") == canonical_name("-0e99999999999999999999") == "0"
 
 
 def test_a_list_of_labels_has_each_number_once(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_part_is_not_trained_on_and_measured(
         measured.append(result.average["valid_accuracy"])
         assert result.unweighted_rows == held.sum()
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
-    predicted = (X @ models[0].coef_).argmax(axis=1)
+    predicted = (X @ models[0].coef_.T).argmax(axis=1)
     assert measured == [pytest.approx((predicted == y)[held].mean()) for y in (labels, other)]
 
 
@@ -97,11 +97,11 @@ def test_a_path_ends_at_the_optimum_of_its_last_c() -> None:
     assert path.result.history[0]["C"] == pytest.approx(0.0125)
     assert [record["C"] for record in path.result.history[::80]] == pytest.approx([0.0125, 0.05, 0.2])
     cold = fit(X, labels, passes=200, **(facts | {"C": 0.2}))
-    expected = by_numpy(X, labels, 0.2, cold.coef_)
-    assert by_numpy(X, labels, 0.2, path.coef_) == pytest.approx(expected, rel=1e-5)
+    expected = by_numpy(X, labels, 0.2, cold.coef_.T)
+    assert by_numpy(X, labels, 0.2, path.coef_.T) == pytest.approx(expected, rel=1e-5)
     for record, C in ((path.result.history[79], 0.0125), (path.result.history[159], 0.05)):
         of_c = fit(X, labels, passes=200, **(facts | {"C": C}))
-        assert record["dual"] == pytest.approx(by_numpy(X, labels, C, of_c.coef_), rel=1e-4)
+        assert record["dual"] == pytest.approx(by_numpy(X, labels, C, of_c.coef_.T), rel=1e-4)
 
 
 def test_a_path_begins_better_than_nothing() -> None:
@@ -137,7 +137,7 @@ def test_a_path_is_measured_by_its_last_c(tmp_path: Path) -> None:
         model = fit(X, labels, C=C, C_path=path, passes=400, **facts)
         result, last = model.result, C * float(path.split(",")[1])
         assert (result.C, model.record["C"]) == (pytest.approx(last), pytest.approx(last))
-        primal = by_numpy(X, labels, last, model.coef_)
+        primal = by_numpy(X, labels, last, model.coef_.T)
         assert result.primal == pytest.approx(primal)
         assert 0 <= result.gap < 1e-2 * primal
     store = make_store(tmp_path / "a.h5", X, labels)

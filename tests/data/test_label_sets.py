@@ -30,7 +30,8 @@ def sets_of(rows: Rows, classes: list[str]) -> list[list[str]]:
 def test_lists_of_labels() -> None:
     for kind in (list, tuple, set, np.array):
         y = [kind(each) for each in ([10, 2], [], [7], [2, 7, 10])]
-        rows, classes, _ = labelled_rows(X, y, FLOAT)
+        rows, labels, _ = labelled_rows(X, y, FLOAT)
+        classes = labels["classes"]
         assert classes == ["2", "7", "10"]
         assert sets_of(rows, classes) == [["2", "10"], [], ["7"], ["2", "7", "10"]]
         assert rows.labels.tolist() == [0, -1, 1, 0]
@@ -50,13 +51,14 @@ def test_an_indicator_matrix_has_its_columns_as_classes() -> None:
         explicit,
         named,
     ):
-        rows, classes, _ = labelled_rows(X, y, FLOAT)
+        rows, labels, _ = labelled_rows(X, y, FLOAT)
+        classes = labels["classes"]
         assert classes == (["d", "c", "b", "a"] if y is named else ["0", "1", "2", "3"])
         assert sets_of(rows, ["0", "1", "2", "3"]) == [["0", "3"], [], ["0", "2"], ["3"]]
     assert explicit.nnz == 16
 
 
-@pytest.mark.parametrize("plain", [["b", "a", "b", "c"], [10, 2, 2, 7], [1.5, 0.5, 1.5, 0.5]])
+@pytest.mark.parametrize("plain", [["b", "a", "b", "c"], [10, 2, 2, 7], [2.0, 0.0, 2.0, 0.0]])
 def test_one_label_a_row_as_a_list_is_plain(plain: list[Any]) -> None:
     expected, classes, _ = labelled_rows(X, plain, FLOAT)
     rows, found, _ = labelled_rows(X, [[label] for label in plain], FLOAT)
@@ -64,7 +66,7 @@ def test_one_label_a_row_as_a_list_is_plain(plain: list[Any]) -> None:
     for a, b in zip(rows, expected, strict=True):
         np.testing.assert_array_equal(a, b)
         assert a.dtype == b.dtype
-    indicator = np.eye(len(classes))[expected.labels]
+    indicator = np.eye(len(classes["classes"]))[expected.labels]
     np.testing.assert_array_equal(labelled_rows(X, indicator, FLOAT)[0].labels, expected.labels)
     assert len(labelled_rows(X, indicator, FLOAT)[0].label_indptr) == 0
 

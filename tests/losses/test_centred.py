@@ -55,5 +55,5 @@ def test_float32_measures_what_float64_does(loss: str, settings: dict[str, Any],
     assert low.result.primal == pytest.approx(high.result.primal, rel=2e-5)
     assert low.result.dual == pytest.approx(high.result.dual, rel=2e-5)
     scale = np.abs(high.coef_).max()
-    np.testing.assert_allclose(low.coef_.mean(axis=1), 0.0, atol=1e-5 * scale)
+    np.testing.assert_allclose(low.coef_.T.mean(axis=1), 0.0, atol=1e-5 * scale)
     np.testing.assert_allclose(low.coef_, high.coef_, atol=1e-3 * scale)

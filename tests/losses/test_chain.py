@@ -117,14 +117,14 @@ def test_the_objective_is_that_of_all_sequences_and_the_dual_rises(solver: str) 
         model = fit(X, labels, groups=qid, C=C, passes=30, **options_of(solver))
         used = entering(X, qid)
         expected = chain_reference.primal(
-            model.coef_, model.transitions_, X[used], labels[used], qid[used], C
+            model.coef_.T, model.transitions_, X[used], labels[used], qid[used], C
         )
         assert model.result.primal == pytest.approx(expected, rel=1e-10)
         history = [record["dual"] for record in model.result.history]
         assert all(dual <= expected * (1 + 1e-12) for dual in history)
         if solver != "oeg":
             assert (np.diff(history) >= -1e-10 * expected).all()
-        predicted = chain_reference.predict(X @ model.coef_, model.transitions_, qid)
+        predicted = chain_reference.predict(X @ model.coef_.T, model.transitions_, qid)
         assert model.result.accuracy == pytest.approx((predicted == labels).mean())
 
 

@@ -59,7 +59,7 @@ def test_iterates_are_those_of_the_plain_kernels(
 
 
 def dense(run: Path) -> Any:
-    coef = load_model(run).coef_
+    coef = load_model(run).coef_.T
     return coef if isinstance(coef, np.ndarray) else coef.toarray()
 
 

@@ -178,9 +178,9 @@ def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any)
     codes = np.nonzero(Y)[1].astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(Y.sum(axis=1))]).astype(np.int64)
     rows = rows._replace(labels=first, label_codes=codes, label_indptr=indptr)
-    classes = [str(c) for c in range(Y.shape[1])]
+    labels = {"classes": [str(c) for c in range(Y.shape[1])]}
     return fit_rows(
-        rows, classes, matrix.n_features, Settings(C=C, loss=loss, **{**exactly(loss), **settings})
+        rows, labels, matrix.n_features, Settings(C=C, loss=loss, **{**exactly(loss), **settings})
     )
 
 
@@ -222,7 +222,7 @@ def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
     else:
         margins, factors = costs, costs if case == "both" else factors
         model = fit(X, labels, costs=costs, costs_as=case, **settings)
-    scores = X @ model.coef_
+    scores = X @ model.coef_.T
     own = (scores * Y).sum(axis=1) / Y.sum(axis=1)
     slacks = np.maximum(0, margins[labels] - own[:, None] + scores) * factors[labels]
     slacks[Y | ~X.any(axis=1, keepdims=True)] = 0  # rows without a value are left out
@@ -243,7 +243,7 @@ def test_class_weights_are_those_of_liblinear(loss: str) -> None:
         C=0.3, class_weight=weights, fit_intercept=False, tol=1e-8, dual=True, max_iter=10**6, **kind
     ).fit(X, labels)
     model = fit(X, labels, loss=loss, C=0.3, class_weight=weights, **{**exactly(loss), "tol": 1e-9})
-    np.testing.assert_allclose(model.coef_.T, other.coef_, atol=1e-3)
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-3)
 
 
 # -- what changes nothing ----------------------------------------------------------------------------

@@ -69,8 +69,8 @@ def test_two_classes_are_a_binary_machine(loss: str, margin: float) -> None:
     ours = optimum(X, labels, loss, margin=margin)
     u, theirs = binary_machine(X, 2 * labels - 1, times * C * factor**2 / 2, binary)
     assert ours.result.primal == pytest.approx(2 * theirs / factor**2, rel=1e-6)
-    np.testing.assert_allclose(factor * ours.coef_[:, 1], u, atol=2e-3 * np.abs(u).max())
-    np.testing.assert_allclose(ours.coef_[:, 0], -ours.coef_[:, 1], atol=1e-6)
+    np.testing.assert_allclose(factor * ours.coef_.T[:, 1], u, atol=2e-3 * np.abs(u).max())
+    np.testing.assert_allclose(ours.coef_.T[:, 0], -ours.coef_.T[:, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("C", [0.05, 2.0])
@@ -82,7 +82,7 @@ def test_one_vs_rest_is_a_binary_machine_of_each_class(loss: str, binary: str, C
     machines = [binary_machine(X, np.where(labels == c, 1, -1), C, binary) for c in range(k)]
     W = np.column_stack([u for u, _ in machines])
     assert ours.result.primal == pytest.approx(sum(primal for _, primal in machines), rel=1e-6)
-    np.testing.assert_allclose(ours.coef_, W, atol=2e-3 * np.abs(W).max())
+    np.testing.assert_allclose(ours.coef_.T, W, atol=2e-3 * np.abs(W).max())
 
 
 @pytest.mark.parametrize(("loss", "kind", "C"), [("cs", 4, 0.01), ("cs", 4, 0.3), ("ovr2", 1, 0.3)])
@@ -104,7 +104,7 @@ def test_the_logistic_loss_is_multinomial_logistic_regression() -> None:
     ours = optimum(X, labels, "logistic", tol=1e-9)
     theirs = reference.primal(W, X.toarray().astype(float), labels, C, "logistic")
     assert ours.result.primal == pytest.approx(theirs, rel=1e-6)
-    np.testing.assert_allclose(ours.coef_, W, atol=1e-3 * np.abs(W).max())
+    np.testing.assert_allclose(ours.coef_.T, W, atol=1e-3 * np.abs(W).max())
 
 
 @pytest.mark.parametrize("k", [3, 6])

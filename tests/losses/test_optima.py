@@ -63,7 +63,7 @@ def test_primal_and_dual_enclose_the_optimum_of_a_general_solver(
         assert result.primal >= optimum * (1 - 1e-7)
         assert result.dual == pytest.approx(optimum, rel=1e-6)
         assert result.primal == pytest.approx(optimum, rel=1e-6)
-        expected = reference.primal(model.coef_, X, labels, loss=loss, margin=margin, **settings)
+        expected = reference.primal(model.coef_.T, X, labels, loss=loss, margin=margin, **settings)
         assert result.primal == pytest.approx(expected, rel=1e-10)
 
 

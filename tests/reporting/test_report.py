@@ -99,7 +99,7 @@ def test_confusions_are_those_of_predictions(run: Path, stores, tmp_path: Path) 
 
 def test_features_settings_and_provenance(run: Path, tmp_path: Path) -> None:
     page = page_of(run, tmp_path)
-    coef = load_model(run).coef_
+    coef = load_model(run).coef_.T
     for c in range(K):
         best = int(coef[:, c].argmax())
         assert f"feature {best + 1}" in page.texts

@@ -165,7 +165,7 @@ def test_columns_are_replaced_only_if_asked(folder: Path) -> None:
         predict(folder / "model", path, into=path)
     assert caught.value.remedy.options == {"force": True}
     assert path.read_bytes() == before
-    weights = np.array(load_model(folder / "model").coef_)
+    weights = np.array(load_model(folder / "model").coef_.T)
     save_weights(folder / "other", -weights, {**load_model(folder / "model").record, "loss": "ww"})
     predict(folder / "other", path, into=path, force=True)
     found = anndata.read_h5ad(path).obs

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def temperature_of(model: Model) -> float:
     """As it is found for the same coefficients, in memory."""
-    bare = Model(np.array(model.coef_), {"classes": model.record["classes"]})
+    bare = Model(np.array(model.coef_.T), {"classes": model.record["classes"]})
     return calibrate(bare, ROWS[N:], LABELS[N:]).temperature
 
 

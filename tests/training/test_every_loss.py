@@ -59,7 +59,7 @@ def test_weights_in_files_and_rows_in_memory_give_the_same_model(
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
     assert (found.primal, found.dual) == (expected.primal, expected.dual)
     model = load_model(tmp_path / "memory")
-    assert model.coef_.shape[1] == K
+    assert model.coef_.T.shape[1] == K
     X, labels = problem
     accuracy = (model.predict(X) == labels.astype(str)).mean()
     assert expected.accuracy == pytest.approx(accuracy)

@@ -152,7 +152,7 @@ def test_training_equals_a_replay_in_numpy(
             for line in reports:
                 assert line["progressive_accuracy"] == pytest.approx(curve[line["rows"]])
                 assert line["pass"] == 1
-    np.testing.assert_allclose(load_model(tmp_path / "run").coef_, W, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(load_model(tmp_path / "run").coef_.T, W, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "logistic"))
@@ -205,7 +205,7 @@ def test_the_model_is_the_iterate_or_the_average_that_meets_the_tolerance(
     for tol in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01):
         result = fit(store, out=tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
         assert result.status == "converged"
-        primal = reference.primal(load_model(tmp_path / "run").coef_, X, rows.labels, 0.1, "ww", 1.0)
+        primal = reference.primal(load_model(tmp_path / "run").coef_.T, X, rows.labels, 0.1, "ww", 1.0)
         reported = result.average if result.averaged else vars(result)
         assert reported is not None
         assert reported["primal"] == pytest.approx(primal, rel=1e-9)
@@ -246,7 +246,7 @@ def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> No
     X, labels = make_problem(50, D, K, seed=9, density=0.9)
     held_out = make_store(tmp_path / "valid.h5", X, labels)
     result = fit(store, out=tmp_path / "run", passes=2, dtype="float64", valid=held_out, average=False)
-    W = load_model(tmp_path / "run").coef_
+    W = load_model(tmp_path / "run").coef_.T
     assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
     assert all("valid_accuracy" in record for record in result.history)
 

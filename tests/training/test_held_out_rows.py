@@ -128,7 +128,7 @@ def test_held_out_rows_are_scored_after_the_transforms_of_the_others(tmp_path: P
     )
     scale = StandardScaler(with_mean=False).fit(dense[~held])
     np.testing.assert_allclose(model.transforms[0].array, 1 / scale.scale_, rtol=1e-6)
-    scores = normalize(scale.transform(dense)) @ model.coef_.reshape(D, -1)
+    scores = normalize(scale.transform(dense)) @ model.coef_.T.reshape(D, -1)
     expected = (scores.argmax(axis=1) == labels)[held].mean()
     history = model.result.history if kind == "matrix" else records(tmp_path / "a/run/metrics.jsonl")
     assert history[-1]["average_valid_accuracy"] == pytest.approx(expected)

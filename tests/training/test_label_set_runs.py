@@ -94,7 +94,7 @@ def test_one_vs_rest_is_that_of_scikit_learn() -> None:
     machine = LinearSVC(C=0.5, fit_intercept=False, tol=1e-8, max_iter=10**6, dual=True)
     other = OneVsRestClassifier(machine).fit(data, own.astype(int))
     expected = np.vstack([each.coef_ for each in other.estimators_]).T
-    np.testing.assert_allclose(model.coef_, expected, atol=1e-3)
+    np.testing.assert_allclose(model.coef_.T, expected, atol=1e-3)
 
 
 def test_probabilities_are_of_one_label_a_row(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_reports_equal_numpy(tmp_path: Path, loss: str, margin: float) -> None:
     for passes in (1, 2, 4):
         run = tmp_path / f"run{passes}"
         result = fit(store, out=run, passes=passes, keep_duals=True, **options)
-        W, B = load_model(run).coef_, duals_of(run, loss, passes, 40)
+        W, B = load_model(run).coef_.T, duals_of(run, loss, passes, 40)
         # The weights are those of the duals, and the duals are feasible.
         np.testing.assert_allclose(
             W, reference.weights(B, dense, labels, margin, loss), rtol=1e-11, atol=1e-12

@@ -49,7 +49,7 @@ def test_an_online_pass_equals_a_replay_in_numpy(
     assert list(model.classes_) == sorted(expected.names)
     columns = np.argsort(expected.names)
     tolerance = {"float64": 1e-9, "float32": 2e-4}[dtype]
-    np.testing.assert_allclose(model.coef_, expected.average[:, columns], atol=tolerance)
+    np.testing.assert_allclose(model.coef_.T, expected.average[:, columns], atol=tolerance)
     assert (result.rows, result.classes, result.features) == (N, K, D)
     assert result.empty_rows == 1
     if dtype == "float64":  # rounding may turn a prediction
@@ -63,7 +63,7 @@ def test_automatic_C_follows_the_first_rows_and_is_then_fixed(tmp_path: Path, pr
     result = online(RowStream(X, labels, (50, 70)), out=tmp_path / "run", dtype="float64")
     expected = OnlineReplay(X, labels, first=60)
     model = load_model(tmp_path / "run")
-    np.testing.assert_allclose(model.coef_, expected.average[:, np.argsort(expected.names)], atol=1e-9)
+    np.testing.assert_allclose(model.coef_.T, expected.average[:, np.argsort(expected.names)], atol=1e-9)
     norms = X[:60].multiply(X[:60]).sum(axis=1)
     assert result.C == model.record["C"] == pytest.approx(1 / norms[norms > 0].mean())
     assert model.record["C_auto"]
@@ -125,12 +125,12 @@ def test_given_classes_are_known_at_once_and_other_labels_count_as_wrong(tmp_pat
     online(RowStream(X, labels, classes=classes), out=tmp_path / "run", dtype="float64")
     model = load_model(tmp_path / "run")
     assert list(model.classes_) == classes
-    np.testing.assert_allclose(model.coef_, OnlineReplay(X, labels, classes=classes).average, atol=1e-9)
+    np.testing.assert_allclose(model.coef_.T, OnlineReplay(X, labels, classes=classes).average, atol=1e-9)
     known = np.flatnonzero(np.array(labels) != "c2")
     part = RowStream(X, labels, classes=["c0", "c1", "c3", "c4"])
     result = online(part, out=tmp_path / "part", dtype="float64", C=1)
     expected = OnlineReplay(X[known], [labels[i] for i in known], C=1, classes=["c0", "c1", "c3", "c4"])
-    np.testing.assert_allclose(load_model(tmp_path / "part").coef_, expected.average, atol=1e-9)
+    np.testing.assert_allclose(load_model(tmp_path / "part").coef_.T, expected.average, atol=1e-9)
     assert result.progressive_accuracy == expected.correct.sum() / N
 
 
@@ -141,7 +141,7 @@ def test_many_classes_and_features_may_appear_one_after_another(tmp_path: Path) 
     online(RowStream(X, labels, range(1, 120)), out=tmp_path / "run", dtype="float64")
     model = load_model(tmp_path / "run")
     assert list(model.classes_) == sorted(set(labels))
-    np.testing.assert_allclose(model.coef_, OnlineReplay(X, labels).average, atol=1e-12)
+    np.testing.assert_allclose(model.coef_.T, OnlineReplay(X, labels).average, atol=1e-12)
 
 
 def test_weights_too_large_for_a_file_are_refused_unless_features_are_hashed(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_weights_too_large_for_a_file_are_refused_unless_features_are_hashed(tmp
     with pytest.raises(PlanError, match=r"row 3 has the feature 1,099,511,627,776.*hash_bits="):
         online(RowStream(X, "abab"), out=tmp_path / "run")
     online(RowStream(X, "abab"), out=tmp_path / "run", hash_bits=6)
-    assert load_model(tmp_path / "run").coef_.shape == (64, 2)
+    assert load_model(tmp_path / "run").coef_.T.shape == (64, 2)
 
 
 def test_features_that_are_far_apart_take_little_disk_before_the_model_is_written(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_rows_without_features_give_a_model_without_features(tmp_path: Path) -> 
     result = online(RowStream(sp.csr_array((4, 3), dtype=np.float32), "abab"), out=tmp_path / "run")
     assert (result.features, result.empty_rows) == (0, 4)
     assert result.progressive_accuracy == 0.25  # the first row of a class is wrong, then the first class wins
-    assert load_model(tmp_path / "run").coef_.shape == (0, 2)
+    assert load_model(tmp_path / "run").coef_.T.shape == (0, 2)
 
 
 @pytest.mark.parametrize("order", ["sorted", "random"])

@@ -97,7 +97,7 @@ def test_a_new_transform_is_applied_in_training_and_by_the_loaded_model(
     model = load_model(tmp_path / "run")
     assert model.transforms == [Squares(D, 0.5)]
     assert model.record["transforms"] == [{"name": "squares", "width": D, "factor": 0.5}]
-    np.testing.assert_allclose(model.coef_, W, atol=1e-9)
+    np.testing.assert_allclose(model.coef_.T, W, atol=1e-9)
     classes = list(model.classes_)
     store = make_store(tmp_path / "a.h5", X, np.array([classes.index(label) for label in labels]))
     with open_store(store) as opened:
@@ -128,7 +128,7 @@ def test_transforms_are_applied_in_their_order(tmp_path: Path, monkeypatch: pyte
     matrix = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=(D + 1, 16)).toarray()
     expected = OnlineReplay(dense @ matrix, labels, 0.3)
     W = expected.average[:, np.argsort(expected.names)]
-    np.testing.assert_allclose(load_model(tmp_path / "run").coef_, W, atol=1e-9)
+    np.testing.assert_allclose(load_model(tmp_path / "run").coef_.T, W, atol=1e-9)
 
 
 def as_rows_of_identity(n: int) -> Rows:
@@ -197,7 +197,7 @@ def test_an_online_pass_learns_from_a_new_stream_with_every_loss(tmp_path: Path,
     )
     model = load_model(tmp_path / "run")
     assert list(model.classes_) == expected.names
-    np.testing.assert_allclose(model.coef_, expected.average, atol=1e-9)
+    np.testing.assert_allclose(model.coef_.T, expected.average, atol=1e-9)
     assert result.rows == n
 
 

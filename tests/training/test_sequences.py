@@ -146,10 +146,10 @@ def test_stores_matrices_and_files_train_the_same_model(
     np.testing.assert_allclose(of_arrays.transitions_, model.transitions_, rtol=0, atol=1e-13)
     assert of_arrays.result.dual == pytest.approx(stored.dual, rel=1e-12)
     measured = (stored.average or {}).get("accuracy") if stored.averaged else stored.accuracy
-    predicted = chain_reference.predict(X @ model.coef_, model.transitions_, qid)
+    predicted = chain_reference.predict(X @ model.coef_.T, model.transitions_, qid)
     assert measured == pytest.approx((predicted == labels).mean())
     if average:  # its primal, too, is that of the sequences
-        expected = chain_reference.primal(model.coef_, model.transitions_, X, labels, qid, 0.5)
+        expected = chain_reference.primal(model.coef_.T, model.transitions_, X, labels, qid, 0.5)
         assert stored.average is not None
         assert stored.average["primal"] == pytest.approx(expected, rel=1e-9)
         assert stored.average["dual"] <= stored.primal
@@ -299,8 +299,8 @@ def test_a_model_of_sequences_is_saved_and_predicts_whole_groups(tmp_path: Path,
     X, labels, qid = problem
     fit(store, out=tmp_path / "run", **of_solver("cached", passes=3))
     model = load_model(tmp_path / "run")
-    expected = chain_reference.predict(X @ model.coef_, model.transitions_, qid)
-    assert (expected != (X @ model.coef_).argmax(1)).any()  # transitions matter
+    expected = chain_reference.predict(X @ model.coef_.T, model.transitions_, qid)
+    assert (expected != (X @ model.coef_.T).argmax(1)).any()  # transitions matter
     model.save(tmp_path / "copy")
     for each in (model, load_model(tmp_path / "copy")):
         assert each.predict(X, groups=qid).tolist() == expected.astype(str).tolist()

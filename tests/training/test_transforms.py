@@ -69,12 +69,12 @@ def test_training_is_that_of_rows_transformed_beforehand(tmp_path: Path, store: 
     assert pytest.approx(expected.C, rel=1e-9) == found.C
     assert found.gap == pytest.approx(expected.gap, rel=1e-6)
     reference, model = load_model(tmp_path / "expected"), load_model(tmp_path / "found")
-    np.testing.assert_allclose(model.coef_, reference.coef_[:-1], atol=1e-9)
-    np.testing.assert_allclose(model.intercept_, 0.5 * reference.coef_[-1], atol=1e-9)
-    assert (model.n_features_in_, model.n_features, model.coef_.shape) == (D, 12, (11, K))
+    np.testing.assert_allclose(model.coef_.T, reference.coef_.T[:-1], atol=1e-9)
+    np.testing.assert_allclose(model.intercept_, 0.5 * reference.coef_.T[-1], atol=1e-9)
+    assert (model.n_features_in_, model.n_features, model.coef_.T.shape) == (D, 12, (11, K))
 
     new, truth = make_counts(90, seed=3)
-    scores = by_hand(new, X) @ reference.coef_
+    scores = by_hand(new, X) @ reference.coef_.T
     np.testing.assert_allclose(model.decision_function(new), scores, atol=1e-9)
     np.testing.assert_array_equal(predict(model, held_out).labels[:, 0], model.classes_[scores.argmax(1)])
     accuracy = (scores.argmax(axis=1) == truth).mean()
@@ -83,7 +83,7 @@ def test_training_is_that_of_rows_transformed_beforehand(tmp_path: Path, store: 
 
     of_matrix = fit(X, labels, transform=FULL.split(","), **facts)
     assert isinstance(of_matrix, Model)
-    np.testing.assert_allclose(of_matrix.coef_, reference.coef_[:-1], atol=1e-9)
+    np.testing.assert_allclose(of_matrix.coef_.T, reference.coef_.T[:-1], atol=1e-9)
     np.testing.assert_allclose(of_matrix.decision_function(new), scores, atol=1e-9)
 
 
@@ -108,7 +108,7 @@ def test_an_intercept_is_that_of_a_feature_of_ones(tmp_path: Path) -> None:
     expected = LinearSVC(
         C=0.5, intercept_scaling=2, loss="squared_hinge", dual=True, tol=1e-10, max_iter=200_000
     ).fit(scaled, labels)
-    np.testing.assert_allclose(model.coef_.T, expected.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-4)
     np.testing.assert_allclose(model.intercept_, expected.intercept_, atol=1e-4)
 
 

@@ -68,7 +68,7 @@ def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, l
     columns = np.arange(K)
     if split == "classes":
         columns = group_classes(np.bincount(labels), 4, np.dtype(float)).columns
-    W, B = load_model(run).coef_, duals_of(run, loss, passes, columns, split)
+    W, B = load_model(run).coef_.T, duals_of(run, loss, passes, columns, split)
     parameters = {name: settings[name] for name in ("smooth", "top") if name in settings}
     np.testing.assert_allclose(W, reference.weights(B, X, labels, loss=loss), rtol=1e-10, atol=1e-11)
     assert reference.are_feasible(B, labels, C, loss, **parameters)
@@ -98,7 +98,7 @@ def test_the_weights_are_those_of_the_duals_with_other_settings(
     columns = np.arange(K)
     if split == "classes":
         columns = group_classes(np.bincount(labels), 2 * splits, np.dtype(float)).columns
-    W, B = load_model(tmp_path / "run").coef_, duals_of(tmp_path / "run", "ww", 3, columns, split)
+    W, B = load_model(tmp_path / "run").coef_.T, duals_of(tmp_path / "run", "ww", 3, columns, split)
     np.testing.assert_allclose(W, reference.weights(B, X, labels), rtol=1e-9, atol=1e-10)
     assert result.primal == pytest.approx(reference.primal(W, X, labels, cost, "ww"), rel=1e-10)
     assert result.dual == pytest.approx(reference.dual(B, X, labels, cost, "ww"), rel=1e-9)
@@ -172,7 +172,7 @@ def test_the_average_of_the_last_half_is_the_model(problem, split: str, splits: 
     assert averaged.result.averaged
     assert not np.allclose(averaged.coef_, last.coef_, rtol=1e-3)
     found = averaged.result.average
-    primal = reference.primal(averaged.coef_, X.toarray().astype(float), labels, C, "ww")
+    primal = reference.primal(averaged.coef_.T, X.toarray().astype(float), labels, C, "ww")
     assert found["primal"] == pytest.approx(primal, rel=1e-10)
     optimum = fit(X, labels, C=C, dtype="float64", passes=300).result
     assert last.result.dual * 0.5 < found["dual"] <= optimum.primal

@@ -1,0 +1,274 @@
+"""Labels come back as they were given, in the type of `y` or of a file; inside they are texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import streamsvm
+from streamsvm import evaluate, fit, load_model, open_store, predict
+from streamsvm.errors import InputError, ModelError
+from streamsvm.sklearn import StreamSVMClassifier
+
+N, D, K = 90, 8, 4
+X, CODES = make_problem(N, D, K, noise=0.3)
+TEXTS = np.array(["tea", "ant", "cow", "bee"])[CODES]
+UNUSED = pd.Series(pd.Categorical(TEXTS, categories=["none", "tea", "cow", "bee", "ant"]))
+KINDS: dict[str, tuple[Any, str]] = {
+    "int64": (CODES.astype(np.int64) * 4 - 7, "int64"),  # as text 1 would come before -7, and 5 after 10
+    "int32": (CODES.astype(np.int32) * 5, "int32"),
+    "uint8": (CODES.astype(np.uint8) * 80, "uint8"),
+    "uint64": (CODES.astype(np.uint64) + 2**63, "uint64"),
+    "float64": (CODES * 3.0 - 3, "float64"),
+    "float32": (CODES.astype(np.float32), "float32"),
+    "bool": (CODES > 1, "bool"),
+    "text": (TEXTS, "<U3"),
+    "list": (TEXTS.tolist(), "<U3"),
+    "objects": (TEXTS.astype(object), "object"),
+    "Series": (pd.Series(TEXTS), "object"),
+    "string": (pd.Series(TEXTS, dtype="string"), "object"),
+    "categories": (UNUSED, "object"),
+    "integer categories": (pd.Series(CODES).astype("category"), str(CODES.dtype)),
+    "Int64": (pd.Series(CODES, dtype="Int64"), "int64"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_have_the_type_of_y_also_when_saved(tmp_path: Path, kind: str) -> None:
+    y, dtype = KINDS[kind]
+    model = fit(X, y, passes=3)
+    model.save(tmp_path / "model")
+    plain, pandas = np.asarray(y), pd.Series(np.asarray(y))
+    for each in (model, load_model(tmp_path / "model")):
+        predicted = each.predict(X)
+        assert each.classes_.dtype == predicted.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(each.classes_, np.unique(plain))
+        np.testing.assert_array_equal(each.classes_[each.decision_function(X).argmax(axis=1)], predicted)
+        accuracy = accuracy_score(y, predicted)
+        assert accuracy > 0.8
+        assert accuracy == pytest.approx((predicted == plain).mean()) == (pandas == predicted).mean()
+        assert accuracy == pytest.approx(each.score(X, y)) == evaluate(each, X, y).accuracy
+        assert predict(each, X).labels.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(predict(each, X, top_k=2).labels[:, 0], predicted)
+
+
+def test_other_objects_that_json_has_come_back(tmp_path: Path) -> None:
+    y = np.array([False, 2, 5.5, 10**20], dtype=object)[CODES]
+    fit(X, y, passes=1).save(tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    assert [(type(value), value) for value in model.classes_] == [
+        (bool, False), (int, 2), (float, 5.5), (int, 10**20),
+    ]  # fmt: skip
+    assert model.score(X, y) == (model.predict(X) == y).mean()
+    record = json.loads((tmp_path / "model/model.json").read_text())
+    assert record["classes"] == ["False", "2", "5.5", str(10**20)]
+
+
+@pytest.mark.parametrize(
+    ("y", "problem"),
+    [
+        (np.linspace(0, 1, N), "^Unknown label type: continuous: y has 0.0112.*texts, such as y.astype"),
+        (np.where(CODES, np.inf, 1), "^Unknown label type: continuous: y has inf"),
+        (np.array(["2024-01-01", "2025-01-01"], "datetime64[D]")[CODES % 2], "labels of the type datetime64"),
+        (pd.Series(pd.to_datetime(["2024-01-01", "2025-01-01"])[CODES % 2]), "labels of the type datetime64"),
+        (np.array([b"a", b"b"])[CODES % 2], "labels of the type"),
+        (np.array([1 + 0j, 2])[CODES % 2], "labels of the type complex128"),
+        (pd.Series(pd.period_range("2024", periods=2, freq="D")[CODES % 2]), "labels of the type Period"),
+        (np.array([np.inf, 1], object)[CODES % 2], "labels of the type float"),
+        ([["a", 1][code % 2] for code in CODES.tolist()], "types that cannot be ordered"),
+    ],
+)
+def test_what_names_no_classes_is_refused(y: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        fit(X, y)
+
+
+def test_labels_are_compared_by_value_or_text() -> None:
+    model = fit(X, CODES, passes=3)
+    expected = model.score(X, CODES)
+    for same in (CODES.astype(float), CODES.astype(str), CODES.tolist(), pd.Series(CODES)):
+        assert model.score(X, same) == expected
+    weights = np.arange(N)
+    correct = model.predict(X) == CODES
+    assert model.score(X, CODES, sample_weight=weights) == pytest.approx(correct @ weights / weights.sum())
+    assert model.score(X, CODES + 100) == 0
+    with pytest.raises(ModelError, match="several labels a row"):
+        model.score(X, [[0, 1]] * N)
+    by_float = fit(X, CODES.astype(float), class_weight={1.0: 3, 2: 0.5}, passes=2)
+    np.testing.assert_array_equal(
+        by_float.coef_, fit(X, CODES, class_weight={"1": 3, "2": 0.5}, passes=2).coef_
+    )
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_coefficients_have_a_row_for_each_class(k: int) -> None:
+    model = fit(X, CODES % k, transform="bias", passes=2)
+    assert model.coef_.shape == (k, D)
+    np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, rtol=1e-4)
+    assert np.shares_memory(model.coef_, model.stored_coef)
+
+
+def test_several_labels_a_row_have_their_types() -> None:
+    lists = [[code, 9] if code % 2 else [code] for code in CODES.tolist()]
+    indicator = np.eye(K, dtype=int)[CODES]
+    named = pd.DataFrame(indicator, columns=["tea", "ant", "cow", "bee"])
+    for y, labels in ((lists, [0, 1, 2, 3, 9]), (indicator, [0, 1, 2, 3]), (named, list(named))):
+        model = fit(X, y, loss="ovr", passes=2)
+        assert model.classes_.tolist() == labels
+        found = predict(model, X, threshold=-1e9).labels
+        assert {type(value) for row in found for value in row.tolist()} == {type(labels[0])}
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def trained(store: Path, run: Path, **settings: Any) -> streamsvm.Model:
+    fit(store, out=run, passes=1, **settings)
+    return load_model(run)
+
+
+def write(path: Path, labels: list[Any]) -> Path:
+    """Rows with these labels, in the kind of file that the suffix says."""
+    frame = pd.DataFrame({"a": np.arange(float(len(labels))), "b": 1.0, "y": labels})
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".h5ad":
+        data = anndata.AnnData(
+            frame[["a", "b"]].to_numpy(), obs=frame[["y"]].set_index(frame.index.astype(str))
+        )
+        data.write_h5ad(path)
+    else:
+        path.write_text("".join(f"{label} 1:{i} 2:1\n" for i, label in enumerate(labels)))
+    return path
+
+
+NUMBERS, MIXED = [10, 2, -3, 10, 2, -3], ["10", "2", "x", "10", "2", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "dtype"),
+    [
+        ("a", NUMBERS, "int64"),
+        ("a", MIXED, "<U2"),
+        ("a", [1.5, 2, 1.5], "<U3"),
+        ("a", [str(2**63), "1"], "<U19"),
+        ("a.csv", NUMBERS, "int64"),
+        ("a.csv", MIXED, "<U2"),
+        ("a.csv", ["01", "02", "01"], "<U2"),
+        ("a.jsonl", NUMBERS, "int64"),
+        ("a.jsonl", list(map(str, NUMBERS)), "<U2"),
+        ("a.parquet", NUMBERS, "int64"),
+        ("a.parquet", list(map(float, NUMBERS)), "int64"),
+        ("a.parquet", list(map(str, NUMBERS)), "<U2"),
+        ("a.h5ad", NUMBERS, "int64"),
+        ("a.h5ad", pd.Categorical(NUMBERS), "int64"),
+        ("a.h5ad", pd.Categorical(list(map(str, NUMBERS))), "<U2"),
+        ("a.h5ad", [True, False, True], "<U5"),
+    ],
+)
+def test_files_of_whole_numbers_have_integers(tmp_path: Path, name: str, labels: Any, dtype: str) -> None:
+    path = write(tmp_path / name, labels)
+    label = None if name == "a" else "y"
+    streamsvm.convert([path], tmp_path / "a.zarr", label=label)
+    stores: dict[Path, dict[str, Any]] = {tmp_path / "a.zarr": {}}
+    if name.endswith(".h5ad"):
+        stores[path] = {"label": "y"}  # as it is
+    for number, (store, settings) in enumerate(stores.items()):
+        model = trained(store, tmp_path / f"run{number}", **settings)
+        assert model.classes_.dtype == np.dtype(dtype)
+        assert set(model.classes_.tolist()) == set(map(int if dtype == "int64" else str, labels))
+        if dtype == "int64":
+            np.testing.assert_array_equal(model.classes_, np.unique(labels))
+        with open_store(store, **settings) as opened:
+            assert opened.label_dtype == ("int64" if dtype == "int64" else "str")
+            opened.verify()
+
+
+def test_arrays_of_text_stay_text_and_lines_do_not(tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "X.npz", X)
+    np.save(tmp_path / "numbers.npy", CODES)
+    np.save(tmp_path / "texts.npy", CODES.astype(str))
+    (tmp_path / "lines.txt").write_text("".join(f"{code}\n" for code in CODES))
+    for name, dtype in (("numbers.npy", "int64"), ("texts.npy", "str"), ("lines.txt", "int64")):
+        store = tmp_path / f"{name}.zarr"
+        streamsvm.convert([tmp_path / "X.npz"], store, labels=tmp_path / name)
+        with open_store(store) as opened:
+            assert opened.label_dtype == dtype
+
+
+def test_data_with_other_kinds_of_labels_is_joined_and_converted_alike(tmp_path: Path) -> None:
+    for name, labels in (("ints", NUMBERS), ("others", [7, 100]), ("mixed", MIXED)):
+        streamsvm.convert([write(tmp_path / name, labels)], tmp_path / f"{name}.zarr")
+    ints, others, mixed = (tmp_path / f"{name}.zarr" for name in ("ints", "others", "mixed"))
+    assert trained([ints, others], tmp_path / "1").classes_.tolist() == [-3, 2, 7, 10, 100]
+    assert trained([ints, mixed], tmp_path / "2").classes_.tolist() == ["-3", "10", "2", "x"]
+    # Held-out rows and files like earlier data are matched by text, and have the kind of that data.
+    result = fit(ints, out=tmp_path / "3", valid=mixed, passes=1)
+    assert result.valid_accuracy is not None
+    model = load_model(tmp_path / "3")
+    model.save(tmp_path / "as int32")
+    for like, dtype in ((ints, "int64"), (mixed, "str"), (tmp_path / "3", "int64")):
+        part = tmp_path / f"part {like.name}.zarr"
+        streamsvm.convert([tmp_path / "ints"], part, like=like, unseen_label="keep")
+        with open_store(part) as opened:
+            assert opened.label_dtype == dtype
+    tuned = streamsvm.tune(ints, out=tmp_path / "4", C=[0.1, 1], hold_out="1/2", passes=1)
+    assert tuned.C in (0.1, 1)
+    assert load_model(tmp_path / "4").classes_.tolist() == [-3, 2, 10]
+
+
+def test_a_resumed_run_has_the_same_model(tmp_path: Path) -> None:
+    streamsvm.convert([write(tmp_path / "a", NUMBERS)], tmp_path / "a.zarr")
+    fit(tmp_path / "a.zarr", out=tmp_path / "once", passes=2, C=1, keep_duals=True)
+    fit(tmp_path / "a.zarr", out=tmp_path / "twice", passes=1, C=1, keep_duals=True)
+    streamsvm.resume(tmp_path / "twice", passes=2)
+    once, twice = ((tmp_path / name / "model/model.json").read_bytes() for name in ("once", "twice"))
+    assert once == twice
+
+
+def test_a_stream_of_integers_refuses_a_text(tmp_path: Path) -> None:
+    from streamsvm_converters import TextSource, read_rows
+
+    path = write(tmp_path / "a", [3, 10, 3, "cat", 10])
+    with pytest.raises(
+        InputError, match=r"row 4 has the label 'cat', and the stream began with whole numbers"
+    ):
+        streamsvm.online(TextSource([path]), out=tmp_path / "run")
+    streamsvm.online(TextSource([path], classes=[3, 10, "cat"]), out=tmp_path / "named", C=1)
+    assert load_model(tmp_path / "named").classes_.tolist() == ["3", "10", "cat"]
+    streamsvm.online(TextSource([write(tmp_path / "b", ["cat", 3, 10])]), out=tmp_path / "texts", C=1)
+    assert set(load_model(tmp_path / "texts").classes_.tolist()) == {"10", "3", "cat"}
+    streamsvm.online(TextSource([write(tmp_path / "c", [10, 3, 10])]), out=tmp_path / "ints", C=1)
+    model = load_model(tmp_path / "ints")
+    assert model.classes_.tolist() == [3, 10]
+    [(rows, _)] = read_rows([tmp_path / "c"], classes=model.classes_, n_features=2, index_base=0)
+    assert rows.labels.tolist() == [1, 0, 1]
+
+
+# -- scikit-learn ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["int64", "float64", "bool", "Series", "categories"])
+def test_the_estimator_and_scikit_learn_agree_on_labels(kind: str) -> None:
+    y, dtype = KINDS[kind]
+    estimator = StreamSVMClassifier(passes=2).fit(X, y)
+    assert estimator.classes_.dtype == estimator.predict(X).dtype == np.dtype(dtype)
+    assert estimator.score(X, y) == accuracy_score(y, estimator.predict(X))
+    np.testing.assert_array_equal(estimator.model_.predict(X), estimator.predict(X))
+    assert cross_val_score(StreamSVMClassifier(passes=2), X, y, cv=3).min() > 0.5
+    search = GridSearchCV(StreamSVMClassifier(passes=2), {"C": [0.1, 1]}, cv=2).fit(X, y)
+    assert search.predict(X).dtype == np.dtype(dtype)
