@@ -110,7 +110,7 @@ def test_test_data_is_read_as_training_data(tmp_path: Path) -> None:
         for run in (f"fit-{how}", f"online-{how}"):
             model = streamsvm.load_model(tmp_path / run)
             assert read_schema(tmp_path / run).labels_as == how
-            assert sorted(model.classes_.tolist()) == (["-1", "1"] if how == "numbers" else ["+1", "-1"])
+            assert sorted(model.classes_.tolist()) == ([-1, 1] if how == "numbers" else ["+1", "-1"])
             options |= {"classes": model.record["classes"], "labels_as": model.record["labels_as"]}
             same = streamsvm.evaluate(model, (rows for rows, _ in read_rows(tmp_path / "a.svm", **options)))
             if how == "numbers":
