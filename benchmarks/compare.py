@@ -154,7 +154,7 @@ class Comparison:
         """Of the test rows, after passes 1, 2 and 3, and at the end of the long runs."""
         table: dict[str, list[float | None]] = {}
         for name, history in few.items():
-            for kind, key in (("last", "valid_accuracy"), ("averaged", "average_valid_accuracy")):
+            for kind, key in (("last", "last_iterate_valid_accuracy"), ("averaged", "valid_accuracy")):
                 table[f"{name}, {kind}"] = [*(record[key] for record in history), None]
         for name, history in long.items():
             values = [record["valid_accuracy"] for record in history]

@@ -78,7 +78,7 @@ def measure_few(losses: list[str], n: int) -> list[Measures]:
     X = sp.csr_matrix(X.astype(np.float32))
     X = X.multiply(1 / np.sqrt(X.multiply(X).sum(axis=1))).tocsr().astype(np.float32)
     task, C = Task.split(X, sp.csr_matrix(Y), n), 1.0
-    settings: dict[str, Any] = {"C": C, "dtype": "float64", "average": False}
+    settings: dict[str, Any] = {"C": C, "dtype": "float64", "average": False, "transform": "none"}
     found = []
     for loss in losses:
         fit(task.X[:100], task.Y[:100], loss=loss, passes=1, **settings)  # compiles
@@ -171,7 +171,7 @@ def measure_many(task: Task, losses: list[str], C: float, passes: int, pecos: st
     constant = task._replace(X=with_constant(task.X), X_test=with_constant(task.X_test))
     of_one = {f"{loss}, constant feature": (loss, constant) for loss in losses if loss in SAME_PROBLEM}
     for name, (loss, rows) in ({loss: (loss, task) for loss in losses} | of_one).items():
-        settings: dict[str, Any] = {"loss": loss, "C": C, "gap": "none"}
+        settings: dict[str, Any] = {"loss": loss, "C": C, "gap": "none", "transform": "none"}
         fit(rows.X[:50], rows.Y[:50], passes=1, **settings)  # compiles
         model, seconds = timed(lambda X=rows.X, s=settings: fit(X, task.Y, passes=passes, **s))
         coef = model.weights()

@@ -76,7 +76,8 @@ def usual_C(pair: Pair, n_classes: int) -> float:
     return 1e-4 if pair.is_called("pendigits") else 1 / 16
 
 
-_PLAIN = {"average": False, "inner_passes": 0}  # last iterates, one visit of each row a pass
+# Last iterates, one visit of each row a pass, and no intercept.
+_PLAIN = {"average": False, "inner_passes": 0, "transform": "none"}
 
 
 def fit_task(task: Task, **settings: Any) -> tuple[FitResult, np.ndarray]:

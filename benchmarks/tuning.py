@@ -22,6 +22,7 @@ from sklearn.svm import LinearSVC
 from streamsvm import fit, tune
 
 TOLERANCE = 1e-2  # of the cold trainings
+PLAIN = {"transform": "none"}  # no intercept
 
 
 def accuracy(model, X, y) -> float:
@@ -31,7 +32,7 @@ def accuracy(model, X, y) -> float:
 def gaps_of_path(X, y, grid: list[float]) -> list[float]:
     """The relative gaps after 2 passes of each C of a path: of iterate or average, the smaller one."""
     path = ",".join(repr(C / grid[0]) for C in grid)
-    ends = fit(X, y, C=grid[0], C_path=path, passes=2 * len(grid), gap="pass").result.history[1::2]
+    ends = fit(X, y, C=grid[0], C_path=path, passes=2 * len(grid), gap="pass", **PLAIN).result.history[1::2]
     return [
         min(end[name] for name in ("relative_gap", "average_relative_gap") if name in end) for end in ends
     ]
@@ -51,10 +52,10 @@ def main() -> None:
         X, y, X_test, y_test = load_svmlight_files([str(folder / file) for file in SETS[name]])
         for matrix in (X, X_test):
             matrix.indices, matrix.indptr = matrix.indices.astype("i4"), matrix.indptr.astype("i4")
-        tune(X[:500], y[:500], passes=1)
+        tune(X[:500], y[:500], passes=1, **PLAIN)
         for how in ({"hold_out": "1/10"}, {"folds": options.folds}):
             began = time.process_time()
-            found = tune(X, y, **how)
+            found = tune(X, y, **how, **PLAIN)
             seconds = time.process_time() - began
             passes = sum(row["passes"] for row in found.tried)
             print(
@@ -66,7 +67,7 @@ def main() -> None:
         for passes, tols in ((3, None), (200, gaps_of_path(X, y, grid)), (200, [TOLERANCE] * len(grid))):
             began = time.process_time()
             models = [
-                fit(X, y, C=C, passes=passes, tol=tols and tols[at], gap=None if tols else "none")
+                fit(X, y, C=C, passes=passes, tol=tols and tols[at], gap=None if tols else "none", **PLAIN)
                 for at, C in enumerate(grid)
             ]
             seconds = time.process_time() - began

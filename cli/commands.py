@@ -20,7 +20,7 @@ from streamsvm_cli import (
     resume,
     tune,
 )  # fmt: skip
-from streamsvm_cli.console import complain
+from streamsvm_cli.console import WARNED, warn_once
 from streamsvm_cli.help import WIDEST, Command, Group
 from typer.main import get_command
 
@@ -68,13 +68,11 @@ def options_of(words: list[str]) -> set[str] | None:
 def warn_on_one_line() -> None:
     """Print the library's warnings as one line each, without the place in the code, and none twice."""
     before = warnings.showwarning
-    shown: set[str] = set()
+    WARNED.clear()
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, StreamsvmWarning):
-            if str(message) not in shown:
-                shown.add(str(message))
-                complain(message)
+            warn_once(message)
         else:
             before(message, category, *place, **more)
 

@@ -17,11 +17,19 @@ from streamsvm.text import format_size
 
 _EVERY = 30.0  # seconds between two lines of progress in one stage
 _LEAST = 1.0  # and of two stages
+WARNED: set[str] = set()  # by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
     """Print an error or a warning as one line on stderr, whatever is in the names it contains."""
     print(f"streamsvm: {shell_text(line, options)}", file=sys.stderr, flush=True)
+
+
+def warn_once(line: object) -> None:
+    """Print a warning, unless the command has printed it: some are in results, too."""
+    if str(line) not in WARNED:
+        WARNED.add(str(line))
+        complain(line)
 
 
 class Console:
@@ -33,7 +41,6 @@ class Console:
         self._bar: Any = None
         self._stage = ""
         self._said: float | None = None  # when a line of progress was printed
-        self._warned: set[str] = set()
 
     def say(self, line: str = "") -> None:
         """Print one line for people, whatever is in the names it contains."""
@@ -43,11 +50,8 @@ class Console:
 
     def warn(self, line: str) -> None:
         """Print one line on stderr, in every mode; the same line only once."""
-        if line in self._warned:
-            return
-        self._warned.add(line)
         self._close()
-        complain(line)
+        warn_once(line)
 
     def progress(self, stage: str, done: int, total: int | None, unit: str = "rows") -> None:
         """Say how far `stage` has come: a bar on a terminal, else a line now and then.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,6 +87,8 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
             f"the limit of this process is less than the {format_size(plan['memory'])} of --memory: the "
             "budget is that limit, minus what the program itself takes"
         )
+    if plan["transform"] not in (None, "none"):
+        console.say(f"transform {plan['transform']} (--transform none: without)")
     if plan["unlabelled_rows"]:
         console.say(f"{count(plan['unlabelled_rows'], 'row')} without a label left out")
     if plan["slice_rows"]:
@@ -132,10 +135,8 @@ class Reporter(Table):
         ("primal", 13, "primal", ".6g"),
         ("rel. gap", 9, "relative_gap", ".2e"),
         ("estimate", 9, "relative_gap_estimate", ".2e"),
-        ("train acc.", 10, "accuracy", ".4f"),
-        ("of average", 10, "average_accuracy", ".4f"),
+        ("train acc.", 10, "train_accuracy", ".4f"),
         ("valid acc.", 10, "valid_accuracy", ".4f"),
-        ("of average", 10, "average_valid_accuracy", ".4f"),
         ("rows/s", 10, "rows_per_second", ",.0f"),
         ("seconds", 7, "seconds", ".2f"),
         ("waited", 6, "waited_fraction", ".0%"),
@@ -204,4 +205,8 @@ def finish(console: Console, result: Any) -> None:
         )
     averaged = ", the average of the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
+    if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe
+        valid, part = result.settings["valid"], result.settings["hold_out"]
+        what = f"hold-out {part}" if valid is None else os.path.basename(valid)
+        console.say(f"{what}: accuracy {fraction(result.valid_accuracy)}")
     console.result(dataclasses.asdict(result))

@@ -119,7 +119,7 @@ class Reporter(Table):
 
     COLUMNS = (  # heading, width, key, format
         ("rows", 13, "rows", ",d"),
-        ("accuracy", 8, "progressive_accuracy", ".4f"),
+        ("progressive acc.", 16, "progressive_accuracy", ".4f"),
         ("recent", 8, "recent_accuracy", ".4f"),
         ("classes", 8, "classes", ",d"),
         ("features", 12, "features", ",d"),

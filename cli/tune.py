@@ -72,15 +72,19 @@ def tune(
     import streamsvm
 
     console = Console(quiet=quiet, json=json)
-    transforms = [None if text == "none" else text for text in transform or ["none"]]
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
-            data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transforms, hold_out=hold_out,
+            data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transform, hold_out=hold_out,
             folds=folds, valid=valid, passes_each=passes_each, passes=passes, **settings,
             workers=workers, cluster=cluster, checkpoint_every=checkpoint_every, force=force,
             report=Reporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     picture(console, result)
+    tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
+    console.say(
+        f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included, without the held-out rows; "
+        f"the model is of {made} over all rows:"
+    )
     finish(Console(quiet=quiet or json, json=False), result.result)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
@@ -90,7 +94,7 @@ class Reporter(Table):
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),
-        ("held-out acc.", 13, "accuracy", ".4f"),
+        ("valid acc.", 10, "valid_accuracy", ".4f"),
         ("passes", 6, "passes", "d"),
         ("seconds", 8, "seconds", ".2f"),
     )
@@ -105,18 +109,18 @@ class Reporter(Table):
 
 def shown(row: dict[str, Any]) -> str:
     """The settings that differ."""
-    return ", ".join(f"{name} {value or 'none'}" for name, value in row["settings"].items())
+    return ", ".join(f"{name} {value or 'default'}" for name, value in row["settings"].items())
 
 
 def picture(console: Console, result: Any) -> None:
     """A bar for each setting: from the worst of them to the best."""
-    accuracies = [row["accuracy"] for row in result.tried]
+    accuracies = [row["valid_accuracy"] for row in result.tried]
     low, high = min(accuracies), max(accuracies)
-    console.say(f"held-out accuracy, from {low:.4f} to {high:.4f}, of {count(len(accuracies), 'setting')}:")
+    console.say(f"valid accuracy, from {low:.4f} to {high:.4f}, of {count(len(accuracies), 'setting')}:")
     chosen = accuracies.index(high)
     for at, row in enumerate(result.tried):
-        length = round(_BAR * (row["accuracy"] - low) / (high - low)) if high > low else _BAR
+        length = round(_BAR * (row["valid_accuracy"] - low) / (high - low)) if high > low else _BAR
         mark = "  <- chosen" if at == chosen else ""
         setting = f"  {shown(row)}" if row["settings"] else ""
-        line = f"  C {row['C']:<10.4g} {row['accuracy']:.4f} {'#' * length:<{_BAR}}{setting}{mark}"
+        line = f"  C {row['C']:<10.4g} {row['valid_accuracy']:.4f} {'#' * length:<{_BAR}}{setting}{mark}"
         console.say(line.rstrip())

@@ -243,6 +243,14 @@ class StreamsvmWarning(_WithRemedy, UserWarning):
     """Something that does not stop the work: one line that says what, where and what to do."""
 
 
+class ConvergenceWarning(StreamsvmWarning):
+    """A model that is far from optimal: the tolerance was not reached, or C is large for the passes made."""
+
+
+class ScaleWarning(StreamsvmWarning):
+    """Training data whose features differ so much in scale that the largest hide the others."""
+
+
 def warn(warning: StreamsvmWarning) -> None:
     """Issue a warning that points at the user's line: the first one outside this project."""
     frame, level = sys._getframe(), 1

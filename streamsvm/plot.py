@@ -143,7 +143,7 @@ def convergence(
 
 @needs_matplotlib
 def accuracy(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the accuracies by pass: of the validation store, and of the training data with the gap.
+    """Draw ``train_accuracy`` and ``valid_accuracy`` by pass; the former is measured with the gap.
 
     Parameters
     ----------
@@ -163,9 +163,9 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     history = history_of(run)
     passes = _passes(history)
     curves = [
-        Curve("training", points(passes, "pass", "accuracy"), GREY, ":"),
-        Curve("held-out,\nlast iterate", points(passes, "pass", "valid_accuracy"), BLUE, "-"),
-        Curve("held-out,\naverage", points(passes, "pass", "average_valid_accuracy"), ORANGE, "--"),
+        Curve("train", points(passes, "pass", "train_accuracy"), GREY, ":"),
+        Curve("valid,\nlast iterate", points(passes, "pass", "last_iterate_valid_accuracy"), BLUE, "-"),
+        Curve("valid", points(passes, "pass", "valid_accuracy"), ORANGE, "--"),
     ]
     ax = axes_or_new(ax)
     ends = draw_curves(ax, curves)
@@ -268,7 +268,7 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
 
 @needs_matplotlib
 def tune_path(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the held-out accuracy of each C that `streamsvm tune` tried, with a curve for other settings.
+    """Draw the ``valid_accuracy`` of each C that `streamsvm tune` tried, with a curve for other settings.
 
     Parameters
     ----------
@@ -289,32 +289,33 @@ def tune_path(run: Any, ax: Axes | None = None) -> Axes:
     history = history_of(run)
     paths: dict[str, list[dict[str, Any]]] = {}
     for record in history.tried:
-        if (number(record, "C") or 0) > 0 and number(record, "accuracy") is not None:
+        if (number(record, "C") or 0) > 0 and number(record, "valid_accuracy") is not None:
             paths.setdefault(settings_text(record.get("settings")), []).append(record)
     if not paths:
         raise RunError(
             f"{history.name} has no accuracies of settings that were tried; `streamsvm tune` makes them"
         )
-    best_first = sorted(paths, key=lambda name: -max(each["accuracy"] for each in paths[name]))
+    best_first = sorted(paths, key=lambda name: -max(each["valid_accuracy"] for each in paths[name]))
     ax = axes_or_new(ax)
     styles = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (GREY, ":"))
     curves = []
     for name, (colour, style) in zip(best_first[:MOST_PATHS], styles, strict=False):
-        x, y = points(sorted(paths[name], key=lambda each: each["C"]), "C", "accuracy")
+        x, y = points(sorted(paths[name], key=lambda each: each["C"]), "C", "valid_accuracy")
         curves.append(Curve(shown(name, 24) if len(paths) > 1 else "", (x, y), colour, style))
     ends = draw_curves(ax, curves)
     ax.set_xscale("log")
     plain_log(ax.xaxis)
     as_percent(ax.yaxis)
-    best = max(paths[best_first[0]], key=lambda each: (each["accuracy"], -each["C"]))
-    ax.plot([best["C"]], [best["accuracy"]], "o", color=BLUE, markersize=8, fillstyle="none")
+    best = max(paths[best_first[0]], key=lambda each: (each["valid_accuracy"], -each["C"]))
+    ax.plot([best["C"]], [best["valid_accuracy"]], "o", color=BLUE, markersize=8, fillstyle="none")
     ax.annotate(
-        f"C {best['C']:.3g}: {best['accuracy']:.2%}".replace("%", " %"),
-        (best["C"], best["accuracy"]), xytext=(0, 8), textcoords="offset points", ha="center", color=BLUE,
+        f"C {best['C']:.3g}: {best['valid_accuracy']:.2%}".replace("%", " %"),
+        (best["C"], best["valid_accuracy"]), xytext=(0, 8), textcoords="offset points", ha="center",
+        color=BLUE,
     )  # fmt: skip
     ax.margins(y=0.2)
     ax.set_xlabel("C")
-    ax.set_ylabel("held-out accuracy")
+    ax.set_ylabel("valid accuracy")
     label_ends(ax, ends)
     return ax
 

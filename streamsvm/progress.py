@@ -17,8 +17,7 @@ logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
 _DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
-_SHOWN = ("relative_gap", "dual", "primal", "accuracy", "valid_accuracy", "average_valid_accuracy",
-          "progressive_accuracy")  # fmt: skip
+_SHOWN = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
 @contextmanager
@@ -120,7 +119,9 @@ def _log(event: dict[str, Any]) -> None:
     elif kind == "search":
         logger.info("%d trainings", event["trainings"])
     elif kind == "tried":
-        logger.info("C %.4g %s: accuracy %.4f", event["C"], event["settings"] or "", event["accuracy"])
+        logger.info(
+            "C %.4g %s: valid accuracy %.4f", event["C"], event["settings"] or "", event["valid_accuracy"]
+        )
     elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
         logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
     elif logger.isEnabledFor(logging.DEBUG):

@@ -24,7 +24,7 @@ from streamsvm.text import parse_ascending
 
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
-NONE = "none"  # of sample_weight
+NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
@@ -220,7 +220,8 @@ class Settings(_OfLoss):
         None,
         "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
         "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, "
-        "bias[=value]; such as normalize=1e4,log1p,scale=std.",
+        "bias[=value]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of "
+        "numbers has scale=std,bias.",
         listed=True,
     )
     label: str | None = setting(

@@ -32,9 +32,10 @@ from streamsvm.format import LABEL_DTYPE, index_dtype
 from streamsvm.label_values import class_name, class_record
 from streamsvm.losses import get_loss
 from streamsvm.model import Model, load_model
-from streamsvm.settings import Settings
+from streamsvm.settings import NONE, Settings
 from streamsvm.sklearn_data import NamedMatrix, part_of_rows, rows_to_train_on, value_errors, without_names
 from streamsvm.training.incremental import IncrementalLearner
+from streamsvm.transforms.defaults import OF_TABLES
 
 __all__ = ["StreamSVMClassifier"]
 
@@ -84,8 +85,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         Most passes over the data.
     tol : float, optional
         Stop when the relative duality gap is at most this.
-    fit_intercept : bool
-        Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is.
+    fit_intercept : bool, optional
+        Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
+        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
         in ‖w‖².
@@ -131,7 +133,7 @@ costs_as, tree, split, splits
         C: float | str = "auto",
         passes: int = 3,
         tol: float | None = None,
-        fit_intercept: bool = True,
+        fit_intercept: bool | None = None,
         intercept_scaling: float = 1.0,
         class_weight: Mapping[Any, float] | str | None = None,
         transforms: str | list[str] | None = None,
@@ -272,7 +274,11 @@ costs_as, tree, split, splits
             begin = None if begins else self.model_.weights()
             with value_errors():
                 labels = class_record(self.classes_)
-                settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
+                options = self._options(self.classes_)
+                if not begins and self.transforms is None and self.fit_intercept is None:  # as fit had it
+                    made = len(self.model_.record.get("transforms", []))
+                    options["transform"] = {0: NONE, 2: OF_TABLES}.get(made, options["transform"])
+                settings = Settings(**{**options, **_ONE_PASS})
                 self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, begin)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
@@ -364,11 +370,15 @@ costs_as, tree, split, splits
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _options(self, classes: Any = ()) -> dict[str, Any]:
+    def _options(self, classes: Any = (), *, of_store: bool = False) -> dict[str, Any]:
         """The arguments of `streamsvm.fit` that the parameters stand for, if the labels are `classes`."""
-        steps = [] if self.transforms is None else self.transforms
+        steps = [] if self.transforms in (None, NONE) else self.transforms
         steps = steps.split(",") if isinstance(steps, str) else list(steps)
-        if self.fit_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
+        with_intercept = self.fit_intercept
+        transform: str | None = NONE
+        if with_intercept is None and self.transforms is None:
+            with_intercept, transform = not of_store, None
+        if with_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
             steps.append(f"bias={self.intercept_scaling}")
         seed = self.random_state
         if not isinstance(seed, numbers.Integral):
@@ -379,7 +389,7 @@ costs_as, tree, split, splits
             weights = {names.get(label, label): weight for label, weight in weights.items()}  # 1 equals True
         return {
             **{name: getattr(self, name) for name in _SETTINGS},
-            "class_weight": weights, "transform": ",".join(steps) or None, "seed": int(seed),
+            "class_weight": weights, "transform": ",".join(steps) or transform, "seed": int(seed),
         }  # fmt: skip
 
     def _fit_store(
@@ -390,7 +400,7 @@ costs_as, tree, split, splits
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
-                workers=effective_n_jobs(self.n_jobs), **{**self._options(), **of_store},
+                workers=effective_n_jobs(self.n_jobs), **{**self._options(of_store=True), **of_store},
             )  # fmt: skip
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         assert isinstance(result, api.FitResult)

@@ -21,7 +21,7 @@ import numpy as np
 
 from streamsvm.api import TABLES, without_tables
 from streamsvm.data.arrays import label_column
-from streamsvm.errors import Option, Remedy, SettingsError
+from streamsvm.errors import Option, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
 from streamsvm.progress import Progress, Report, shown
@@ -35,6 +35,7 @@ from streamsvm.workers import count_workers
 
 _AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
+_FURTHER = 4  # values of C that a search shall go on with
 
 
 def tune(
@@ -78,7 +79,7 @@ def tune(
         the table and the best training have that of all rows.
     loss, margin, transform
         As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
-        has texts such as ``"df=-0.25,l2"``, and None for none.
+        has texts such as ``"df=-0.25,l2"``, and ``"none"``; None stands for the default of the data.
     folds : int, optional
         Measure on each of so many parts, with as many trainings on the others; the mean counts.
     hold_out : str, optional
@@ -179,16 +180,34 @@ def tune(
             for row in new:
                 callbacks.report({"event": "tried", **row})
         # Of equal ones the first: the smallest C.
-        best = max(range(len(rows)), key=lambda at: rows[at]["accuracy"])
+        best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
+        candidate, step = divmod(best, len(grid.factors))
+        _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step)
+        on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
         chosen = Settings(
-            **{**common, **candidates[best // len(grid.factors)], "valid": None},
+            **{**common, **candidates[candidate], "valid": None},
             C=rows[best]["C"],
             passes=passes,
         )
         result, model = search.train(chosen)
         return TuneResult(
-            C=rows[best]["C"], settings=rows[best]["settings"], tried=rows, result=result, model=model
-        )
+            C=rows[best]["C"], settings=rows[best]["settings"],
+            valid_accuracy=rows[best]["valid_accuracy"],
+            valid_passes=passes_each * (step + 1 if on_path else 1),
+            tried=rows, result=result, model=model,
+        )  # fmt: skip
+
+
+def _warn_of_end(tried: Sequence[Mapping[str, Any]], best: int) -> None:
+    """Warn if the best of the values of C is the smallest or the largest, and better than the next one."""
+    inner = tried[1 if best == 0 else -2] if len(tried) > 1 else tried[best]
+    found = tried[best]
+    if best not in (0, len(tried) - 1) or found["valid_accuracy"] <= inner["valid_accuracy"]:
+        return
+    C, step = found["C"], found["C"] / inner["C"]
+    further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_FURTHER)))
+    problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
+    warn(StreamsvmWarning(problem, remedy=Remedy("go on with {}", Option("C", further))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,9 +292,8 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
     passes, seconds = 0, 0.0
     for record in result.history:
         passes, seconds = passes + 1, seconds + record["seconds"]
-        accuracy = record.get("average_valid_accuracy", record.get("valid_accuracy"))
-        if accuracy is not None:
-            yield {"accuracy": accuracy, "passes": passes, "seconds": seconds}
+        if "valid_accuracy" in record:
+            yield {"valid_accuracy": record["valid_accuracy"], "passes": passes, "seconds": seconds}
             passes, seconds = 0, 0.0
 
 
@@ -284,7 +302,7 @@ def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float
     return {
         "C": C,
         "settings": dict(shown),
-        "accuracy": float(np.mean([each["accuracy"] for each in folds])),
+        "valid_accuracy": float(np.mean([each["valid_accuracy"] for each in folds])),
         "passes": sum(each["passes"] for each in folds),
         "seconds": sum(each["seconds"] for each in folds),
     }

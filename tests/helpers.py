@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+import streamsvm
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
@@ -23,6 +24,13 @@ from streamsvm.training.runs import fit_store, plan_store
 from streamsvm.training.trainer import Callbacks
 
 IN_FILES = MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
+
+
+def plain_fit(data: Any, *rest: Any, **options: Any) -> Any:
+    """`streamsvm.fit`, but a matrix has no intercept by default, as stores and references have none."""
+    if not isinstance(data, str | Path | list):
+        options["transform"] = options.get("transform") or "none"
+    return streamsvm.fit(data, *rest, **options)
 
 
 def fit_with(

@@ -89,7 +89,7 @@ def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import streamsvm
 
     X, codes = make_problem(60, 12, 4)
-    model = streamsvm.fit(X, np.array(list("abcd"))[codes])
+    model = streamsvm.fit(X, np.array(list("abcd"))[codes], transform="none")
     model.save(tmp_path / "model")
     monkeypatch.setenv("STREAMSVM_MODEL", str(tmp_path / "model"))
     spec = importlib.util.spec_from_file_location("service", ROOT / "examples/service.py")

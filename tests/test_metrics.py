@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import as_rows, make_problem, make_store
+from helpers import plain_fit as fit
 from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
 
-from streamsvm import Model, evaluate, fit, load_model, open_store, predict
+from streamsvm import Model, evaluate, load_model, open_store, predict
 from streamsvm.class_costs import read_tree
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, SettingsError

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from report_problems import many_classes
 from run_files import metrics_of
 
@@ -23,7 +24,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 import streamsvm
-from streamsvm import fit, load_model, plot
+from streamsvm import load_model, plot
 from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError
 
 N, D, K = 200, 7, 4
@@ -82,8 +83,8 @@ def test_accuracies(run: Path, ax) -> None:
     lines = metrics_of(run)
     found = curves(plot.accuracy(run, ax))
     passes = [line for line in lines if line["event"] == "pass"]
-    assert found["#0067a5"][1] == [line["valid_accuracy"] for line in passes]
-    assert found["#b84a00"][1] == [line["average_valid_accuracy"] for line in passes]
+    assert found["#0067a5"][1] == [line["last_iterate_valid_accuracy"] for line in passes]
+    assert found["#b84a00"][1] == [line["valid_accuracy"] for line in passes]
     rows = [line for line in lines if "progressive_accuracy" in line]
     found = curves(plot.progressive(run, Figure().add_subplot()))
     assert found["#0067a5"] == ([r["rows"] for r in rows], [r["progressive_accuracy"] for r in rows])
@@ -160,14 +161,14 @@ def test_sparse_coefficients_have_the_same_top_features(tmp_path: Path) -> None:
 
 
 def test_the_path_of_tune(tmp_path: Path, ax) -> None:
-    lines = [{"C": 2.0**i, "settings": {}, "accuracy": 0.8 - (i - 2) ** 2 / 50} for i in (3, 1, 2, 0)]
+    lines = [{"C": 2.0**i, "settings": {}, "valid_accuracy": 0.8 - (i - 2) ** 2 / 50} for i in (3, 1, 2, 0)]
     (tmp_path / "tune.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     plot.tune_path(tmp_path, ax)
     x, y = max(
         ((list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines), key=lambda xy: len(xy[0])
     )
     assert x == [1, 2, 4, 8]
-    assert y == [line["accuracy"] for line in sorted(lines, key=lambda line: line["C"])]
+    assert y == [line["valid_accuracy"] for line in sorted(lines, key=lambda line: line["C"])]
     assert any("C 4" in text and "80.00 %" in text for text in texts(ax))
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import plain_fit as fit
 from helpers import save_weights
 
-from streamsvm import fit, load_model, strongest
+from streamsvm import load_model, strongest
 from streamsvm.info import inspect
 from streamsvm.strongest import strongest_features
 

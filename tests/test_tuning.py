@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import make_store
+from helpers import plain_fit as fit
 from sklearn.datasets import load_digits
 
-from streamsvm import fit, load_model, resume, tune
+from streamsvm import load_model, resume, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
 from streamsvm.training.fit import Fit
@@ -57,11 +58,11 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
     found = tune(store, out=tmp_path / "run", C="0.1,0.2", hold_out="2/5", memory="1G")
     alone = fit(store, out=tmp_path / "alone", C=0.1, passes=2, hold_out="2/5", keep_duals=True)
     assert [row["C"] for row in found.tried] == [0.1, 0.2]
-    assert found.tried[0]["accuracy"] == alone.average["valid_accuracy"]
+    assert found.tried[0]["valid_accuracy"] == alone.valid_accuracy
     held = HeldOutPart(2, 5).has(np.arange(len(Y)))
     model = load_model(tmp_path / "alone")
-    assert found.tried[0]["accuracy"] == pytest.approx((model.predict(X).astype(int) == Y)[held].mean())
-    best = max(found.tried, key=lambda row: row["accuracy"])
+    assert found.tried[0]["valid_accuracy"] == pytest.approx((model.predict(X).astype(int) == Y)[held].mean())
+    best = max(found.tried, key=lambda row: row["valid_accuracy"])
     assert best["C"] == found.C
     again = fit(store, out=tmp_path / "again", C=found.C)
     np.testing.assert_array_equal(load_model(tmp_path / "run").coef_, load_model(tmp_path / "again").coef_)
@@ -73,10 +74,10 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
 
 def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
     of_store = tune(store, out=tmp_path / "run", folds=3)
-    of_matrix = tune(X, Y, folds=3)
+    of_matrix = tune(X, Y, folds=3, transform="none")
     assert len(of_store.tried) == 10
     assert pytest.approx(of_store.C) == of_matrix.C
-    accuracies = [[row["accuracy"] for row in found.tried] for found in (of_store, of_matrix)]
+    accuracies = [[row["valid_accuracy"] for row in found.tried] for found in (of_store, of_matrix)]
     np.testing.assert_allclose(*accuracies, atol=0.01)  # the order of the blocks differs
     np.testing.assert_array_equal(
         of_matrix.model.predict(X).astype(str), load_model(tmp_path / "run").predict(X)
@@ -91,7 +92,7 @@ def test_several_settings_are_compared() -> None:
     assert [(row["settings"]["loss"], row["settings"]["transform"], row["C"]) for row in found.tried] == [
         (loss, transform, C) for loss in ("ww", "logistic") for transform in (None, "l2") for C in (0.1, 1.0)
     ]
-    chosen = max(found.tried, key=lambda row: row["accuracy"])
+    chosen = max(found.tried, key=lambda row: row["valid_accuracy"])
     assert (found.C, found.settings) == (chosen["C"], chosen["settings"])
     assert found.model.record["loss"] == chosen["settings"]["loss"]
 
@@ -134,7 +135,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
         "{",
         '{"C": 1}',
         "[]",
-        '{"C": 1, "accuracy": NaN, "seconds": 0, "passes": 1, "settings": {}}',
+        '{"C": 1, "valid_accuracy": NaN, "seconds": 0, "passes": 1, "settings": {}}',
     ):
         (tmp_path / "run/tune.jsonl").write_text(damage + "\n")
         with pytest.raises(RunError, match=r"tune\.jsonl is damaged"):
@@ -185,7 +186,7 @@ def test_other_data_in_the_place_of_the_store_is_noticed(tmp_path: Path) -> None
 def test_weights_of_rows_and_numpy_integers() -> None:
     weights = np.where(Y == 3, 4.0, 1.0)
     found = tune(X, Y, C=[0.1], folds=np.int64(2), sample_weight=weights)
-    expected = fit(X, Y, C=0.1, sample_weight=weights)
+    expected = fit(X, Y, C=0.1, sample_weight=weights, transform="bias")
     np.testing.assert_array_equal(found.model.coef_, expected.coef_)
     with pytest.raises(SettingsError, match="valid is for a store"):
         tune(X, Y, valid="a.zarr")

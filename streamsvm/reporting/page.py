@@ -195,9 +195,7 @@ class _Report:
         else:
             found["rows learned from"] = number_text(number(last, "rows"), ",.0f")
             found["progressive accuracy"] = percent(number(last, "progressive_accuracy"))
-        found |= _accuracies(outcomes) or {
-            "held-out accuracy": percent(_of_model(last, "valid_accuracy", averaged))
-        }
+        found |= _accuracies(outcomes) or {"valid accuracy": percent(number(last, "valid_accuracy"))}
         seconds = with_seconds(passes)[-1]["trained_seconds"] if passes else number(last, "seconds")
         found["training time"] = None if seconds is None or np.isnan(seconds) else duration(seconds)
         store, model = self._record.get("store", {}), self._model
@@ -252,7 +250,7 @@ def _accuracies(outcomes: Outcomes | None) -> dict[str, str | None]:
         of_best = {f"precision@{k}": percent(value) for k, value in evaluation.precision.items()}
         return {**of_best, "micro F1": percent(evaluation.micro_f1)}
     return {
-        "held-out accuracy": percent(evaluation.accuracy),
+        "accuracy": percent(evaluation.accuracy),
         "macro F1": percent(evaluation.macro_f1),
         "whole sequences right": percent(evaluation.sequence_accuracy),
     }

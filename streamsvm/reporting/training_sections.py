@@ -31,7 +31,7 @@ def training(history: History, pictures: Pictures) -> Iterator[str]:
             title,
             lambda ax, options=options: plot.convergence(history, ax, **options),  # type: ignore[misc]
         )
-    measured = [each for each in history.passes if {"accuracy", "valid_accuracy"} & each.keys()]
+    measured = [each for each in history.passes if {"train_accuracy", "valid_accuracy"} & each.keys()]
     if len(measured) > 1:  # the table has the only one
         figures += pictures.card("Accuracy by pass", lambda ax: plot.accuracy(history, ax))
     if len(history.passes) > 1:
@@ -62,10 +62,10 @@ def tuning(history: History, pictures: Pictures) -> Iterator[str]:
     several = len({plot.settings_text(each.get("settings")) for each in tried})
     few = f"The {plot.MOST_PATHS} best of {several} settings besides C." if several > plot.MOST_PATHS else ""
     yield html.cards(
-        pictures.card("Held-out accuracy by C", lambda ax: plot.tune_path(history, ax), caption=few)
+        pictures.card("Valid accuracy by C", lambda ax: plot.tune_path(history, ax), caption=few)
     )
-    best_first = sorted(tried, key=lambda each: -(number(each, "accuracy") or 0.0))
-    columns = {"C": ".4g", "accuracy": ".4f", "passes": ",.0f", "seconds": ",.2f"}
+    best_first = sorted(tried, key=lambda each: -(number(each, "valid_accuracy") or 0.0))
+    columns = {"C": ".4g", "valid_accuracy": ".4f", "passes": ",.0f", "seconds": ",.2f"}
     columns = {
         name: form for name, form in columns.items() if any(number(each, name) is not None for each in tried)
     }
@@ -75,7 +75,8 @@ def tuning(history: History, pictures: Pictures) -> Iterator[str]:
         for each in best_first[:_MOST_ROWS]
     ]
     caption = first_of(_MOST_ROWS, len(tried), "settings that were tried, the best first")
-    yield html.table(["settings", *columns], rows, texts=1, caption=caption)
+    headings = [name.replace("_", " ") for name in columns]
+    yield html.table(["settings", *headings], rows, texts=1, caption=caption)
 
 
 def _table_of_passes(history: History) -> str:
@@ -87,9 +88,9 @@ def _table_of_passes(history: History) -> str:
         "relative gap": ("relative_gap", ".3g"),
         "gap (est.)": ("relative_gap_estimate", ".3g"),
         "gap of average": ("average_relative_gap", ".3g"),
-        "training accuracy": ("accuracy", ".4f"),
-        "held-out": ("valid_accuracy", ".4f"),
-        "held-out, average": ("average_valid_accuracy", ".4f"),
+        "train accuracy": ("train_accuracy", ".4f"),
+        "valid accuracy": ("valid_accuracy", ".4f"),
+        "valid, last iterate": ("last_iterate_valid_accuracy", ".4f"),
         "seconds": ("trained_seconds", ",.2f"),
     }
     return _table_of("Passes; training seconds are the sum up to the end of each", columns,

@@ -33,6 +33,7 @@ from streamsvm.training.parallel.splits import find_workers, groups_of, new_lear
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import apply, features_after, parse_transforms
+from streamsvm.transforms.defaults import OF_MATRICES, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
 _MOST_ENTRIES = 2**22  # duals that are collected before they are stored
@@ -50,6 +51,7 @@ def fit_matrix(
 ) -> Model:
     """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too."""
     rows, labels, matrix = _labelled(X, y, groups, settings, given)
+    settings = with_transform(settings, matrix.encoding, OF_MATRICES)
     return fit_rows(
         rows,
         labels,
@@ -66,6 +68,7 @@ def fit_matrix(
 def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]) -> float:
     """The C that `fit_matrix` would choose."""
     rows, _, matrix = _labelled(X, y, groups, settings, given)
+    settings = with_transform(settings, matrix.encoding, OF_MATRICES)
     return _prepared(rows, matrix.n_features, settings, matrix.names)[-1].C
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,11 +12,12 @@ import numpy as np
 from streamsvm.calibration import calibrate_folder
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, InputError, Interrupted, Message, Remedy, RunError
+from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings import Settings
+from streamsvm.training.convergence import gap_warning, small_c_warning
 from streamsvm.training.error_weights import ErrorWeights
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
@@ -36,6 +37,7 @@ from streamsvm.transforms import Transform
 _NEAR = 1.1
 _MOST_PASSES_OF_DUALS = 3  # that are kept for want of a commit, if work may be done again from them
 _OF_AVERAGE = "average_"  # begins the names of what is measured of the average
+_OF_LAST = "last_iterate_"  # begins the names of its accuracies, where the model is the average
 
 
 class Fit(Trainer):
@@ -264,33 +266,37 @@ class Fit(Trainer):
             "relative_gap_estimate": estimate["relative_gap"] if self.learner.progressive else None,
         }
         if settings.gap == "pass" or (settings.gap == "end" and is_last):
-            scoring, *average = self._score(self.source.cut, f"gap {this_pass}")
-            record |= gap_record(float(tally[DUAL_SUM]), scoring.loss_sum * of_pass, norm2)
-            record["accuracy"] = scoring.accuracy
+            scorings = self._score(self.source.cut, f"gap {this_pass}")
+            record |= gap_record(float(tally[DUAL_SUM]), scorings[0].loss_sum * of_pass, norm2)
             history = self.position.history
             first = history[0].get("gap") if history else record["gap"]
             record["gap_decay"] = record["gap"] / first if first else None
-            if average:
-                record |= self._measure_average(average[0], of_pass)
+            if len(scorings) > 1:
+                record |= self._measure_average(scorings[1], of_pass)
+            record |= self._accuracies("train_accuracy", scorings, record)
         if self._valid_blocks is not None and settings.is_measured(this_pass):
             with self._valid_blocks() as blocks:
-                scoring, *average = self._score(blocks, f"valid {this_pass}")
-            if settings.hold_out is not None and not scoring.rows:
+                scorings = self._score(blocks, f"valid {this_pass}")
+            if settings.hold_out is not None and not scorings[0].rows:
                 raise InputError(
                     f"the part {settings.hold_out} that hold_out names has no rows",
                     remedy=Remedy("hold out a larger part"),
                 )
-            record["valid_accuracy"] = scoring.accuracy
-            if average:
-                record[f"{_OF_AVERAGE}valid_accuracy"] = average[0].accuracy
+            record |= self._accuracies("valid_accuracy", scorings, record)
         return record
+
+    def _accuracies(self, name: str, scorings: list[Scoring], record: dict[str, Any]) -> dict[str, float]:
+        """The accuracy of the model that a pass ends with, and of its last iterate if that is another."""
+        last, *average = (scoring.accuracy for scoring in scorings)
+        if average and self._takes_average(record, has_average=True):
+            return {name: average[0], f"{_OF_LAST}{name}": last}
+        return {name: last}
 
     def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
         learner = self.learner
         scale = learner.average_scale
         dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
         record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
-        record["accuracy"] = scoring.accuracy
         return {f"{_OF_AVERAGE}{name}": value for name, value in record.items()}
 
     def _score(self, blocks: Any, stage: str) -> list[Scoring]:
@@ -323,19 +329,6 @@ class Fit(Trainer):
                 if self.stop():
                     raise Interrupted("stopped before the model was calibrated", remedy=self._continue())
 
-    def _warn_of_small_c(self) -> list[str]:
-        """A warning if the last pass did not have the C that was wanted."""
-        share = self.settings.share_of_C(self.position.passes_done)
-        if share >= 1 or self.settings.C_path is not None or self._has_converged():
-            return []
-        C = self.settings.C
-        return [
-            Message(
-                f"the last pass had C {C * share:.3g}, which grows to {C:g}: the model is as of a smaller C",
-                Remedy("make more passes, or give a larger first C"),
-            )
-        ]
-
     def _has_converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
@@ -344,12 +337,17 @@ class Fit(Trainer):
         return any(gap is not None and is_within(gap, tol) for gap in gaps)
 
     def _is_average(self) -> bool:
-        """Return True if the model is the average: the pass has one, and `tol` does not speak against it."""
-        tol, last = self.settings.tol, self.position.history[-1]
-        if tol is None or "relative_gap" not in last:
-            return self.position.average_pass == self.position.passes_done
-        average = last.get(f"{_OF_AVERAGE}relative_gap")
-        return average is not None and (is_within(average, tol) or not is_within(last["relative_gap"], tol))
+        """Return True if the model is the average: the last pass has one, which is to be taken."""
+        has_average = self.position.average_pass == self.position.passes_done
+        return self._takes_average(self.position.history[-1], has_average=has_average)
+
+    def _takes_average(self, record: Mapping[str, Any], *, has_average: bool) -> bool:
+        """Return True if a pass has an average, and `tol` does not speak against it."""
+        tol = self.settings.tol
+        if tol is None or "relative_gap" not in record:
+            return has_average
+        average = record.get(f"{_OF_AVERAGE}relative_gap")
+        return average is not None and (is_within(average, tol) or not is_within(record["relative_gap"], tol))
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -378,6 +376,13 @@ class Fit(Trainer):
             "passes": self.position.passes_done,
         }
 
+    def _accuracy_of_model(self, name: str) -> float | None:
+        """What the last pass measured of the model; None if another `tol` has made it the average since."""
+        last, of_last = self.position.history[-1], f"{_OF_LAST}{name}"
+        if self._is_average():
+            return last[name] if of_last in last else None
+        return last.get(of_last, last.get(name))
+
     @property
     def _last_C(self) -> float:
         """The C of the settings, or the last one of their path."""
@@ -399,15 +404,18 @@ class Fit(Trainer):
         calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
         warnings += [calibration.warning] if calibration is not None and calibration.warning else []
-        warnings += self._warn_of_small_c()
+        if not self._has_converged():
+            gap = last.get(f"{_OF_AVERAGE * self._is_average()}relative_gap")
+            warnings += small_c_warning(self.settings, self.position.passes_done)
+            warnings += gap_warning(gap, self.settings, history, self._path, chosen=self._record["C_auto"])
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
             C=self._last_C,
             **exact,
             gap_decay=last.get("gap_decay"),
-            accuracy=last.get("accuracy"),
-            valid_accuracy=last.get("valid_accuracy"),
+            train_accuracy=self._accuracy_of_model("train_accuracy"),
+            valid_accuracy=self._accuracy_of_model("valid_accuracy"),
             average=average or None,
             averaged=self._is_average(),
             calibration=calibration,

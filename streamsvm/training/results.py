@@ -12,9 +12,8 @@ _COLUMNS = {  # of them: headings, and what they are in a report
     "pass": "pass",
     "relative gap": "relative_gap",
     "primal": "primal",
-    "accuracy": "accuracy",
-    "validation accuracy": "valid_accuracy",
-    "of average": "average_valid_accuracy",
+    "train accuracy": "train_accuracy",
+    "valid accuracy": "valid_accuracy",
     "seconds": "seconds",
 }
 
@@ -63,13 +62,14 @@ class FitResult(Readable):
         from its minimum, up to the rounding of the weights' dtype.
     gap_decay : float or None
         Gap divided by the gap after the first pass.
-    accuracy : float or None
-        Fraction of the training rows that the final weights classify correctly.
+    train_accuracy : float or None
+        Fraction of the training rows that the model classifies correctly; None if ``gap="none"``, as it is
+        measured with the gap.
     valid_accuracy : float or None
-        The same fraction of the validation rows.
+        The same fraction of the validation rows, or of those held out; None without such rows.
     average : dict or None
-        What was measured of the average of the last pass: dual, primal, gap, relative_gap, accuracy
-        and valid_accuracy. The attributes above are those of the last iterate.
+        The dual, primal, gap and relative_gap of the average of the last pass; those above are of the last
+        iterate.
     calibration : Calibration or None
         How the temperature of the model's probabilities was fitted, with `calibrate`.
     averaged : bool
@@ -115,7 +115,7 @@ class FitResult(Readable):
     gap: float | None
     relative_gap: float | None
     gap_decay: float | None
-    accuracy: float | None
+    train_accuracy: float | None
     valid_accuracy: float | None
     average: dict[str, float] | None
     averaged: bool
@@ -142,10 +142,10 @@ class FitResult(Readable):
             "C": self.C,
             "passes": self.passes,
             "relative_gap": self.relative_gap,
-            "accuracy": self.accuracy,
+            "train_accuracy": self.train_accuracy,
             "valid_accuracy": self.valid_accuracy,
             "averaged": self.averaged,
-            "average": self.average and _chosen(self.average, "relative_gap", "accuracy", "valid_accuracy"),
+            "average": self.average and {"relative_gap": self.average["relative_gap"]},
             "progressive_accuracy": self.progressive_accuracy,
             "calibration": self.calibration,
             "seconds": self.seconds,
@@ -160,10 +160,6 @@ class FitResult(Readable):
         return html_table(rows, headings=list(columns))
 
 
-def _chosen(values: dict[str, float], *names: str) -> dict[str, float]:
-    return {name: values[name] for name in names if name in values}
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class TuneResult(Readable):
     """What a search for settings found.
@@ -174,8 +170,12 @@ class TuneResult(Readable):
         Of the best setting.
     settings : dict
         The other settings of the best, those of which several were tried.
+    valid_accuracy : float
+        Of the best setting on the held-out rows; the model was trained on those, too, and by other passes.
+    valid_passes : int
+        Passes that it comes from: of the training that tried this C, with those at smaller C before.
     tried : list of dict
-        Each setting: ``C``, ``settings``, ``accuracy`` on the held-out rows, and the ``passes`` and
+        Each setting: ``C``, ``settings``, ``valid_accuracy`` on the held-out rows, and the ``passes`` and
         ``seconds`` that it took.
     result : FitResult
         How the training with the best settings ended.
@@ -185,6 +185,8 @@ class TuneResult(Readable):
 
     C: float
     settings: dict[str, Any]
+    valid_accuracy: float
+    valid_passes: int
     tried: list[dict[str, Any]]
     result: FitResult
     model: Any = dataclasses.field(default=None, repr=False)
@@ -193,13 +195,15 @@ class TuneResult(Readable):
         return {
             "C": self.C,
             "settings": self.settings or None,
-            "accuracy": max(row["accuracy"] for row in self.tried),
+            "valid_accuracy": self.valid_accuracy,
+            "valid_passes": self.valid_passes,
             "tried": len(self.tried),
+            "passes": self.result.passes,
             "model": self.result.model,
         }
 
     def _more_html(self) -> str:
-        names = ("C", "settings", "accuracy", "passes", "seconds")
+        names = ("C", "settings", "valid_accuracy", "passes", "seconds")
         return html_table([[row.get(name) or None for name in names] for row in self.tried], headings=names)
 
 

@@ -39,6 +39,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
 from streamsvm.transform_files import save_transforms, saved_records
 from streamsvm.transforms import Transform, parse_transforms
+from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import TransformedStore, shift_to_text
 from streamsvm.workers import count_workers
@@ -72,16 +73,17 @@ def fit_store(
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
     check_place(run)
-    asked = parse_transforms(settings.transform)
     paths = as_paths(path) or []
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(open_to_train(paths, settings))
+        settings = with_transform(settings, raw.meta.get("encoding"))
         if cluster is not None:
             from streamsvm.cluster import check_splits, started
 
             check_splits(settings.splits)
             cluster, workers = stack.enter_context(started(cluster, workers, settings.splits))
         if fitted is None:
+            asked = parse_transforms(settings.transform)
             [fitted] = fit_to_store(
                 paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out]
             )
@@ -162,8 +164,9 @@ def plan_store(
     `workers` threads read the statistics of transforms, on a cluster too.
     """
     policy = policy or memory_plan.POLICY
-    asked = parse_transforms(settings.transform)
     with open_to_train(as_paths(path) or [], settings) as raw:
+        settings = with_transform(settings, raw.meta.get("encoding"))
+        asked = parse_transforms(settings.transform)
         [fitted] = fit_to_store(
             as_paths(path) or [], raw, asked, settings, Callbacks(), workers, None, [settings.hold_out]
         )

@@ -25,6 +25,7 @@ from streamsvm.training.runs import class_counts, fit_store, fit_to_store
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
 from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 from streamsvm.transforms.store import TransformedStore
 
@@ -142,7 +143,7 @@ class StoreSearch:
         try:
             rows = [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
             for row in rows:
-                if not all(math.isfinite(row[name]) for name in ("C", "accuracy", "seconds", "passes")):
+                if not all(math.isfinite(row[name]) for name in ("C", "valid_accuracy", "seconds", "passes")):
                     raise ValueError(row)
                 dict(row["settings"])
             return rows
@@ -202,8 +203,9 @@ class StoreSearch:
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
             with open_to_train(self._paths, settings) as store:
+                asked = parse_transforms(with_transform(settings, store.meta.get("encoding")).transform)
                 fit = functools.partial(
-                    fit_to_store, self._paths, store, parse_transforms(settings.transform), settings,
+                    fit_to_store, self._paths, store, asked, settings,
                     self._callbacks, self._workers, self._cluster,
                 )  # fmt: skip
                 try:

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError
+from streamsvm.settings import NONE
 from streamsvm.transforms.base import RowFault, Transform
 
 TRANSFORMS = {  # name in a record, and of a user: module and class
@@ -53,7 +54,7 @@ def _kind(name: str) -> type[Transform]:
 
 
 def parse_transforms(text: str | None) -> list[Transform]:
-    """The transforms of a setting such as ``"normalize=1e4,log1p,scale=std"``, not yet fitted.
+    """The transforms of a setting such as ``"normalize=1e4,log1p,scale=std"``, not yet fitted; of none, none.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def parse_transforms(text: str | None) -> list[Transform]:
         If a name or a value is not valid, or the order is not; says which, and what is.
     """
     transforms = []
-    for step in [] if text is None else text.split(","):
+    for step in [] if text in (None, NONE) else text.split(","):
         name, equals, value = step.strip().partition("=")
         if name not in TRANSFORMS:
             near = difflib.get_close_matches(name, TRANSFORMS, 1)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from command_line import streamsvm
 from helpers import make_problem
+from helpers import plain_fit as fit
 
-from streamsvm import fit, load_model
+from streamsvm import load_model
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_a_table_a_picture_and_a_run(folder: Path, tmp_path: Path) -> None:
     bars = [line for line in shown.splitlines() if line.startswith("  C ")]
     assert [float(line.split()[1]) for line in bars] == [0.125, 0.25, 0.5, 1.0]
     found = json.loads(succeeds(*command, "--json", cwd=folder))  # which finds all of it done
-    accuracies = [row["accuracy"] for row in found["tried"]]
+    accuracies = [row["valid_accuracy"] for row in found["tried"]]
     assert [f"{accuracy:.4f}" for accuracy in accuracies] == [line.split()[2] for line in bars]
     chosen = next(line for line in bars if "<- chosen" in line)
     assert float(chosen.split()[1]) == found["C"] == found["tried"][int(np.argmax(accuracies))]["C"]

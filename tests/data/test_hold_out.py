@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit, load_model, resume
+from streamsvm import load_model, resume
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, RunError, SettingsError
@@ -63,7 +64,7 @@ def test_the_part_is_not_trained_on_and_measured(
             store = make_store(tmp_path / f"{number}.h5", X, y)
             result = fit(store, out=tmp_path / f"run{number}", block_rows=block_rows, **facts)
             models.append(load_model(tmp_path / f"run{number}"))
-        measured.append(result.average["valid_accuracy"])
+        measured.append(result.valid_accuracy)
         assert result.unweighted_rows == held.sum()
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
     predicted = (X @ models[0].coef_.T).argmax(axis=1)
@@ -151,7 +152,7 @@ def test_rows_of_weight_0_are_not_measured(tmp_path: Path) -> None:
     weights = (np.arange(N) % 2).astype(float)
     wrong = np.where(weights == 0, (labels + 1) % K, labels).astype(labels.dtype)
     facts: dict[str, Any] = {"hold_out": "1/3", "passes": 3, "sample_weight": weights}
-    found = [fit(X, y, **facts).result.average["valid_accuracy"] for y in (labels, wrong)]
+    found = [fit(X, y, **facts).result.valid_accuracy for y in (labels, wrong)]
     assert found[0] == found[1]
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from streamsvm import fit, load_model, plan, resume
+from streamsvm import load_model, plan, resume
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Interrupted
 from streamsvm.store import open_store

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import make_store
+from helpers import plain_fit as fit
 
-from streamsvm import evaluate, fit, load_model, resume
+from streamsvm import evaluate, load_model, resume
 from streamsvm.data.value_kinds import describe_values, find_difference
 from streamsvm.errors import StreamsvmWarning
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from helpers import make_problem
+from helpers import make_problem, plain_fit
 
 import streamsvm
 
@@ -20,7 +20,7 @@ def trained(
     X, codes = make_problem(150, d, k, noise=1.5, density=density)
     X.data = np.abs(X.data)  # which all transforms take
     names = np.array([str(c + 1) for c in range(k)] if labels is None else labels)
-    model = streamsvm.fit(X[:100], names[codes[:100]], passes=2, **settings)
+    model = plain_fit(X[:100], names[codes[:100]], passes=2, **settings)
     model.record["index_base"] = 1
     return model, X[100:]
 
@@ -29,7 +29,7 @@ def trained_on_label_sets(k: int = 3, **settings) -> tuple[streamsvm.Model, sp.c
     """A model whose training rows had up to two labels each, and its rows."""
     X, codes = make_problem(100, D, k, noise=1.5)
     labels = [sorted({str(c + 1), "1"}) if i % 5 else [] for i, c in enumerate(codes.tolist())]
-    return streamsvm.fit(X, labels, passes=2, **settings), X
+    return plain_fit(X, labels, passes=2, **settings), X
 
 
 def write_text(path: Path, X: sp.csr_array, base: int = 1) -> Path:

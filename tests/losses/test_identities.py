@@ -10,10 +10,10 @@ import reference
 import scipy.sparse as sp
 from cases import few
 from helpers import make_problem
+from helpers import plain_fit as fit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from streamsvm import fit
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.model import Model
 

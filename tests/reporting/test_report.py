@@ -69,9 +69,10 @@ def test_figures_are_those_of_the_metrics(run: Path, tmp_path: Path) -> None:
         assert close_to(row["dual"], line["dual"], 5)
         assert close_to(row["relative gap"], line["relative_gap"], 2)
         assert close_to(row["gap of average"], line["average_relative_gap"], 2)
-        assert abs(float(row["training accuracy"]) - line["accuracy"]) <= 5e-5
-        assert abs(float(row["held-out"]) - line["valid_accuracy"]) <= 5e-5
-        assert abs(float(row["held-out, average"]) - line["average_valid_accuracy"]) <= 5e-5
+        assert abs(float(row["train accuracy"]) - line["train_accuracy"]) <= 5e-5
+        assert abs(float(row["valid accuracy"]) - line["valid_accuracy"]) <= 5e-5
+        last = line["last_iterate_valid_accuracy"]
+        assert abs(float(row["valid, last iterate"]) - last) <= 5e-5
         assert abs(float(row["seconds"]) - total) <= 5e-3
     assert {"Relative gap by pass", "Objective by second", "Accuracy by pass"} <= set(page.pictures)
     assert len(page.pictures) == 9 + K
@@ -217,9 +218,8 @@ def test_values_of_other_types_are_left_out(run: Path, tmp_path: Path) -> None:
     wrong = {"primal": "<b>", "dual": None, "relative_gap": [], "valid_accuracy": True, "seconds": 10**400}
     path.write_bytes(path.read_bytes() + json.dumps({**last, "pass": 5, **wrong}).encode() + b"\n")
     row = page_of(run, tmp_path).table("pass", "primal")[-1]
-    assert [row[name] for name in ("pass", "primal", "dual", "relative gap", "held-out", "seconds")] == [
-        "5", "-", "-", "-", "-", "-",
-    ]  # fmt: skip
+    names = ("pass", "primal", "dual", "relative gap", "valid accuracy", "seconds")
+    assert [row[name] for name in names] == ["5", "-", "-", "-", "-", "-"]
 
 
 def test_no_metrics_at_all(run: Path, tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_names_from_data_are_escaped_and_shown_as_they_are(tmp_path: Path) -> No
 
 def write_tuned(run: Path, n: int = 9) -> list[dict[str, Any]]:
     lines = [
-        {"C": 2.0**i, "settings": settings, "accuracy": 0.9 - (i - 1 - at) ** 2 / 100, "passes": 3,
+        {"C": 2.0**i, "settings": settings, "valid_accuracy": 0.9 - (i - 1 - at) ** 2 / 100, "passes": 3,
          "seconds": 1.5}
         for at, settings in enumerate(({}, {"loss": "cs"}))
         for i in range(-4, n - 4)
@@ -314,21 +314,25 @@ def write_tuned(run: Path, n: int = 9) -> list[dict[str, Any]]:
 def test_the_path_of_tune(run: Path, tmp_path: Path) -> None:
     lines = write_tuned(run)
     page = page_of(run, tmp_path)
-    assert "Held-out accuracy by C" in page.pictures
-    rows = page.table("settings", "C", "accuracy")
+    assert "Valid accuracy by C" in page.pictures
+    rows = page.table("settings", "C", "valid accuracy")
     assert len(rows) == len(lines)
-    assert {(row["settings"], float(row["C"]), float(row["accuracy"])) for row in rows} == {
-        ("loss cs" if line["settings"] else "defaults", float(f"{line['C']:.4g}"), round(line["accuracy"], 4))
+    assert {(row["settings"], float(row["C"]), float(row["valid accuracy"])) for row in rows} == {
+        (
+            "loss cs" if line["settings"] else "defaults",
+            float(f"{line['C']:.4g}"),
+            round(line["valid_accuracy"], 4),
+        )
         for line in lines
     }
-    assert float(rows[0]["accuracy"]) == 0.9
+    assert float(rows[0]["valid accuracy"]) == 0.9
 
 
 def test_a_search_without_a_run_yet(tmp_path: Path) -> None:
     write_tuned(tmp_path)
     page = Page(report(tmp_path))
     page.check()
-    assert page.pictures == ["Held-out accuracy by C"]
+    assert page.pictures == ["Valid accuracy by C"]
 
 
 # -- sizes -----------------------------------------------------------------------------------------

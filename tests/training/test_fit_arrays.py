@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 
-from streamsvm import fit, load_model, plan
+from streamsvm import load_model, plan
 from streamsvm.errors import InputError, Interrupted, SettingsError
 
 N, D, K = 120, 15, 6

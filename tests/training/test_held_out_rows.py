@@ -131,7 +131,7 @@ def test_held_out_rows_are_scored_after_the_transforms_of_the_others(tmp_path: P
     scores = normalize(scale.transform(dense)) @ model.coef_.T.reshape(D, -1)
     expected = (scores.argmax(axis=1) == labels)[held].mean()
     history = model.result.history if kind == "matrix" else records(tmp_path / "a/run/metrics.jsonl")
-    assert history[-1]["average_valid_accuracy"] == pytest.approx(expected)
+    assert history[-1]["valid_accuracy"] == pytest.approx(expected)
 
 
 def records(path: Path) -> list[dict[str, Any]]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from helpers import make_problem, make_store
+from helpers import plain_fit as fit
 from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import fit, format, plan, resume
+from streamsvm import format, plan, resume
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 

@@ -27,16 +27,17 @@ def test_metrics_report_and_result_agree(tmp_path: Path, store: Path) -> None:
     passes = [line for line in lines if line["event"] == "pass"]
     assert passes == result.history
     promised = {
-        *("pass", "rows", "dual", "primal", "gap", "relative_gap", "gap_decay", "accuracy", "valid_accuracy"),
+        *("pass", "rows", "dual", "primal", "gap", "relative_gap", "gap_decay"),
+        *("train_accuracy", "valid_accuracy"),
         *("rows_per_second", "seconds", "bytes_read", "peak_memory_bytes"),
     }
     for number, record in enumerate(passes, start=1):
         assert record.keys() >= promised
         assert (record["pass"], record["rows"]) == (number, N)
         assert record["bytes_read"] > 0
-        assert record["accuracy"] == record["valid_accuracy"]
+        assert record["train_accuracy"] == record["valid_accuracy"]
     last = passes[-1]
-    for name in ("primal", "dual", "gap", "relative_gap", "gap_decay", "accuracy", "valid_accuracy"):
+    for name in ("primal", "dual", "gap", "relative_gap", "gap_decay", "train_accuracy", "valid_accuracy"):
         assert getattr(result, name) == last[name]
     assert result.progressive_accuracy == passes[0]["progressive_accuracy"]
     assert Path(result.model) == tmp_path / "run/model"

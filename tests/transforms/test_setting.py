@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
+from helpers import plain_fit as fit
 
-from streamsvm import fit
 from streamsvm.errors import SettingsError
 from streamsvm.settings import Settings
 from streamsvm.transforms import TRANSFORMS, parse_transforms, records_of, transforms_from

@@ -89,7 +89,7 @@ def test_a_cluster_gives_the_model_and_the_gaps_of_threads(
     dask = fit(store, tmp_path / "dask", settings, cluster=local.scheduler_address)
     assert model_bytes(tmp_path / "two") == model_bytes(tmp_path / "one")
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "one")
-    measured = ("dual", "primal", "gap", "accuracy", "average_gap", "valid_accuracy")
+    measured = ("dual", "primal", "gap", "train_accuracy", "average_gap", "valid_accuracy")
     for ours, theirs in zip(dask.history, one.history, strict=True):
         assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
     assert dask.history[-1]["workers"] == 2

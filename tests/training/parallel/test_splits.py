@@ -10,11 +10,12 @@ import pytest
 import reference
 from cases import few
 from helpers import dense_duals, make_problem, make_store
+from helpers import plain_fit as fit
 from run_files import metrics_of, model_bytes, stop_after, without_times
 from small_problem import of_loss
 from streamsvm_converters import convert
 
-from streamsvm import fit, load_model, plan, resume
+from streamsvm import load_model, plan, resume
 from streamsvm.errors import Interrupted, PlanError, SettingsError
 from streamsvm.losses import ROW_LOSSES
 from streamsvm.run.dual_log import DualFiles, DualLog
@@ -76,7 +77,7 @@ def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, l
     dual = reference.dual(B, X, labels, C, loss, **parameters)
     assert result.primal == pytest.approx(primal, rel=1e-11)
     assert result.dual == pytest.approx(dual, rel=1e-10)
-    assert result.accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
+    assert result.train_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
     assert result.empty_rows == 2
 
 

@@ -1,0 +1,79 @@
+"""What to say of a training that ended far from the optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm.errors import Call, ConvergenceWarning, Message, Option, Remedy, warn
+from streamsvm.settings import Settings
+
+History = Sequence[Mapping[str, Any]]
+
+_FAR, _NEAR = 0.5, 0.1  # a relative gap that says that C is too large, and one that more passes shall reach
+_FASTEST, _SLOWEST = 0.7, 0.9  # by which a relative gap is expected to fall in a pass
+_LEAST_TARGET = 1e-12
+
+
+def gap_warning(
+    gap: float | None, settings: Settings, history: History, run: Path | None, *, chosen: bool
+) -> list[str]:
+    """Warn if the passes did not reach the tolerance, or were too few for a C that was given.
+
+    Parameters
+    ----------
+    gap : float or None
+        The relative gap of the model, which is not within the tolerance; None if it was not measured.
+    settings : Settings
+    history : sequence of dict
+        The reports of the passes.
+    run : Path or None
+        Run directory, if there is one.
+    chosen : bool
+        Whether C was chosen from the data. A single pass, too, has a large gap whatever C is.
+    """
+    made, others = len(history), list[Remedy]()
+    if gap is None:
+        return []
+    if settings.tol is not None:
+        problem = f"tolerance {settings.tol:g} not reached ({gap:.3g})"
+    elif gap > _FAR and made > 1 and not chosen and (share := settings.share_of_C(made)) >= 1:
+        problem = (
+            f"C {settings.C * share:g} is far too large for {made} passes: the relative gap is {gap:.3g}"
+        )
+        others = [Remedy("give a smaller {}", Option("C"))]
+    else:
+        return []
+    passes = Option("passes", passes_to(settings.tol or _NEAR, gap, history))
+    extends = run is not None and settings.keep_duals and settings.C_path is None
+    goes_on = Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {}", passes)
+    message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # rounding, if below 0
+    warn(ConvergenceWarning(message))
+    return [message]
+
+
+def passes_to(target: float, gap: float, history: History) -> int:
+    """About how many passes, in all, bring the relative gap down to `target`.
+
+    It is expected to fall in each pass as in the last one, within limits; slowly if that is not known.
+    """
+    gaps = [record["relative_gap"] for record in history[-2:] if record.get("relative_gap")]
+    factor = gaps[1] / gaps[0] if len(gaps) == 2 else _SLOWEST
+    decay = -math.log(min(max(factor, _FASTEST), _SLOWEST))
+    return len(history) + max(math.ceil(math.log(abs(gap) / max(target, _LEAST_TARGET)) / decay), 1)
+
+
+def small_c_warning(settings: Settings, passes: int) -> list[str]:
+    """A warning if the last of the passes did not have the C that was wanted."""
+    share = settings.share_of_C(passes)
+    if share >= 1 or settings.C_path is not None:
+        return []
+    C = settings.C
+    return [
+        Message(
+            f"the last pass had C {C * share:.3g}, which grows to {C:g}: the model is as of a smaller C",
+            Remedy("make more passes, or give a larger first C"),
+        )
+    ]

@@ -1,0 +1,81 @@
+"""The transform of data for which none is named, and a warning of features of very different scales.
+
+C auto is one over the mean squared norm of the rows. A feature whose values are a thousand times those of the
+others makes up all of the norm, so that C is far too small for the others to count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Option, Remedy, ScaleWarning, warn
+from streamsvm.settings import Settings
+from streamsvm.transforms.base import Transform
+
+if TYPE_CHECKING:
+    from streamsvm.transforms.fitting import Raw
+
+OF_TABLES = "scale=std,bias"  # with columns of numbers
+OF_MATRICES = "bias"  # in memory
+_EVEN = {"scale", "binarize", "log1p", "clip"}  # transforms after which scales are near, or as the user wants
+_DIFFERENT = 1e3  # times the usual scale
+_MANY = 20  # one of so many features must have a scale so far below the usual one; rare words do
+_SHOWN = 3  # features that the warning names
+_MOST_FEATURES = 2**24  # more are words or hashes, of one scale
+
+
+def with_transform(
+    settings: Settings, encoding: Mapping[str, Any] | None, otherwise: str | None = None
+) -> Settings:
+    """The settings with a default transform, if they name none and `otherwise` or a table has one.
+
+    `encoding` says how columns of a table became features; None if the data was none.
+    """
+    columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
+    numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
+    default = settings.transform or (OF_TABLES if numbers else otherwise)
+    return dataclasses.replace(settings, transform=default)
+
+
+def watch_scales(transforms: Sequence[Transform], data: Raw) -> Iterator[tuple[int, Rows]]:
+    """Yield the sample of the data; warn at its end if the values of some features are far larger.
+
+    Not if one of the transforms that the data is to go through makes the scales alike.
+
+    Warns
+    -----
+    ScaleWarning
+        Names the features whose largest absolute values are farthest from the median of all.
+    """
+    looks = data.n_features <= _MOST_FEATURES and not _EVEN & {each.name for each in transforms}
+    largest = np.zeros(data.n_features if looks else 0)
+    for first, rows in data.sample:
+        if looks:
+            np.maximum.at(largest, rows.indices, np.abs(rows.data).astype(np.float64))
+        yield first, rows
+    used = np.flatnonzero(largest)
+    largest = largest[used]
+    usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
+    extreme, small = largest > _DIFFERENT * usual, largest * _DIFFERENT < usual
+    if np.count_nonzero(small) * _MANY >= len(used):
+        extreme |= small
+    at = np.flatnonzero(extreme)
+    if not len(at):
+        return
+    at = at[np.argsort(-np.abs(np.log(largest[at] / usual)), kind="stable")]
+    names = [
+        data.names[j] if data.names is not None else f"feature {j + (data.index_base or 0)}"
+        for j in used[at[:_SHOWN]]
+    ]
+    shown = ", ".join(f"{name} (up to {value:.3g})" for name, value in zip(names, largest[at], strict=False))
+    others = f" and {len(at) - _SHOWN:,} more" if len(at) > _SHOWN else ""
+    problem = (
+        f"{data.where}: features differ in scale by more than {_DIFFERENT:,.0f} times, and the largest hide "
+        f"the others: {shown}{others}, where most go up to {usual:.3g} or so"
+    )
+    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", OF_TABLES))))

@@ -1,0 +1,119 @@
+"""What is said of trainings that ended far from the optimum, and of searches that ended at an end of C."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from command_line import streamsvm
+from helpers import make_problem, make_store
+from sklearn.datasets import load_digits
+
+from streamsvm import evaluate, fit, resume, tune
+from streamsvm.errors import ConvergenceWarning, StreamsvmWarning
+from streamsvm.training.convergence import passes_to
+
+X, LABELS = load_digits(return_X_y=True)
+X, LABELS = X[:700] / 16, LABELS[:700]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("digits") / "digits.zarr", sp.csr_array(X), LABELS)
+
+
+def test_a_tolerance_that_was_not_reached_is_said_with_the_command_that_reaches_it(
+    store: Path, tmp_path: Path
+) -> None:
+    words = ("fit", store.name, "--out", tmp_path / "run", "--tol", 0.01, "--passes", 2, "--C", 0.05)
+    code, _, err = streamsvm(*words, "--json", cwd=store.parent)
+    assert code == 0
+    assert err.count("\n") == 1
+    problem, command = err.strip().rsplit("; ", 1)
+    gap = float(problem.rpartition("(")[2].rstrip(")"))
+    assert problem == f"streamsvm: tolerance 0.01 not reached ({gap:.3g})"
+    words = shlex.split(command.strip("`"))
+    assert words[:3] == ["streamsvm", "resume", str(tmp_path / "run")]
+    code, shown, err = streamsvm(*words[1:], "--json", cwd=store.parent)
+    assert (code, err) == (0, "")
+    assert json.loads(shown)["status"] == "converged"
+
+    with pytest.warns(ConvergenceWarning, match=r"give passes|fit again with passes=\d+") as found:
+        model = fit(X, LABELS, C=0.05, tol=0.01, passes=2)
+    assert [each.filename for each in found] == [__file__]
+    assert model.result.warnings == [str(found[0].message)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = fit(X, LABELS, C=0.05, tol=0.01, **found[0].message.remedy.options)
+    assert again.result.status == "converged"
+
+
+def test_a_c_far_too_large_for_the_passes_is_said_unless_it_was_chosen(store: Path, tmp_path: Path) -> None:
+    with pytest.warns(ConvergenceWarning, match="C 1000 is far too large for 2 passes: the relative gap is"):
+        result = fit(store, out=tmp_path / "run", C=1000, passes=2)
+    assert result.average["relative_gap"] > 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(store, out=tmp_path / "one", C=1000, passes=1)  # of which the gap says nothing
+        fit(X, LABELS)
+        fit(X, LABELS, C=1000, passes=2, gap="none")
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(0.8, 0.8), (0.1, 0.7), (1.3, 0.9), (None, 0.9)])
+def test_passes_are_foreseen_by_the_decay_of_the_gap(factor: float | None, expected: float) -> None:
+    history = [{"relative_gap": 0.1 * factor**at if factor else None} for at in range(3)]
+    gap = 0.04
+    assert passes_to(0.001, gap, history) == 3 + math.ceil(math.log(0.001 / gap) / math.log(expected))
+    assert passes_to(1.0, gap, history) == 4
+    assert passes_to(0.0, gap, history) < 300
+
+
+def test_the_accuracies_are_those_of_the_model(store: Path, tmp_path: Path) -> None:
+    """Of the one that is saved, by the scores of NumPy: the average, the last iterate, and after `resume`."""
+    other = make_store(tmp_path / "t.zarr", *make_problem(300, 64, 10, noise=2.0))
+    for name, options in (("average", {}), ("last", {"average": False}), ("tol", {"tol": 0.5, "passes": 9})):
+        run = tmp_path / name
+        result = fit(store, out=run, valid=other, C=0.5, **options)
+        assert result.train_accuracy == pytest.approx(evaluate(run, store).accuracy)
+        assert result.valid_accuracy == pytest.approx(evaluate(run, other).accuracy)
+        last = result.history[-1]
+        assert ("last_iterate_valid_accuracy" in last) == result.averaged
+        assert last["valid_accuracy"] == result.valid_accuracy
+        assert not {"accuracy", "average_accuracy"} & last.keys()
+    result = resume(tmp_path / "average", passes=4)
+    assert result.valid_accuracy == pytest.approx(evaluate(tmp_path / "average", other).accuracy)
+    assert fit(store, out=tmp_path / "none", gap="none").train_accuracy is None
+
+
+def test_the_last_line_is_the_accuracy_of_the_validation_store(store: Path, tmp_path: Path) -> None:
+    words = ("fit", store, "--out", tmp_path / "run", "--valid", store)
+    shown = streamsvm(*words).out.splitlines()
+    assert shown[-1] == f"digits.zarr: accuracy {evaluate(tmp_path / 'run', store).accuracy:.4f}"
+    shown = streamsvm("fit", store, "--out", tmp_path / "part", "--hold-out", "2/5").out.splitlines()
+    assert shown[-1].startswith("hold-out 2/5: accuracy 0.")
+    assert "accuracy" not in streamsvm("fit", store, "--out", tmp_path / "plain").out.splitlines()[-1]
+
+
+def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_path: Path) -> None:
+    small = ("tune", store, "--out", tmp_path / "small", "--C", "1e-4,1e-3,1e-2", "--hold-out", "1/3")
+    code, shown, err = streamsvm(*small)
+    assert code == 0
+    assert "the best C, 0.01, is the largest that was tried; go on with --C 0.01,0.1,1,10" in err
+    best, trained = shown.index("is of 6 passes, those at smaller C included"), "the model is of 3 passes"
+    assert best < shown.index(trained)
+    found = json.loads(streamsvm(*small, "--json").out)
+    accuracies = [row["valid_accuracy"] for row in found["tried"]]
+    assert (found["valid_accuracy"], found["valid_passes"]) == (max(accuracies), 6)
+    assert np.argmax(accuracies) == 2
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        inside = tune(X, LABELS, C=[1e-5, 1, 100], loss="ww2", passes=1, hold_out="1/3", transform="none")
+    assert [each for each in said if issubclass(each.category, StreamsvmWarning)] == []
+    assert (inside.C, inside.valid_passes) == (1, 2)  # the duals of ww2 begin anew with each C

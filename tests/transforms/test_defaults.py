@@ -1,0 +1,152 @@
+"""Features of different scales are warned of, and tables with columns of numbers are scaled by default."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from command_line import streamsvm, succeeds
+from helpers import as_rows, make_store
+from sklearn.datasets import load_digits, load_svmlight_file
+from sklearn.preprocessing import StandardScaler
+
+from streamsvm import fit, load_model, open_store, plan, tune
+from streamsvm.errors import ScaleWarning
+from streamsvm.sklearn import StreamSVMClassifier
+from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.defaults import watch_scales
+from streamsvm.transforms.fitting import raw_rows
+
+DIGITS, LABELS = load_digits(return_X_y=True)
+DIGITS, LABELS = DIGITS[:600], LABELS[:600]
+NOISE = np.random.default_rng(0).uniform(0, 1e6, (len(DIGITS), 1))
+UNSCALED = np.hstack([DIGITS, NOISE])
+PIXEL = float(np.sort(DIGITS.max(axis=0)[DIGITS.any(axis=0)])[(int(DIGITS.any(axis=0).sum()) - 1) // 2])
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of which two columns are numbers of very different sizes, and one has categories."""
+    folder, rng = tmp_path_factory.mktemp("people"), np.random.default_rng(1)
+    numbers = rng.integers(18, 90, 400), rng.lognormal(10, 0.6, 400)
+    towns = rng.choice(["Ulm", "Kiel"], 400)
+    rows = zip(*numbers, towns, strict=True)
+    lines = [f"{age},{income:.2f},{town},{'old' if age > 60 else town}" for age, income, town in rows]
+    (folder / "people.csv").write_text("\n".join(["age,income,town,label", *lines]) + "\n")
+    succeeds("convert", "people.csv", "--label", "label", "--out", "people.zarr", cwd=folder)
+    return folder
+
+
+def test_an_unscaled_column_is_warned_of_and_scaling_mends_it(tmp_path: Path) -> None:
+    named = f"feature 64 (up to {NOISE[:400].max():.3g}), where most go up to {PIXEL:.3g} or so"
+    with pytest.warns(ScaleWarning, match=re.escape(named)) as found:
+        poor = fit(UNSCALED[:400], LABELS[:400])
+    assert [each.filename for each in found] == [__file__]
+    assert found[0].message.remedy.options == {"transform": "scale=std,bias"}
+    good = fit(UNSCALED[:400], LABELS[:400], **found[0].message.remedy.options)
+    expected, X = LABELS[400:].astype(str), UNSCALED[400:]
+    assert (poor.predict(X).astype(str) == expected).mean() < 0.3
+    assert (good.predict(X).astype(str) == expected).mean() > 0.8
+    with pytest.warns(ScaleWarning, match="feature 64"):
+        StreamSVMClassifier().fit(UNSCALED, LABELS)
+    store = make_store(tmp_path / "s.zarr", sp.csr_array(UNSCALED), LABELS)
+    with pytest.warns(ScaleWarning, match="s.zarr.* scale them, as with transform='scale=std,bias'"):
+        fit(store, out=tmp_path / "run", transform="l2")
+
+
+def test_small_features_are_named_unless_they_are_rare() -> None:
+    def warned(largest: list[float], transform: str | None = None) -> str:
+        rows = as_rows(sp.csr_array(np.array([largest])), np.zeros(1, np.int32))
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            names = [f"f{j}" for j in range(len(largest))]
+            data = raw_rows(rows, len(largest), names)
+            assert [each is rows for _, each in watch_scales(parse_transforms(transform), data)] == [True]
+        return str(found[0].message) if found else ""
+
+    assert "hide the others: f2 (up to 1), where" in warned([1e6, -1e6, 1])
+    assert "f1 (up to 1e+06), f3 (up to 1e+05), f4 (up to 1e+05) and 1 more, where" in warned(
+        [1, 1e6, 1, 1e5, 1e5, 2e4, 0, 2, 1, 3, 1]
+    )
+    assert not warned([1, 100, 900, 1, 0, 0.01])
+    assert not warned([1.0] * 40 + [1e-5])  # a word that occurs in long texts alone
+    assert not warned([0, 0])
+    assert warned([1, 1e6], "idf,l2,bias")
+    assert not any(warned([1, 1e6], each) for each in ("scale=std", "log1p", "binarize,l2", "clip=10"))
+
+
+SMALL, LARGE = ["dna.scale", "pendigits", "letter.scale"], ["sector.scale", "clinc150.tfidf"]
+
+
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(each, marks=pytest.mark.more) for each in LARGE)])
+def test_default_fits_of_data_sets_are_silent(name: str, data_folder: Path) -> None:
+    X, labels = load_svmlight_file(str(data_folder / f"{name}.bz2"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(X, labels)
+        fit(X, labels, transform="none")
+
+
+def test_fit_and_the_estimator_give_the_same_model() -> None:
+    """With an intercept, which is the coefficient of a column of ones; or without, if it is asked for."""
+    ones = np.hstack([DIGITS, np.ones((len(DIGITS), 1))])
+    with_ones = fit(ones, LABELS, transform="none", C=1e-3)
+    for transform in (None, "none", "bias", "l2", "scale=std,bias"):
+        own = fit(DIGITS, LABELS, transform=transform, C=1e-3)
+        other = StreamSVMClassifier(transforms=transform, C=1e-3).fit(DIGITS, LABELS).model_
+        np.testing.assert_array_equal(own.coef_, other.coef_)
+        np.testing.assert_array_equal(own.intercept_, other.intercept_)
+        assert own.intercept_.any() == (transform is None or transform.endswith("bias"))
+        if transform in (None, "bias"):
+            last = with_ones.coef_[-1] if with_ones.coef_.shape[0] == 65 else with_ones.coef_[:, -1]
+            np.testing.assert_allclose(own.intercept_, last, atol=1e-6)
+    chosen = tune(DIGITS, LABELS, C=[1e-3]).model
+    assert chosen.intercept_.any()
+    without = StreamSVMClassifier(fit_intercept=False).fit(DIGITS, LABELS).model_
+    np.testing.assert_array_equal(without.coef_, fit(DIGITS, LABELS, transform="none").coef_)
+
+
+def test_tables_with_numbers_are_scaled(people: Path, tmp_path: Path) -> None:
+    command = ("fit", "people.zarr", "--hold-out", "1/5", "--out")
+    shown = succeeds(*command, tmp_path / "run", cwd=people)
+    assert "transform scale=std,bias (--transform none: without)" in shown
+    settings = json.loads((tmp_path / "run/run.json").read_text())["settings"]
+    assert settings["transform"] == "scale=std,bias"
+    with open_store(people / "people.zarr") as store:
+        rows, names = store.rows(0, 400), store.feature_names()
+        X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(400, store.n_features)).toarray()
+    model = load_model(tmp_path / "run")
+    scaler = StandardScaler(with_mean=False).fit(X)
+    weights = model.coef_ if model.coef_.shape[0] == len(scaler.scale_) else model.coef_.T
+    expected = X / scaler.scale_ @ weights + model.intercept_
+    np.testing.assert_allclose(model.decision_function(pd.DataFrame(X, columns=names)), expected, atol=1e-3)
+    assert list(names)[:2] == ["age", "income"]
+
+    code, shown, err = streamsvm(*command, tmp_path / "plain", "--transform", "none", cwd=people)
+    assert code == 0
+    assert "transform" not in shown
+    assert err.count("\n") == 1
+    assert "income (up to" in err
+    assert "scale them, as with --transform scale=std,bias" in err
+    assert load_model(tmp_path / "plain").intercept_.any() == False  # noqa: E712
+    assert plan(people / "people.zarr")["transform"] == "scale=std,bias"
+    frame = pd.read_csv(people / "people.csv")
+    assert [each.name for each in fit(frame.drop(columns="label"), frame["label"]).transforms] == [
+        "scale",
+        "bias",
+    ]
+
+
+def test_tune_tries_the_default_and_none(people: Path, tmp_path: Path) -> None:
+    words = ("--C", "0.01,0.1", "--transform", "scale=std,bias", "--transform", "none", "--hold-out", "1/5")
+    code, shown, _ = streamsvm("tune", "people.zarr", "--out", tmp_path / "t", *words, "--json", cwd=people)
+    tried = json.loads(shown)["tried"]
+    assert code == 0
+    assert [row["settings"]["transform"] for row in tried] == ["scale=std,bias"] * 2 + ["none"] * 2
+    assert tried[0]["valid_accuracy"] > tried[2]["valid_accuracy"] + 0.2
