@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, ScaleWarning, warn
 from streamsvm.settings import Settings
 from streamsvm.transforms.base import Transform
-
-if TYPE_CHECKING:
-    from streamsvm.transforms.fitting import Raw
 
 OF_TABLES = "scale=std,bias"  # with columns of numbers
 OF_MATRICES = "bias"  # in memory
@@ -42,10 +39,11 @@ def with_transform(
     return dataclasses.replace(settings, transform=default)
 
 
-def watch_scales(transforms: Sequence[Transform], data: Raw) -> Iterator[tuple[int, Rows]]:
+def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
     """Yield the sample of the data; warn at its end if the values of some features are far larger.
 
-    Not if one of the transforms that the data is to go through makes the scales alike.
+    Not if one of the transforms that the data, a `streamsvm.transforms.fitting.Raw`, is to go through makes
+    the scales alike.
 
     Warns
     -----
