@@ -82,7 +82,7 @@ def test_a_failure_leaves_the_file_as_it_was(folder: Path, tmp_path: Path) -> No
         raise ModelError("no more")
 
     with pytest.raises(ModelError, match="no more"):
-        predict(folder / "run", failing(), out)
+        predict(folder / "run", failing(), out, force=True)
     assert out.read_text() == "before"
     assert list(tmp_path.iterdir()) == [out]
 

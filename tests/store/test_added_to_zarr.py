@@ -88,7 +88,7 @@ def test_links_are_not_written_through(folder: Path, path: Path, name: str) -> N
 
 def batches(model: Any) -> Iterator[Batch]:
     """The predictions for all rows."""
-    scores = np.asarray(X @ model.coef_)
+    scores = model.decision_function(X)
     codes = scores.argmax(axis=1)[:, None]
     best = np.sort(scores, axis=1)
     names = np.array([f"cell {i}" for i in range(N)], object)
