@@ -12,7 +12,6 @@ from streamsvm_cli import (
     evaluate,
     export,
     fit,
-    import_model,
     info,
     online,
     predict,
@@ -36,10 +35,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
 )
 for module in (
-    convert, info, fit, tune, online, resume, predict, evaluate, report, export, import_model, demo,
+    convert, info, fit, tune, online, resume, predict, evaluate, report, export, demo,
 ):  # fmt: skip
     name = module.__name__.rpartition(".")[2]
-    app.command(name.removesuffix("_model"), cls=Command)(getattr(module, name))
+    app.command(name, cls=Command)(getattr(module, name))
 
 
 def _version(wanted: bool) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamsvm.api_runs import plan, resume
     from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
-    from streamsvm.exporting import Exported, export_model, import_liblinear
+    from streamsvm.exporting import Exported, export_model
     from streamsvm.label_metrics import Evaluation
     from streamsvm.label_set_metrics import LabelSetEvaluation
     from streamsvm.metrics import evaluate
@@ -54,7 +54,6 @@ _MODULES = {
     "evaluate": "metrics",
     "export_model": "exporting",
     "fit": "api",
-    "import_liblinear": "exporting",
     "load_model": "model",
     "online": "api",
     "open_store": "store",
@@ -83,7 +82,6 @@ __all__ = [
     "evaluate",
     "export_model",
     "fit",
-    "import_liblinear",
     "load_model",
     "online",
     "open_store",

@@ -1,6 +1,5 @@
 """Models for other programs, and models of LIBLINEAR for this one: a file for each format."""
 
 from streamsvm.exporting.export import FORMATS, Exported, export_model
-from streamsvm.exporting.liblinear_import import import_liblinear
 
-__all__ = ["FORMATS", "Exported", "export_model", "import_liblinear"]
+__all__ = ["FORMATS", "Exported", "export_model"]
