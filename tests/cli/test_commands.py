@@ -215,7 +215,7 @@ def test_info_recognises_stores_runs_and_models(folder: Path) -> None:
         (("fit", "{}/train.zarr", "--out", "{}/run"), "resume"),
         (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
         (("fit", "{}/digits.train", "--out", "r"), "make a store with `streamsvm convert`"),
-        (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "File exists; use another place"),
+        (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "is not a folder; choose another folder"),
         (("resume", "absent"), "not a run"),
         (("resume", "{}"), "not a run"),
         (("resume", "{}/run", "--passes", "1"), "shortened"),
