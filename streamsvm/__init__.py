@@ -37,31 +37,32 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Calibration": "calibration",
-    "Evaluation": "label_metrics",
-    "Exported": "exporting",
-    "FitResult": "api",
-    "LabelSetEvaluation": "label_set_metrics",
-    "Model": "model",
-    "OnlineResult": "api",
-    "OnlineSettings": "settings",
-    "Predictions": "predictions",
-    "Rows": "data.rows",
-    "Settings": "settings",
-    "Store": "store",
-    "TuneResult": "training.results",
-    "calibrate": "calibration",
-    "evaluate": "metrics",
-    "export_model": "exporting",
-    "fit": "api",
-    "load_model": "model",
-    "online": "api",
-    "open_store": "store",
-    "plan": "api_runs",
-    "predict": "predictions",
-    "report": "reporting.page",
-    "resume": "api_runs",
-    "tune": "tuning",
+    "Calibration": "streamsvm.calibration",
+    "Evaluation": "streamsvm.label_metrics",
+    "Exported": "streamsvm.exporting",
+    "FitResult": "streamsvm.api",
+    "LabelSetEvaluation": "streamsvm.label_set_metrics",
+    "Model": "streamsvm.model",
+    "OnlineResult": "streamsvm.api",
+    "OnlineSettings": "streamsvm.settings",
+    "Predictions": "streamsvm.predictions",
+    "Rows": "streamsvm.data.rows",
+    "Settings": "streamsvm.settings",
+    "Store": "streamsvm.store",
+    "TuneResult": "streamsvm.training.results",
+    "calibrate": "streamsvm.calibration",
+    "convert": "streamsvm_converters",
+    "evaluate": "streamsvm.metrics",
+    "export_model": "streamsvm.exporting",
+    "fit": "streamsvm.api",
+    "load_model": "streamsvm.model",
+    "online": "streamsvm.api",
+    "open_store": "streamsvm.store",
+    "plan": "streamsvm.api_runs",
+    "predict": "streamsvm.predictions",
+    "report": "streamsvm.reporting.page",
+    "resume": "streamsvm.api_runs",
+    "tune": "streamsvm.tuning",
 }
 __all__ = [
     "Calibration",
@@ -95,13 +96,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plot":
-        return importlib.import_module("streamsvm.plot")
-    if name == "convert":  # which nothing else here knows
-        return importlib.import_module("streamsvm_converters").convert
+    if name in ("errors", "plot"):
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

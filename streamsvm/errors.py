@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-_MODULES = {"convert": "streamsvm_converters."}  # functions that `streamsvm` does not export
 # Packages whose lines no warning points at: ours, and what stands between a caller and a function of ours.
-_OURS = {"streamsvm", "streamsvm_converters", "streamsvm_cli", "contextlib", "functools"}
+_OURS = {"streamsvm", "streamsvm_converters", "streamsvm_cli", "contextlib", "functools", "sklearn", "joblib"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +62,7 @@ class Call:
     def __str__(self) -> str:
         first = [] if self.argument is None else [_shown(self.argument)]
         arguments = ", ".join([*first, *map(str, self.options)])
-        name = _MODULES.get(self.function, "") + self.function
-        return f"`{name}({arguments or '...'})`"
+        return f"`{self.function}({arguments or '...'})`"
 
 
 def _shown(value: Any) -> str:

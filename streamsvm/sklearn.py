@@ -35,7 +35,6 @@ from streamsvm.model import Model, load_model
 from streamsvm.settings import NONE, Settings
 from streamsvm.sklearn_data import NamedMatrix, part_of_rows, rows_to_train_on, value_errors, without_names
 from streamsvm.training.incremental import IncrementalLearner
-from streamsvm.transforms.defaults import OF_TABLES
 
 __all__ = ["StreamSVMClassifier"]
 
@@ -233,7 +232,7 @@ costs_as, tree, split, splits
         """Learn from a batch, each row once, in the order of `X`: a part of one online pass.
 
         `C`, the loss and its settings, `dtype`, `transforms` and `fit_intercept` apply. The model is the
-        average of the iterates; after `fit` it goes on from there.
+        average of the iterates; after `fit` it goes on from there, with the transforms that were fitted.
 
         Parameters
         ----------
@@ -271,15 +270,11 @@ costs_as, tree, split, splits
             )
         matrix = as_matrix(X, np.dtype(self.dtype))
         if not hasattr(self, "_learner"):
-            begin = None if begins else self.model_.weights()
+            fitted = None if begins else self.model_
             with value_errors():
                 labels = class_record(self.classes_)
-                options = self._options(self.classes_)
-                if not begins and self.transforms is None and self.fit_intercept is None:  # as fit had it
-                    made = len(self.model_.record.get("transforms", []))
-                    options["transform"] = {0: NONE, 2: OF_TABLES}.get(made, options["transform"])
-                settings = Settings(**{**options, **_ONE_PASS})
-                self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, begin)
+                settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
+                self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, fitted)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
         rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)

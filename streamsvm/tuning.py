@@ -21,7 +21,7 @@ import numpy as np
 
 from streamsvm.api import TABLES, without_tables
 from streamsvm.data.arrays import label_column
-from streamsvm.errors import Option, Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.losses import get_loss
 from streamsvm.model import Model
 from streamsvm.progress import Progress, Report, shown
@@ -182,7 +182,7 @@ def tune(
         # Of equal ones the first: the smallest C.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         candidate, step = divmod(best, len(grid.factors))
-        _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step)
+        _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step, paths, out)
         on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
         chosen = Settings(
             **{**common, **candidates[candidate], "valid": None},
@@ -198,16 +198,19 @@ def tune(
         )  # fmt: skip
 
 
-def _warn_of_end(tried: Sequence[Mapping[str, Any]], best: int) -> None:
-    """Warn if the best of the values of C is the smallest or the largest, and better than the next one."""
-    inner = tried[1 if best == 0 else -2] if len(tried) > 1 else tried[best]
-    found = tried[best]
-    if best not in (0, len(tried) - 1) or found["valid_accuracy"] <= inner["valid_accuracy"]:
+def _warn_of_end(
+    tried: Sequence[Mapping[str, Any]], best: int, paths: Sequence[str] | None, out: Any
+) -> None:
+    """Warn if the best of several values of C is the smallest or the largest; say how to go on in `out`-2."""
+    if len(tried) == 1 or best not in (0, len(tried) - 1):
         return
-    C, step = found["C"], found["C"] / inner["C"]
+    C = tried[best]["C"]
+    step = C / tried[1 if best == 0 else -2]["C"]
     further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_FURTHER)))
     problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
-    warn(StreamsvmWarning(problem, remedy=Remedy("go on with {}", Option("C", further))))
+    options = (Option("C", further), *([] if out is None else [Option("out", f"{out}-2")]))
+    data = paths[0] if paths and len(paths) == 1 else None
+    warn(StreamsvmWarning(problem, remedy=Remedy("{} goes on", Call("tune", data, options))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,14 +344,15 @@ class _ArraySearch:
         return array_runs.automatic_c(*self._data, settings, self._tables)
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
-        model = self._fit(settings)
+        model = self._fit(settings, tuned=True)
         assert model.result is not None
         return model.result, model
 
-    def _fit(self, settings: Settings) -> Model:
+    def _fit(self, settings: Settings, *, tuned: bool = False) -> Model:
         return array_runs.fit_matrix(
-            *self._data, settings, callbacks=self._callbacks, given=self._tables, workers=self._workers
-        )
+            *self._data, settings, callbacks=self._callbacks, given=self._tables, workers=self._workers,
+            tuned=tuned,
+        )  # fmt: skip
 
 
 _Search = _ArraySearch | StoreSearch

@@ -48,8 +48,12 @@ def fit_matrix(
     callbacks: Callbacks,
     given: Mapping[str, Any],
     workers: int | None = None,
+    tuned: bool = False,
 ) -> Model:
-    """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too."""
+    """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too.
+
+    `tuned` says that C was found by a search, and so chosen from the data.
+    """
     rows, labels, matrix = _labelled(X, y, groups, settings, given)
     settings = with_transform(settings, matrix.encoding, OF_MATRICES)
     return fit_rows(
@@ -62,6 +66,7 @@ def fit_matrix(
         callbacks=callbacks,
         given=given,
         workers=workers,
+        tuned=tuned,
     )
 
 
@@ -117,6 +122,7 @@ def fit_rows(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     given: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
+    tuned: bool = False,
 ) -> Model:
     """Train on rows in memory, and write no file.
 
@@ -137,6 +143,8 @@ def fit_rows(
         ``costs`` and ``tree`` that are not files, by name.
     workers : int, optional
         Threads, if the training is split.
+    tuned : bool
+        Whether C was found by a search.
 
     Returns
     -------
@@ -149,7 +157,7 @@ def fit_rows(
     check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     class_counts = rows.class_counts(k)
-    chosen = settings.C == AUTO
+    chosen = tuned or settings.C == AUTO
     rows, used, fitted, settings = _prepared(rows, n_features, settings, names)
     n_features = features_after(fitted.transforms, n_features) or 0
     trained = rows._replace(cost=np.where(used, rows.cost, 0.0))

@@ -43,8 +43,8 @@ class IncrementalLearner:
         Before the transforms.
     names : sequence of str, optional
         Of the features.
-    begin : ndarray of shape (n, n_classes), optional
-        Weights to begin with, of the n features that there are after the transforms.
+    fitted : Model, optional
+        Of these classes and features, to go on from: its weights and transforms are those to begin with.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class IncrementalLearner:
         labels: dict[str, Any],
         n_features: int,
         names: Sequence[str] | None = None,
-        begin: np.ndarray | None = None,
+        fitted: Model | None = None,
     ) -> None:
         loss = get_loss(settings.loss)
         if loss.sequences or loss.extra_columns:
@@ -66,19 +66,19 @@ class IncrementalLearner:
                 f"the loss {settings.loss} does not learn from rows one by one", setting="loss"
             )
         data = TrainingData(n_features, names, None, _no_statistics)
-        self._transforms = []
-        for transform in parse_transforms(settings.transform):
+        self._transforms = [] if fitted is None else list(fitted.transforms)
+        for transform in parse_transforms(settings.transform) if fitted is None else ():
             self._transforms.append(transform.fitted(data))
             width = features_after(self._transforms[-1:], data.n_features) or 0
             data = dataclasses.replace(data, n_features=width)
         self._settings = settings
         self._n_features_in, self._names, self._labels = n_features, names, labels
-        self._n_features = data.n_features
+        self._n_features = data.n_features if fitted is None else fitted.n_features
         self._norms = (0.0, 0)
         self._rows = 0
         self._make()
-        if begin is not None:
-            self._learner.storage.weights.current[:, : len(labels["classes"])] = begin
+        if fitted is not None:
+            self._learner.storage.weights.current[:, : len(labels["classes"])] = fitted.weights()
         self._learner.begin_average()
 
     def _make(self) -> None:

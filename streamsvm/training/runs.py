@@ -61,6 +61,7 @@ def fit_store(
     policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
     fitted: FittedTransforms | None = None,
+    tuned: bool = False,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult:
@@ -68,7 +69,8 @@ def fit_store(
 
     `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
     of workers of the `cluster`.
-    `fitted` are the transforms, if they are fitted to the store already.
+    `fitted` are the transforms, if they are fitted to the store already; `tuned` says that C was found by a
+    search, and so chosen from the data.
     """
     policy = policy or memory_plan.POLICY
     run = RunDir(out)
@@ -106,7 +108,7 @@ def fit_store(
                 "n_classes": store.n_classes,
             },
             "plan": dataclasses.asdict(plan),
-            "C_auto": chosen,
+            "C_auto": chosen or tuned,
             **fitted.record,
             "transforms": saved_records(transforms),
             "error_weights": weights.record(),

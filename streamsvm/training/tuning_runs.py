@@ -180,12 +180,15 @@ class StoreSearch:
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows and with all of the memory."""
         durable.remove(self._run.trials)
-        return self._fit(self._run.path, settings, self._callbacks), None
+        return self._fit(self._run.path, settings, self._callbacks, tuned=True), None
 
-    def _fit(self, folder: Path, settings: Settings, callbacks: Callbacks) -> FitResult:
+    def _fit(
+        self, folder: Path, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
+    ) -> FitResult:
         return fit_store(
             self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
-            given=self._given, fitted=self._fitted(settings), workers=self._workers, cluster=self._cluster,
+            given=self._given, fitted=self._fitted(settings), tuned=tuned, workers=self._workers,
+            cluster=self._cluster,
         )  # fmt: skip
 
     def automatic_c(self, settings: Settings) -> float:
