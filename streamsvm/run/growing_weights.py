@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,8 @@ class GrowingWeights(DenseWeights):
             rows, columns = self.weights.current.shape
         if n_features > rows:
             most = LARGEST_FILE // (columns * self._dtype.itemsize)
-            self._map((max(n_features, min(2 * rows, most)), columns))
+            spare = 1 if self._is_reserved else 2  # for features to come, which take no disk until then
+            self._map((max(n_features, min(spare * rows, most)), columns))
         self._n_features = n_features
 
     def end_pass(self) -> None:
@@ -106,6 +108,7 @@ class GrowingWeights(DenseWeights):
         current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._files[:2])
         dirty = map_array(self._files[2], (shape[0], 2), np.dtype(np.uint64), fresh=False)
         self.weights = Weights.create(current, delta, TIME_UNIT, dirty)
+        self._is_reserved = 512 * os.stat(self._files[0]).st_blocks >= current.nbytes
 
     def _add_columns(self, columns: int) -> None:
         """Write the files anew with so many columns, without the rows that are zero."""

@@ -8,13 +8,11 @@ thousands of zeros. So a row holds only the classes that have a weight, until th
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm import durable
 from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.jit import kernel
@@ -127,12 +125,8 @@ class SparseWeights:
             # All at once, since it is never copied then; what is not used takes no memory.
             pool = map_array(None, (1, self._most_bytes // old.itemsize), old.dtype)[0]
         else:
-            with durable.open_file(self._path, "a+b") as file:
-                file.truncate(n * old.itemsize)
-                mapped = mmap.mmap(file.fileno(), n * old.itemsize)
-            mapped.madvise(mmap.MADV_RANDOM)
-            pool = np.frombuffer(mapped, old.dtype)
-            check_mapped(self._path, pool[None], 1)
+            pool = map_array(self._path, (1, n), old.dtype, fresh=not self._in_file)[0]
+            check_mapped([(self._path, pool[None])], 1)
         if not self._in_file:
             pool[:used] = old[:used]
         self._in_file = self._path is not None and needed * old.itemsize > self._most_bytes
@@ -152,7 +146,7 @@ class SparseWeights:
 
     def check_room(self, rows: Rows) -> None:
         if self._in_file and self._path is not None:
-            check_mapped(self._path, self.sparse_rows.pool[None], 1)
+            check_mapped([(self._path, self.sparse_rows.pool[None])], 1)
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         return Coefficients(_Spread(self.sparse_rows, average_scale or 0.0), None, 0.0, columns, None)

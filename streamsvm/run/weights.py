@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,8 +32,9 @@ def map_array(
 ) -> np.ndarray:
     """Return an array in the file `path`, or in memory if that is None.
 
-    It is zero, and pages that stay zero take no space on disk. If not `fresh`, the file keeps what it
-    holds, and is only extended.
+    It is zero, and pages that stay zero take no space on disk, unless the file system gives space to pages
+    that are only read (tmpfs): there all of it is reserved. If not `fresh`, the file keeps what it holds, and
+    is only extended.
 
     The file may be larger than memory. The operating system then writes changed pages to disk over and
     over: more than everything else that a fit writes.
@@ -51,12 +53,23 @@ def map_array(
         file.truncate(size)
     if size == 0:
         return np.zeros(shape, dtype)
-    with durable.open_file(path, "r+b") as file:
+    with durable.named(path), durable.open_file(path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), size)
+        if _reads_take_space(path, file.fileno(), mapped):
+            os.posix_fallocate(file.fileno(), 0, size)
     # Rows are accessed in random order: reading ahead would fetch megabytes for each of a few hundred
     # bytes, and under a tight memory limit evict the rows in use. So would huge pages.
     mapped.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(mapped, dtype).reshape(shape)
+
+
+def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
+    """Whether a hole of a mapped file takes space once it is read; its last page is one, if any is."""
+    if durable.free_bytes(path) < mmap.PAGESIZE:  # reading it might end the process
+        return hasattr(os, "posix_fallocate")
+    before = os.fstat(descriptor).st_blocks
+    mapped[-1]
+    return os.fstat(descriptor).st_blocks > before
 
 
 class WeightStorage(Protocol):
@@ -184,13 +197,15 @@ class DenseWeights:
 
     def check_room(self, rows: Rows) -> None:
         """As `WeightStorage` says: a full disk would end the process where a page is first written."""
-        for path, array in zip(self._paths, self.weights[:2], strict=False):
-            if path is None or len(array) == 0:
-                continue
-            try:
-                check_mapped(path, array, min(len(rows.indices), len(array)))
-            except RunError:  # most features occur in many rows
-                check_mapped(path, array, len(np.unique(rows.indices)))
+        arrays = [
+            (path, array)
+            for path, array in zip(self._paths, (*self.weights[:2], self.weights.dirty), strict=True)
+            if path is not None and len(array)
+        ]
+        try:
+            check_mapped(arrays, min(len(rows.indices), self.n_features))
+        except RunError:  # most features occur in many rows
+            check_mapped(arrays, len(np.unique(rows.indices)))
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.weights
@@ -199,8 +214,8 @@ class DenseWeights:
         return Coefficients(weights.current, delta, average_scale or 0.0, columns, dirty)
 
 
-def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:
-    """Raise `RunError` unless the file of a mapped array is whole, and its disk can take `n_rows` rows more.
+def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:
+    """Raise `RunError` unless mapped files are whole, and their disk can take `n_rows` rows more of each.
 
     A mapped file is sparse: a page takes space when it is first written. If there is none left by then, or
     the file was cut short, the operating system ends the process by a signal. So this is to be called
@@ -208,25 +223,26 @@ def check_mapped(path: Path, array: np.ndarray, n_rows: int) -> None:
 
     Parameters
     ----------
-    path : Path
-        The file, in a run directory. One that was removed is fine, because its map lives on.
-    array : ndarray, shape (n, columns)
-        What is mapped.
+    arrays : sequence of (Path, ndarray of shape (n, columns))
+        Files, in one run directory, and what is mapped of them. A file that was removed is fine, because its
+        map lives on.
     n_rows : int
         Rows that may be written next; those that never were need space.
     """
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return
-    then = RunDir(path.parent).continues()
-    if found.st_size < array.nbytes:
-        raise RunError(f"{path} was cut short while it was in use", remedy=then)
-    pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
-    needed = min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks)
-    if needed > (free := durable.free_bytes(path)):
-        raise RunError(
-            f"{path}: the disk has {format_size(free)} left, and the weights may need {format_size(needed)} "
-            "more",
-            remedy=Remedy(f"free some space, then {then.words}", *then.parts),
-        )
+    needed = 0
+    for path, array in arrays:
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            continue
+        then = RunDir(path.parent).continues()
+        if found.st_size < array.nbytes:
+            raise RunError(f"{path} was cut short while it was in use", remedy=then)
+        pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
+        needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
+        if needed > (free := durable.free_bytes(path)):
+            raise RunError(
+                f"{path}: the disk has {format_size(free)} left, and the weights may need "
+                f"{format_size(needed)} more",
+                remedy=Remedy(f"free some space, then {then.words}", *then.parts),
+            )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streamsvm import durable
+from streamsvm.data.rows import Rows
 from streamsvm.errors import RunError
 from streamsvm.run.weights import DenseWeights, check_mapped, map_array
+
+PAGE = mmap.PAGESIZE
 
 
 def test_new_arrays_are_zero_and_take_no_disk(tmp_path: Path) -> None:
@@ -23,6 +27,36 @@ def test_new_arrays_are_zero_and_take_no_disk(tmp_path: Path) -> None:
     assert path.stat().st_blocks * 512 < 2**20
     fresh[2**32, 3] = 1.5
     assert np.memmap(path, np.float32, "r")[2**36 + 3] == 1.5
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a tmpfs")
+def test_where_reading_takes_space_all_of_it_is_reserved() -> None:
+    """On tmpfs a page that is only read takes space, and without any left the process dies by SIGBUS."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "weights.bin"
+        for rows, fresh in ((100, True), (300, False)):
+            array = map_array(path, (rows, PAGE), np.dtype(np.uint8), fresh=fresh)
+            assert path.stat().st_blocks * 512 == array.nbytes
+        with pytest.raises(OSError, match="No space left") as error:
+            map_array(path, (2**30, PAGE), np.dtype(np.uint8))  # 4 TiB
+        assert error.value.filename == str(path)
+
+
+def test_all_files_of_the_weights_must_have_room_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = (tmp_path / "w", tmp_path / "a", tmp_path / "d")
+    storage = DenseWeights((4, PAGE // 4), np.dtype(np.float32), 1.0, paths)
+    none = np.zeros(0)
+    rows = Rows(none, np.arange(4), np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
+    used = sum(path.stat().st_blocks * 512 for path in paths)
+    for missing in (0, 1):  # 4 pages of weights, 4 of the average, 64 bytes of dirty bits
+        monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 8 * PAGE + 64 - used - m)
+        if missing:
+            with pytest.raises(RunError, match="the disk has"):
+                storage.check_room(rows)
+        else:
+            storage.check_room(rows)
 
 
 def test_an_extended_file_keeps_what_it_holds(tmp_path: Path) -> None:
@@ -47,9 +81,6 @@ def test_weights_in_files_are_multiplied_where_they_changed_and_take_no_more_dis
     assert (weights.dirty[[0, 7, 49], 0] != 0).all()
 
 
-PAGE = mmap.PAGESIZE
-
-
 @pytest.fixture
 def weights(tmp_path: Path) -> np.ndarray:
     """Four pages a row, of which the first ten rows were written."""
@@ -66,12 +97,12 @@ def test_rows_need_space_where_they_were_never_written(
     """A row of four pages can be on six at most, whatever its offset."""
     monkeypatch.setattr(durable, "free_bytes", lambda path: free * PAGE)
     if enough:
-        check_mapped(tmp_path / "weights.bin", weights, n_rows)
+        check_mapped([(tmp_path / "weights.bin", weights)], n_rows)
     else:
         with pytest.raises(
             RunError, match=r"weights\.bin: the disk has .* left, and .* free some space, then"
         ):
-            check_mapped(tmp_path / "weights.bin", weights, n_rows)
+            check_mapped([(tmp_path / "weights.bin", weights)], n_rows)
 
 
 def test_a_file_that_is_written_whole_needs_no_space(
@@ -79,7 +110,7 @@ def test_a_file_that_is_written_whole_needs_no_space(
 ) -> None:
     weights[:] = 1
     monkeypatch.setattr(durable, "free_bytes", lambda path: 0)
-    check_mapped(tmp_path / "weights.bin", weights, 10**9)
+    check_mapped([(tmp_path / "weights.bin", weights)], 10**9)
 
 
 def test_a_file_that_was_cut_short_is_noticed_and_one_removed_lives_on(
@@ -88,9 +119,9 @@ def test_a_file_that_was_cut_short_is_noticed_and_one_removed_lives_on(
     path = tmp_path / "weights.bin"
     os.truncate(path, weights.nbytes - PAGE)
     with pytest.raises(RunError, match=r"weights\.bin was cut short .* continues from the last commit"):
-        check_mapped(path, weights, 1)
+        check_mapped([(path, weights)], 1)
     path.unlink()
-    check_mapped(path, weights, 1)
+    check_mapped([(path, weights)], 1)
 
 
 def test_free_bytes_are_those_of_the_file_system(tmp_path: Path) -> None:
