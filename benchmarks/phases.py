@@ -67,7 +67,7 @@ def run(python: Path, store: Path) -> dict[str, float]:
 def child(store: str, out: str, begun: float) -> None:
     from streamsvm import fit
     from streamsvm.run.files import RunFiles
-    from streamsvm.training import store_runs
+    from streamsvm.training import runs
     from streamsvm.training.fit import Fit
     from streamsvm.training.learner import Learner
 
@@ -85,7 +85,7 @@ def child(store: str, out: str, begun: float) -> None:
 
         setattr(owner, name, call)
 
-    timed("read", store_runs, "open_stores")
+    timed("read", runs, "open_to_train")
     timed("load", Learner, "compile")
     timed("score", Fit, "_score")
     timed("commit", RunFiles, "commit")

@@ -7,16 +7,18 @@ the run then goes on from its last commit.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import json
+import logging
 import os
 import platform
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -30,6 +32,9 @@ from streamsvm.workers import Threads, WorkersLost, count_workers
 LOCAL = "local"
 _AHEAD = 2  # items that each thread of a worker is given before the first result is awaited
 _ASKED = 3  # times that all workers are asked, if some go meanwhile
+_STEP = 1.0  # seconds between two looks at the cluster while a result is awaited
+_SILENT = 5.0  # seconds without a sign of life of a worker; they give one each second or less
+_GOODBYE = 3.0  # seconds that workers are given to close files, and local ones to end
 _NO_LIMIT = "1000PB"  # of what a task may be given without a warning
 _NOT_THERE = OSError, AttributeError  # of a scheduler; the second when the client has given it up
 
@@ -69,6 +74,8 @@ class Cluster:
         Of this process, which measures.
     count : int
         Tasks made so far.
+    when_silent : callable
+        Called from time to time while a result is awaited and a worker is not heard of: it may raise.
 
     Raises
     ------
@@ -86,6 +93,10 @@ class Cluster:
         self._stack = contextlib.ExitStack()
         self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
         self.count = 0
+        self.when_silent: Callable[[], None] = lambda: None
+        self._heard: dict[str, tuple[float, float]] = {}  # when, by the scheduler's clock and by ours
+        self._clock = _clock()
+        self._stack.enter_context(self._distributed.utils.silence_logging_cmgr(logging.CRITICAL))
         try:
             self._client = self._connect(number, splits)
             wanted = number or 1
@@ -168,8 +179,8 @@ class Cluster:
 
         Raises
         ------
-        WorkersLost
-            If the scheduler has gone.
+        ClusterError
+            If the scheduler has gone; `WorkersLost` if the connection was lost, and is there again.
         """
         from dask import config
 
@@ -177,9 +188,10 @@ class Cluster:
             with config.set({"distributed.admin.large-graph-warning-threshold": _NO_LIMIT}):
                 return self._client.compute(list(tasks), sync=False, optimize_graph=False)
         except Exception:
-            if self._client.status != "closed":
+            if self._client.status == "running":
                 raise
-            raise WorkersLost(f"the scheduler of the cluster {self.address} has gone") from None
+            self._await_scheduler()
+            raise WorkersLost(f"the connection to the cluster {self.address} was lost") from None
 
     def results(self, futures: Iterable[Any]) -> list[Any]:
         """The results of futures; errors of the data are raised as on this machine.
@@ -192,25 +204,68 @@ class Cluster:
         futures = list(futures)
         return [self._result_of_long(future, futures) for future in futures]
 
-    def _result(self, future: Any) -> Any:
+    def _result(self, future: Any, at: str | None = None) -> Any:
+        coming = asyncio.run_coroutine_threadsafe(
+            self._client.gather(future, asynchronous=True), self._client.loop.asyncio_loop
+        )
         try:
-            return future.result(timeout=self.limits.task)
+            return self._awaited(coming, at)
         except StreamsvmError:
             raise
-        except TimeoutError:
-            count = len(self.workers)
-            raise _TooLong(
-                f"no task ended for {self.limits.task:g} seconds on the cluster {self.address}, which has "
-                f"{count} workers"
-            ) from None
         except MemoryError as error:
             raise WorkersLost(
                 f"a worker is out of memory ({_line(error)}): give workers more of it, or split the work more"
             ) from error
         except (CancelledError, self._distributed.scheduler.KilledWorker, OSError) as error:
+            self._await_scheduler()
             raise WorkersLost(_line(error)) from error
         except Exception as error:  # Dask has many kinds for what was lost
             raise WorkersLost(f"{type(error).__name__}: {_line(error)}") from error
+
+    def _awaited(self, coming: Future[Any], at: str | None) -> Any:
+        """The result of a task, while there are workers that can end it: any, or the one `at` an address."""
+        begin = time.monotonic()
+        while True:
+            try:
+                return coming.result(timeout=_STEP)
+            except TimeoutError:
+                if coming.done():  # an error of the task
+                    raise
+            waited, set_back = time.monotonic() - begin, self._clock - _clock()
+            if self._has_silent_worker():
+                self.when_silent()
+            if at is not None and at not in self._heard:
+                raise WorkersLost(f"the worker {at} has gone")
+            if waited > self.limits.connect and set_back > self.limits.task:
+                raise ClusterError(
+                    f"no task ends since the clock was set back by {set_back:.0f} seconds: Dask plans by it"
+                )
+            if waited > self.limits.task:
+                raise self._too_long(self.limits.task)
+
+    def _has_silent_worker(self) -> bool:
+        """Whether a worker has not been heard of for a while; waits for one if there are none."""
+        seen = {at: facts["last_seen"] for at, facts in self._facts().items()}  # by the scheduler's clock
+        if not seen:
+            self._await_workers()
+        now, before = time.monotonic(), self._heard
+        self._heard = {
+            at: before[at] if at in before and before[at][0] == last else (last, now)
+            for at, last in seen.items()
+        }
+        return self._is_silent(_SILENT)
+
+    def _is_silent(self, seconds: float) -> bool:
+        now = time.monotonic()
+        return any(now - since > seconds for _, since in self._heard.values())
+
+    def _await_scheduler(self) -> None:
+        """Wait for a connection that was lost, or raise `ClusterError`."""
+        until = time.monotonic() + self.limits.connect
+        while self._client.status not in ("running", "closed") and time.monotonic() < until:
+            time.sleep(_STEP / 10)
+        if self._client.status != "running":
+            raise ClusterError(f"the scheduler of the cluster {self.address} has gone")
 
     def hold(self, value: Any) -> Any:
         """The future of a value that tasks are given."""
@@ -252,15 +307,12 @@ class Cluster:
 
         And while any of `others` ends from time to time, if they are given.
         """
-        seen: dict[str, float] = {}
         done, since = -1, time.monotonic()
         while True:
             try:
                 return self._result(future)
             except _TooLong:
-                # By the scheduler's clock, which need not be that of this machine.
-                before, seen = seen, {at: facts["last_seen"] for at, facts in self._facts().items()}
-                if not seen or any(seen[at] == before.get(at) for at in seen):
+                if not self._heard or self._is_silent(self.limits.task):
                     raise
                 if others is None:
                     continue
@@ -268,17 +320,19 @@ class Cluster:
                 if done > earlier:
                     since = time.monotonic()
                 if time.monotonic() - since > self.limits.busy:
-                    raise _TooLong(
-                        f"no task ended for {self.limits.busy:g} seconds on the cluster {self.address}"
-                    ) from None
+                    raise self._too_long(self.limits.busy) from None
+
+    def _too_long(self, seconds: float) -> _TooLong:
+        return _TooLong(f"no task ended for {seconds:g} seconds on the cluster {self.address}")
 
     @contextlib.contextmanager
     def ended_by_loss(self) -> Iterator[None]:
         """Work without commits to go on from: raises `ClusterError` for what was lost with workers."""
         try:
             yield
-        except WorkersLost as error:
-            raise ClusterError(error.message.problem, remedy=Remedy("run the command again")) from None
+        except ClusterError as error:
+            again = error.message.remedy or Remedy("run the command again")
+            raise ClusterError(error.message.problem, remedy=again) from None
 
     # -- checks ------------------------------------------------------------------------------------
 
@@ -320,7 +374,7 @@ class Cluster:
             with self._one_line():
                 try:
                     return {
-                        address: self._result(future)
+                        address: self._result(future, address)
                         for address, future in zip(addresses, self.start(tasks), strict=True)
                     }
                 except WorkersLost:
@@ -332,7 +386,7 @@ class Cluster:
         """Whether a function returns true on each worker."""
         return all(self._on_each(is_so, *arguments).values())
 
-    def ask(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    def ask(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> list[Any]:
         """What a function returns in each process that is there, beside the tasks of workers.
 
         Raises
@@ -342,7 +396,7 @@ class Cluster:
         """
         try:
             found = self._client.run(
-                function, *arguments, on_error="ignore", callback_timeout=self.limits.connect
+                function, *arguments, on_error="ignore", callback_timeout=timeout or self.limits.connect
             )
         except TimeoutError:
             raise
@@ -353,7 +407,7 @@ class Cluster:
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function in the process of each worker that is there, whether it can or not."""
         with contextlib.suppress(TimeoutError):
-            self.ask(function, *arguments)
+            self.ask(function, *arguments, timeout=_GOODBYE)
 
     @contextlib.contextmanager
     def _one_line(self) -> Iterator[None]:
@@ -394,6 +448,11 @@ def _load_distributed() -> Any:
     return distributed
 
 
+def _clock() -> float:
+    """How far the clock of this machine is ahead of one that is never set."""
+    return time.time() - time.monotonic()
+
+
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text[:300] if text else type(error).__name__
@@ -429,11 +488,29 @@ def started(
     number = min(number or CPU_COUNT, splits)
     with _no_scheduler(LOCAL):
         cluster = distributed.LocalCluster(
-            n_workers=number, threads_per_worker=1, processes=True,
+            n_workers=0, threads_per_worker=1, processes=True,
             dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
         )  # fmt: skip
-    with cluster:
+    try:
+        _start_workers(cluster, number)
         yield cluster.scheduler_address, number
+    finally:
+        with contextlib.suppress(TimeoutError):  # which ends the processes, too
+            cluster.close(timeout=_GOODBYE)
+
+
+def _start_workers(cluster: Any, number: int) -> None:
+    """Start workers of this machine; Dask itself waits for those that die meanwhile, perhaps for ever."""
+    cluster.scale(number)
+    until = time.monotonic() + 2 * LIMITS.connect
+    while (count := len(cluster.scheduler.workers)) < number:
+        is_over = {worker.status.name for worker in cluster.workers.values()} & {"failed", "closed"}
+        if is_over or time.monotonic() > until:
+            raise ClusterError(
+                f"{number - count} of {number} processes of the local cluster did not start",
+                remedy=Remedy("run the command again"),
+            )
+        time.sleep(_STEP / 20)
 
 
 def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:

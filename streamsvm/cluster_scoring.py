@@ -116,7 +116,7 @@ def score_on_cluster(
         counts.n_rows, counts.unlabelled = store.n_rows, store.unlabelled
         n_blocks = len(data.blocks(model, store))
     cluster.check(on_worker.why_unreadable, data)
-    token = uuid.uuid4().hex
+    token = cluster.token + uuid.uuid4().hex
     job = cluster.hold(_Job(token, model, data, work))
     try:
         yield from cluster.in_order("score", _score_block, ((job, block) for block in range(n_blocks)))

@@ -87,7 +87,7 @@ def gather_on_cluster(
 
         with open_cluster(address, workers) as cluster:
             cluster.check(on_worker.why_unreadable, data)
-            token, memory = uuid.uuid4().hex, settings.memory // cluster.most_threads
+            token, memory = cluster.token + uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:
                 reading = _Reading(token, data, tuple(wanted), store.shift, kind, memory)
                 return join_spans_of_each(parts(reading))

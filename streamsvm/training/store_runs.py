@@ -14,7 +14,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
 from streamsvm.data.schema import reading_of
-from streamsvm.errors import ClusterError, Message, Remedy
+from streamsvm.errors import ClusterError, Interrupted, Message, Remedy
 from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
@@ -119,6 +119,13 @@ class StoreRun:
     def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None
         resume = self.run.continues()
+
+        def stop_in_block() -> None:
+            if self.callbacks.stop():
+                raise Interrupted("stopped while a worker does not answer", remedy=resume)
+
+        if not isinstance(self.workers, Threads):
+            self.workers.when_silent = stop_in_block
         while True:
             try:
                 if times:

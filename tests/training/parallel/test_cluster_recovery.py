@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import multiprocessing.process
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import few
 from helpers import make_problem, make_store
 from run_files import model_bytes
 
@@ -175,8 +180,9 @@ def test_the_scheduler_goes_and_the_client_gives_it_up() -> None:
         while workers._client.status != "closed":
             time.sleep(0.1)
         workers.tell(os.getpid)  # nobody is there
-        with pytest.raises(WorkersLost, match=r"the scheduler of the cluster .* has gone"):
+        with pytest.raises(ClusterError, match=r"the scheduler of the cluster .* has gone") as error:
             workers.hold(1)
+        assert not isinstance(error.value, WorkersLost)  # nothing to go on with
         with pytest.raises(ClusterError, match=r"1 did not come in 1 seconds"):
             workers.all(is_in_reach, Path("sample"))
 
@@ -260,6 +266,31 @@ def _is_link(n: str) -> bool:
     return os.path.islink(f"/proc/self/fd/{n}")
 
 
+def test_workers_close_what_a_killed_command_had_open(store: Path, tmp_path: Path) -> None:
+    words = ["--split", "rows", "--splits", "2", "--passes", "100000", "--gap", "none", "--block-rows", "120"]
+    with start(1) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        client.run(look_often)
+        command = [sys.executable, "-m", "streamsvm_cli.main", "fit", store, "--out", tmp_path / "run"]
+        fitting = subprocess.Popen([*command, *words, "--cluster", cluster.scheduler_address, "--quiet"])
+        try:
+            wait_until(lambda: any(client.run(what_is_open).values()))
+        finally:
+            fitting.kill()
+            fitting.wait()
+        wait_until(lambda: not any(client.run(what_is_open).values()))
+
+
+def look_often() -> None:
+    on_worker._LEFT = 0.1
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_two_runs_at_once_write_one_log_a_pass_and_worker(store: Path, local: Any, tmp_path: Path) -> None:
     settings = {**BY_CLASSES, "passes": 2, "block_rows": 20, "gap": "none"}
     runs = [tmp_path / "a", tmp_path / "b"]
@@ -282,13 +313,108 @@ def test_two_runs_at_once_write_one_log_a_pass_and_worker(store: Path, local: An
 
 
 def test_training_waits_for_long_tasks_whose_workers_are_heard_of(local: Any) -> None:
-    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=1.0)) as cluster:
+    with Cluster(local.scheduler_address, None, 2) as cluster:
+        assert cluster.all(is_here)  # they import this module, and give no sign of life meanwhile
+    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=2.0)) as cluster:
         tasks = [cluster.task("long", sleep_for, seconds) for seconds in (3.0, 0.0)]
         assert cluster.results(cluster.start(tasks)) == [3.0, 0.0]
-    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=1.0, busy=2.0)) as cluster:
+    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=2.0, busy=2.0)) as cluster:
         tasks = [cluster.task("too long", sleep_for, 10.0)]
         with pytest.raises(WorkersLost, match="no task ended for 2 seconds"):
             cluster.results(cluster.start(tasks))
+
+
+def test_a_task_is_not_waited_for_when_all_workers_have_gone() -> None:
+    """Its own limit is far longer than that for a worker to come."""
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=1.0)) as workers:
+        tasks = workers.start([workers.task("long", sleep_for, 600.0)])
+        cluster.scale(0)
+        with pytest.raises(ClusterError, match="has 0 workers, and 1 did not come in 1 seconds"):
+            workers.results(tasks)
+
+
+def test_a_check_does_not_wait_for_a_worker_that_has_gone() -> None:
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=20.0)) as workers:
+        (worker,) = cluster.workers.values()
+        os.kill(worker.process.pid, signal.SIGKILL)  # the next one has another address
+        assert workers.all(is_here)
+
+
+def is_here() -> bool:
+    return True
+
+
+@pytest.mark.parametrize("what", few(["results", "in_order"], "results"))
+def test_who_wants_to_stop_does_not_wait_for_a_worker_that_hangs(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_SILENT", 1.0)
+    monkeypatch.setattr(cluster_module, "_GOODBYE", 0.5)
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
+        (worker,) = cluster.workers.values()
+        os.kill(worker.process.pid, signal.SIGSTOP)
+
+        def stop() -> None:
+            raise Interrupted("stopped")
+
+        workers.when_silent = stop
+        task = workers.start([workers.task("task", sleep_for, 0.0)])
+        wait = functools.partial(workers.results, task)
+        if what == "in_order":
+            wait = functools.partial(list, workers.in_order("task", sleep_for, [(0.0,)]))
+        with pytest.raises(Interrupted):
+            wait()
+        workers.tell(is_here)  # does not wait for it either
+        os.kill(worker.process.pid, signal.SIGKILL)
+
+
+def test_a_run_stops_while_a_worker_hangs_and_goes_on_from_its_last_commit(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_SILENT", 1.0)
+    monkeypatch.setattr(cluster_module, "_GOODBYE", 0.5)
+    hanging: list[int] = []
+    with start(2) as cluster:
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            if stage == "pass 2" and not hanging:
+                hanging.append(next(iter(cluster.workers.values())).process.pid)
+                os.kill(hanging[0], signal.SIGSTOP)
+
+        more = {"cluster": cluster.scheduler_address, "progress": progress, "stop": lambda: bool(hanging)}
+        with pytest.raises(Interrupted, match=r"while a worker does not answer.*from the last commit"):
+            fit(store, tmp_path / "run", BY_CLASSES, **more)
+        os.kill(hanging[0], signal.SIGKILL)  # else its end is waited for
+    streamsvm.resume(tmp_path / "run", progress=False)
+    fit(store, tmp_path / "whole", BY_CLASSES)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
+def test_a_local_worker_that_is_killed_while_it_starts_ends_with_one_line(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_process, killed = multiprocessing.process.BaseProcess.start, []
+
+    def and_kill(process: Any) -> None:
+        start_process(process)
+        if not killed:
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", and_kill)
+    with pytest.raises(ClusterError, match="of 2 processes of the local cluster did not start; run"):
+        fit(store, tmp_path / "run", BY_CLASSES, cluster="local", workers=2)
+
+
+def test_a_clock_that_is_set_back_ends_with_one_line(local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = cluster_module._clock
+    with Cluster(local.scheduler_address, None, 2, Limits(connect=0.5, task=100.0)) as cluster:
+        tasks = cluster.start([cluster.task("task", sleep_for, 3.0)])
+        monkeypatch.setattr(cluster_module, "_clock", lambda: clock() - 3600)
+        with pytest.raises(ClusterError, match="since the clock was set back by 3600 seconds: Dask plans"):
+            cluster.results(tasks)
+        monkeypatch.setattr(cluster_module, "_clock", lambda: clock() - 90)  # which Dask makes up for
+        assert cluster.results(tasks) == [3.0]
 
 
 def sleep_for(seconds: float) -> float:

