@@ -99,7 +99,7 @@ def test_mapped_weights_on_a_tmpfs_of_any_size_end_with_one_line(
         succeeds("convert", tmp_path / "text", "--out", tmp_path / "valid.zarr", "--quiet")
         valid = ["--valid", tmp_path / "valid.zarr", "--passes", 2]
     sizes = SIZES if every else [SIZES[2], SIZES[3], SIZES[-1]]
-    options = ["--C", 1, "--quiet", "--memory", "24M", "--out", tmp_path / "before", *valid]
+    options = ["--C", 0.01, "--quiet", "--memory", "24M", "--out", tmp_path / "before", *valid]
     ended = subprocess.run(
         list(map(str, ["unshare", "-rm", sys.executable, "-c", ON_TMPFS, disk, *sizes,
                        "--", command, data, *options])),

@@ -13,6 +13,7 @@ import pytest
 from streamsvm import durable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import RunError
+from streamsvm.run.directory import RunDir
 from streamsvm.run.weights import DenseWeights, check_mapped, map_array
 
 PAGE = mmap.PAGESIZE
@@ -117,6 +118,7 @@ def test_a_file_that_was_cut_short_is_noticed_and_one_removed_lives_on(
     tmp_path: Path, weights: np.ndarray
 ) -> None:
     path = tmp_path / "weights.bin"
+    RunDir(tmp_path).settings.touch()  # so that it is the folder of a run
     os.truncate(path, weights.nbytes - PAGE)
     with pytest.raises(RunError, match=r"weights\.bin was cut short .* continues from the last commit"):
         check_mapped([(path, weights)], 1)
