@@ -195,7 +195,7 @@ def test_predicted_sets_are_above_the_threshold(tmp_path: Path, top_k: int | Non
     out = tmp_path / "labels"
     assert predict(model, X, out, threshold=0.5, top_k=top_k).n == N
     assert out.read_text() == "".join("\t".join(CLASSES[c] for c in row) + "\n" for row in expected)
-    predict(model, X, out, threshold=0.5, top_k=top_k, scores=True)
+    predict(model, X, out, threshold=0.5, top_k=top_k, scores=True, force=True)
     for line, row in zip(out.read_text().split("\n")[:-1], found.labels, strict=True):
         assert (line.split("\t")[::2] if line else []) == row.tolist()
 
