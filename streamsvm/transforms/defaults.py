@@ -35,7 +35,9 @@ def with_transform(
     """
     columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
-    default = settings.transform or (OF_TABLES if numbers else otherwise)
+    default = settings.transform
+    if default is None:
+        default = OF_TABLES if numbers else otherwise
     return dataclasses.replace(settings, transform=default)
 
 

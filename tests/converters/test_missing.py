@@ -109,7 +109,7 @@ def test_a_data_frame_gets_what_the_table_of_the_training_got(
 ) -> None:
     write(frame, tmp_path / "t.parquet")
     convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", label="y", missing=missing)
-    streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / "run", C=0.1, passes=1)
+    streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / "run", C=0.1, passes=1, transform="none")
     model = streamsvm.load_model(tmp_path / "run")
     new = frame.dropna(subset=["y"])
     for columns in (new.drop(columns="y"), new[NUMBERS].assign(colour=None)):

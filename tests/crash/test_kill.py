@@ -60,10 +60,10 @@ class Variant:
 
 
 VARIANTS = {
-    "zarr": Variant("s.zarr", ("--C", 0.01, "--valid", "valid.zarr", "--calibrate", "valid.zarr")),
+    "zarr": Variant("s.zarr", ("--C", 0.0003, "--valid", "valid.zarr", "--calibrate", "valid.zarr")),
     "hdf5-cs": Variant("s.h5", ("--loss", "cs", "--dtype", "float64", "--gap", "end")),
-    "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.1, "--keep-duals", "--gap", "pass"), first=1),
-    "rare-commits": Variant("s.h5", ("--C", 0.01), every=11),  # passes end without one
+    "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.0005, "--keep-duals", "--gap", "pass"), first=1),
+    "rare-commits": Variant("s.h5", ("--C", 0.0003), every=11),  # passes end without one
     "transforms": Variant("s.h5", ("--transform", "idf,l2,select=top:9,bias", "--valid", "valid.zarr")),
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
@@ -316,7 +316,7 @@ def test_killed_while_replacing_a_run(launcher, digits, reference, tmp_path) -> 
     name = "hdf5-cs"
     trial = Trial(launcher, digits, tmp_path, VARIANTS[name], reference(name))
     trial.train(np.random.default_rng(0), 0)
-    old = [*trial.variant.fit(3), "--C", 0.5, "--force"]
+    old = [*trial.variant.fit(3), "--C", 0.0005, "--force"]
     result(launcher(*old, cwd=tmp_path))
     old_model, old_files = content(tmp_path / "run/model"), files_below(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "old")
@@ -384,7 +384,7 @@ def passes_done(run: Path) -> int:
     return path.read_text().count('"event": "pass"') if path.exists() else 0
 
 
-LONG = Variant("s.h5", ("--C", 0.01), first=40, passes=40)
+LONG = Variant("s.h5", ("--C", 0.0003), first=40, passes=40)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ class Variant:
     every: int
 
     def online(self) -> list:
-        options = ("--checkpoint-every", self.every, "--memory", "2M", "--C", 0.01, "--json", "--force")
+        options = ("--checkpoint-every", self.every, "--memory", "2M", "--C", 0.0003, "--json", "--force")
         return ["online", *self.inputs, "--out", "run", *options, *self.options]
 
     def resume(self) -> list:

@@ -20,7 +20,7 @@ from cases import few
 from disk import DATA, NAMES, Disk, replayed, spoil, tree
 from tracer import Event, Plan
 
-FIT = ("--block-rows", 500, "--C", 0.01, "--checkpoint-every", 1, "--json")  # 3 blocks a pass
+FIT = ("--block-rows", 500, "--C", 0.0003, "--checkpoint-every", 1, "--json")  # 3 blocks a pass
 STATES = [(data, names) for data in DATA for names in NAMES]
 SHORT = 8  # cut points of a case in the default suite
 
@@ -56,7 +56,7 @@ TRAININGS = {
     "fit": Case("s.zarr", (), fit("s.zarr", "--passes", 2)),
     "no-duals": Case("s.h5", (), fit("s.h5", "--passes", 1, "--no-keep-duals", "--no-average")),
     "extended": Case("s.h5", (fit("s.h5", "--passes", 1, "--keep-duals"),), resume("--passes", 3)),
-    "replaced": Case("s.h5", (fit("s.h5", "--passes", 2, "--C", 0.1),), fit("s.h5", "--force")),
+    "replaced": Case("s.h5", (fit("s.h5", "--passes", 2, "--C", 0.0005),), fit("s.h5", "--force")),
 }
 LENGTHS = [False, pytest.param(True, marks=pytest.mark.slow)]
 

@@ -12,7 +12,7 @@ import numpy as np
 from disk import tree
 from tracer import Plan
 
-FIT = ("--block-rows", 500, "--C", 0.01, "--passes", 2, "--checkpoint-every", 1, "--json")
+FIT = ("--block-rows", 500, "--C", 0.0003, "--passes", 2, "--checkpoint-every", 1, "--json")
 RESUME = ("resume", "run", "--passes", 3, "--checkpoint-every", 1, "--json")
 
 
