@@ -10,7 +10,6 @@ import typer
 from streamsvm_cli.console import Console, print_text_counts, terminate_as_interrupt
 from streamsvm_cli.memory import give_memory_back
 from streamsvm_cli.options import (
-    Cluster,
     Files,
     Force,
     Json,
@@ -122,13 +121,6 @@ def convert(
         typer.Option(help="What text is, if its suffix is another."),
     ] = None,
     force: Force = False,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="With --cluster: workers to wait for, or local processes; by default one a processor."
-        ),
-    ] = None,
-    cluster: Cluster = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -154,7 +146,7 @@ def convert(
             labels_as=labels_as, join=join, drop=_names(drop), categorical=_names(categorical),
             missing=missing, text=_names(text), analyzer=analyzer, layer=layer, raw=raw,
             ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
-            format=format, workers=workers, cluster=cluster,
+            format=format,
             progress=lambda stage, done, total: console.progress(stage, done, total, "B"),
         )  # fmt: skip
     for warning in report.warnings:

@@ -6,25 +6,27 @@ import contextlib
 import dataclasses
 import os
 import time
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from streamsvm.data.label_sets import recode
 from streamsvm.data.statistics import BYTES
-from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
+from streamsvm.errors import InputError, PlanError, StoreError
 from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.label_values import OBJECT, TEXT, dtype_of_names
 from streamsvm.progress import Progress, logger, shown
 from streamsvm.reading import Readable
 from streamsvm.schema import encode
-from streamsvm.text import absolute, as_python_value, check_local, parse_size
+from streamsvm.text import as_python_value, check_local, parse_size
 
 if TYPE_CHECKING:
-    from streamsvm_converters.on_cluster import ClusterConversion
+    from streamsvm_converters.external_shuffle import ExternalShuffle
+    from streamsvm_converters.kinds.reader import Reader
+    from streamsvm_converters.libsvm.position import Source
 
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
@@ -145,19 +147,17 @@ def convert(
     ngrams: tuple[int, int] | None = None,
     bits: int | None = None,
     force: bool = False,
-    workers: int | None = None,
-    cluster: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> ConvertReport:
     """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
     What a file is, its content says, and its suffix only where several kinds of text look alike. All inputs
-    are of one kind, and are read one after another. LIBSVM text is read once (by a cluster twice), tables
-    twice if they have categories. The rows are stored in a hidden folder beside `out`, since classes and
-    width are known only at the end of the input. The store is then written there, and renamed to `out` when
-    it is complete and durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per
-    row, and for the store itself. A conversion that fails leaves nothing behind; the remains of a killed one
-    are not a store, and the next conversion to `out` deletes them.
+    are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they
+    have categories. The rows are stored in a hidden folder beside `out`, since classes and width are known
+    only at the end of the input. The store is then written there, and renamed to `out` when it is complete
+    and durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per row, and for the
+    store itself. A conversion that fails leaves nothing behind; the remains of a killed one are not a store,
+    and the next conversion to `out` deletes them.
 
     Parameters
     ----------
@@ -245,13 +245,6 @@ def convert(
         With `text`: there are 2**bits features, by default 2**20.
     force : bool
         Whether to replace an existing store. It stays in place until the new one is complete.
-    workers : int, optional
-        With a cluster: the workers to wait for or, with a local one, to start; by default one, or one for
-        each processor.
-    cluster : str or path, optional
-        LIBSVM text or AnnData to a ``.zarr`` store: a Dask cluster (extra ``cluster``) that shares the work,
-        as in `streamsvm.fit`. Its workers see the inputs, and the folder of `out`, under the same paths, and
-        each thread of theirs takes `memory`. The store is the same.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`: it is called with the stage "convert",
         the number of bytes read, and of all inputs or None.
@@ -273,20 +266,18 @@ def convert(
     PlanError
         If `memory` is too small; `needed_memory` says what would be enough. `SettingsError` if it is not a
         size, or an option does not apply to this kind of file.
-    ClusterError
-        If the cluster cannot be reached, its workers differ, or cannot see the files, or were lost again and
-        again.
     ValueError
         If another option is not among its choices.
     """
+    from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.options import ReadOptions
     from streamsvm_converters.kinds.registry import open_reader
     from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
     from streamsvm_converters.libsvm.reader import check_choices
-    from streamsvm_converters.one_process import ProcessConversion
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
-    from streamsvm_converters.waiting_rows import WaitingRows
+    from streamsvm_converters.waiting_rows import NumberedRows, WaitingRows
 
+    from streamsvm.data.prefetch import Prefetcher
     from streamsvm.data.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
@@ -325,11 +316,6 @@ def convert(
     _check_distinct(read, out)
     if weights is not None and sum(str(path) == "-" for path in read) > 1:
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
-    if cluster is not None:
-        _check_for_cluster(inputs, out, kind)
-        inputs = [absolute(path) for path in inputs]  # for workers
-    elif workers is not None:
-        raise SettingsError("workers are those of a cluster; threads do the work here", setting="workers")
     schema = None if like is None else read_schema(like)
     options = ReadOptions(
         dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
@@ -340,43 +326,27 @@ def convert(
         analyzer=analyzer, ngrams=ngrams, bits=bits,
     )  # fmt: skip
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(os_errors_about(out))
-        staging = stack.enter_context(staging_folder(out, force))
-        if cluster is not None:  # a folder that no worker of an earlier conversion knows
-            staging = staging.absolute() / uuid.uuid4().hex
-            staging.mkdir()
-        report = stack.enter_context(shown(progress, "B"))
+    with os_errors_about(out), staging_folder(out, force) as staging, shown(progress, "B") as report:
 
         def tell(done: int, total: int | None, rows: int) -> None:
             report("convert", done, total)
 
-        options = dataclasses.replace(options, folder=staging, progress=tell)
-        reader = open_reader(inputs, options)
+        reader = open_reader(inputs, options, folder=staging, progress=tell)
         columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
         waiting = WaitingRows(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
             [name for name, present in columns.items() if present],
         )  # fmt: skip
-        conversion: ProcessConversion | ClusterConversion
-        if cluster is None:
-            conversion = ProcessConversion(reader, waiting, threads)
-        else:
-            from streamsvm_converters.on_cluster import ClusterConversion, check_is_parted
-
-            from streamsvm.cluster import open_cluster
-
-            parted = check_is_parted(reader)
-            found = stack.enter_context(open_cluster(cluster, workers))
-            conversion = stack.enter_context(ClusterConversion(found, parted, options, waiting, out))
-        sources = conversion.read(weights)
+        shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
+        with shuffled:
+            sources = _read_all(reader, weights, shuffled)
         counts = reader.counts
         if counts.rows == 0:
             why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             if getattr(counts, "unlabelled", 0):
                 why += f"; {counts.unlabelled:,} have no label"
             raise InputError(f"the input has no rows{why}")
-        if multilabel and not conversion.n_labels:
+        if multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label")
         features = reader.features()
         classes: Sequence[str]
@@ -398,6 +368,7 @@ def convert(
 
         made = staging / out.name
         width = features.width
+        batches: Iterator[NumberedRows] = shuffled.drain(features.shift, index_dtype(width))
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
             label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,
@@ -407,11 +378,15 @@ def convert(
                 "label": reader.options.label, "labels_as": reader.options.labels_as,
             },
             weighted=weights is not None, grouped=groups,
-            n_labels=conversion.n_labels if multilabel else None,
+            n_labels=shuffled.n_labels if multilabel else None,
             feature_names=features.names, encoding=features.encoding,
             statistics=BYTES["moments"] * width <= memory // _STATISTICS_FRACTION,
-        ) as writer:  # fmt: skip
-            fingerprint = conversion.write(writer, codes, features.shift, index_dtype(width))
+        ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
+            if threads > 1:
+                batches = stack.enter_context(Prefetcher(batches))
+            for rows, numbers in batches:
+                writer.append(rows if codes is None else recode(rows, codes), numbers)
+            fingerprint = writer.finish()
         publish(made, out)
 
     counted = dataclasses.asdict(counts)
@@ -426,7 +401,7 @@ def convert(
         seconds=max(time.monotonic() - began, 0.0),
         decompress_seconds=reader.decompress_seconds,
         warnings=tuple(warnings),
-        n_labels=conversion.n_labels if multilabel else None,
+        n_labels=shuffled.n_labels if multilabel else None,
         n_groups=reader.n_groups,
         notes=tuple(reader.notes),
         **counted | {"first_errors": tuple(counts.first_errors)},
@@ -437,18 +412,20 @@ def convert(
     return result
 
 
-def _check_for_cluster(inputs: Sequence[str | Path], out: Path, kind: str) -> None:
-    """Raise `SettingsError` for what several processes cannot read or write."""
-    if kind != "zarr":
-        raise SettingsError(
-            f"{out}: an HDF5 file has one writer; on a cluster, write a store whose name ends in .zarr",
-            setting="cluster",
-        )
-    for path in inputs:
-        is_pipe = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
-        if str(path) == "-" or is_pipe:
-            name = "standard input (-)" if str(path) == "-" else path
-            raise SettingsError(f"{name} can be read only once; give a cluster files", setting="cluster")
+def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[Source]:
+    """Store all rows, with their weights if there is a file of them; return what was read."""
+    from streamsvm_converters.libsvm.sample_weights import WeightFile
+
+    if weights is None:
+        for rows, numbers in reader:
+            shuffled.append(rows, numbers)
+        return reader.sources
+    with WeightFile(weights) as file:
+        for rows, numbers in reader:
+            shuffled.append(rows._replace(cost=file.at(numbers)), numbers)
+        counts = reader.counts
+        n_rows = counts.rows + counts.skipped + getattr(counts, "unlabelled", 0)
+        return [*reader.sources, file.finish(n_rows)]
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:

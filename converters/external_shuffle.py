@@ -8,7 +8,7 @@ that all fit into one bucket stay in memory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -16,7 +16,6 @@ from streamsvm_converters.waiting_rows import (
     NO_NORMS,
     Bucket,
     NumberedRows,
-    SegmentFile,
     Space,
     WaitingRows,
     take,
@@ -32,9 +31,9 @@ _NO_GROUPS = np.iinfo(np.int64).max, -1  # least and largest
 class ExternalShuffle:
     """Rows that are stored on disk and yielded in the order of their keys.
 
-    A context manager around the calls of `append`; `drain` or `buckets` follows. The files take 8 bytes per
-    value (12 in float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight,
-    group and list of labels, and 4 for each label of a list.
+    A context manager around the calls of `append`; `drain` follows. The files take 8 bytes per value (12 in
+    float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight, group and list of
+    labels, and 4 for each label of a list; each is deleted once it is drained.
 
     Parameters
     ----------
@@ -46,8 +45,6 @@ class ExternalShuffle:
         Prefix of the file names.
     used_bits : int
         Bits of the keys by which the rows have been split already.
-    holds : bool
-        Whether rows stay in memory if they all fit into one bucket.
     """
 
     def __init__(
@@ -57,25 +54,25 @@ class ExternalShuffle:
         expected: int | None = None,
         name: str = "rows",
         used_bits: int = 0,
-        holds: bool = True,
     ) -> None:
-        self._waiting, self._name, self._used_bits = waiting, name, used_bits
+        self._waiting, self._used_bits = waiting, used_bits
         limit = waiting.limit
         wanted = _BITS if expected is None else (expected // limit).bit_length()
         self._bits = 0 if waiting.seed is None else min(_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._space = Space()
         self._held: _HeldRows | None = None
-        if self._bits == 0 and holds:
+        if self._bits == 0:
             self._held = _HeldRows(min(limit, expected or limit), waiting.dtype)
         self._buckets = [
-            Bucket((), used_bits + self._bits, 0, 0, 0, 4, *_NO_GROUPS) for _ in range(1 << self._bits)
+            Bucket(waiting.folder / f"{name}-{number:02x}", used_bits + self._bits, 0, 0, 0, 4, *_NO_GROUPS)
+            for number in range(1 << self._bits)
         ]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
         if self._bits == 0:
-            self._count(0, rows)
+            self._buckets[0] = self._buckets[0].plus(rows)
             too_many = self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit
             if self._held is not None and (too_many or not self._held.add(rows, numbers)):
                 for earlier in self._held.batches:
@@ -92,17 +89,13 @@ class ExternalShuffle:
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))
-            self._count(bucket, part)
+            self._buckets[bucket] = self._buckets[bucket].plus(part)
             self._write(bucket, part, numbers[start:stop])
 
     @property
     def n_labels(self) -> int:
         """Labels of all lists of labels together."""
         return sum(bucket.n_labels for bucket in self._buckets)
-
-    def buckets(self) -> list[Bucket]:
-        """The buckets in the order of their keys, those without rows included, if rows are not held."""
-        return self._buckets
 
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
         """Yield all rows in order, without norms, and delete their files.
@@ -116,11 +109,32 @@ class ExternalShuffle:
         index_dtype : dtype
             Type of the indices afterwards.
         """
-        if self._held is None:
-            yield from drain(self._waiting, self._buckets, base, index_dtype, keep=False)
-        elif self._held.batches:
-            spaces = itertools.cycle([Space(), Space()])
-            yield from self._waiting.sorted([self._held.joined()], base, index_dtype, spaces)
+        waiting, spaces = self._waiting, itertools.cycle([Space(), Space()])
+        if self._held is not None:
+            if self._held.batches:
+                yield from waiting.sorted([self._held.joined()], base, index_dtype, spaces)
+            return
+        for bucket in self._buckets:
+            if bucket.n_rows == 0:
+                continue
+            if waiting.must_split(bucket):
+                finer = self._split(bucket)
+                bucket.path.unlink()
+                yield from finer.drain(base, index_dtype)
+            else:
+                yield from waiting.sorted(waiting.read(bucket), base, index_dtype, spaces)
+                bucket.path.unlink()
+
+    def _split(self, bucket: Bucket) -> ExternalShuffle:
+        """Write the rows of a bucket to finer ones, by further bits of their keys."""
+        finer = ExternalShuffle(
+            self._waiting, expected=2 * self._waiting.bytes_of(bucket), name=bucket.path.name,
+            used_bits=bucket.used_bits,
+        )  # fmt: skip
+        with finer:
+            for rows, numbers in self._waiting.read(bucket):
+                finer.append(rows, numbers)
+        return finer
 
     def __enter__(self) -> ExternalShuffle:
         return self
@@ -133,66 +147,8 @@ class ExternalShuffle:
     def _write(self, number: int, rows: Rows, numbers: np.ndarray) -> None:
         file = self._files[number]
         if file is None:
-            path = self._waiting.folder / f"{self._name}-{number:02x}"
-            file = self._files[number] = path.open("wb", buffering=2**16)
-            self._buckets[number] = self._buckets[number]._replace(files=(SegmentFile(path),))
+            file = self._files[number] = self._buckets[number].path.open("wb", buffering=2**16)
         self._waiting.write(file, rows, numbers)
-
-    def _count(self, number: int, rows: Rows) -> None:
-        """Count rows that are added to a bucket."""
-        before = self._buckets[number]
-        groups = (rows.qid.min(), rows.qid.max()) if len(rows.qid) else _NO_GROUPS
-        self._buckets[number] = before.joined(
-            Bucket(
-                (), before.used_bits, rows.n_rows, len(rows.data), len(rows.label_codes),
-                rows.indices.itemsize, *map(int, groups),
-            )
-        )  # fmt: skip
-
-
-def drain(
-    waiting: WaitingRows, buckets: Iterable[Bucket], base: int, index_dtype: np.dtype, *, keep: bool
-) -> Iterator[NumberedRows]:
-    """Yield the rows of buckets in order, as `ExternalShuffle.drain` does; files stay if `keep` says so."""
-    spaces = itertools.cycle([Space(), Space()])
-    for bucket in buckets:
-        if bucket.n_rows == 0:
-            continue
-        if waiting.must_split(bucket):
-            finer = split(waiting, bucket, bucket.files[0].path.name, waiting.read(bucket))
-            if not keep:
-                _delete(bucket)
-            yield from drain(waiting, finer, base, index_dtype, keep=False)
-            continue
-        yield from waiting.sorted(waiting.read(bucket), base, index_dtype, spaces)
-        if not keep:
-            _delete(bucket)
-
-
-def split(waiting: WaitingRows, bucket: Bucket, name: str, batches: Iterable[NumberedRows]) -> list[Bucket]:
-    """Write the rows of a bucket to finer ones, by further bits of their keys.
-
-    Parameters
-    ----------
-    waiting : WaitingRows
-    bucket : Bucket
-    name : str
-        Prefix of the file names.
-    batches : iterable of (Rows, ndarray)
-        What ``waiting.read(bucket)`` yields.
-    """
-    finer = ExternalShuffle(
-        waiting, expected=2 * waiting.bytes_of(bucket), name=name, used_bits=bucket.used_bits
-    )
-    with finer:
-        for rows, numbers in batches:
-            finer.append(rows, numbers)
-    return finer.buckets()
-
-
-def _delete(bucket: Bucket) -> None:
-    for file in bucket.files:
-        file.path.unlink()
 
 
 class _HeldRows:

@@ -14,7 +14,7 @@ from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.text import check_classes, printable
 
 MISSING = -2  # the code of a row without a label
-BYTES_PER_LABEL = 400
+_BYTES_PER_LABEL = 400
 # How text spells that a value is missing: what pandas and pyarrow take for that by default.
 MISSING_TEXTS = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"})
 MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
@@ -135,7 +135,7 @@ class LabelCodes:
                 )
             return UNSEEN_LABEL
         check_classes([text], row, InputError)
-        self._nbytes += BYTES_PER_LABEL + len(text)
+        self._nbytes += _BYTES_PER_LABEL + len(text)
         if 2 * self._nbytes > self._memory:
             raise PlanError(
                 f"{row}: {len(self._codes):,} different labels so far, too many for the memory limit",

@@ -6,7 +6,6 @@ together; these then come in the order of their numbers. Without a seed it is th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,28 +28,13 @@ NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the 
 NumberedRows = tuple[Rows, np.ndarray]
 
 
-class SegmentFile(NamedTuple):
-    """A file of rows.
-
-    Attributes
-    ----------
-    path : Path
-    codes : Path or None
-        An ``.npy`` file with the code that each label code in it stands for, and -1 at its end; None if they
-        are right as they are.
-    """
-
-    path: Path
-    codes: Path | None = None
-
-
 class Bucket(NamedTuple):
     """Rows whose keys have the same first bits.
 
     Attributes
     ----------
-    files : tuple of SegmentFile
-        Without a seed, in the order of the row numbers.
+    path : Path
+        A file of segments; without rows there is none. Without a seed, in the order of the row numbers.
     used_bits : int
         How many bits of the keys are the same.
     n_rows, nnz, n_labels : int
@@ -61,7 +45,7 @@ class Bucket(NamedTuple):
         A group that is alone in a bucket cannot be split.
     """
 
-    files: tuple[SegmentFile, ...]
+    path: Path
     used_bits: int
     n_rows: int
     nnz: int
@@ -70,17 +54,16 @@ class Bucket(NamedTuple):
     least_group: int
     largest_group: int
 
-    def joined(self, *others: Bucket) -> Bucket:
-        """The rows of several buckets of the same keys."""
-        files, bits, n_rows, nnz, n_labels, sizes, least, largest = zip(self, *others, strict=True)
-        return Bucket(
-            tuple(itertools.chain.from_iterable(files)), bits[0], sum(n_rows), sum(nnz), sum(n_labels),
-            max(sizes), min(least), max(largest),
-        )  # fmt: skip
-
-    def coded(self, codes: Path) -> Self:
-        """The same bucket, whose label codes stand for those in a file."""
-        return self._replace(files=tuple(file._replace(codes=codes) for file in self.files))
+    def plus(self, rows: Rows) -> Self:
+        """The bucket with further rows."""
+        return self._replace(
+            n_rows=self.n_rows + rows.n_rows,
+            nnz=self.nnz + len(rows.data),
+            n_labels=self.n_labels + len(rows.label_codes),
+            index_size=max(self.index_size, rows.indices.itemsize),
+            least_group=int(rows.qid.min(initial=self.least_group)),
+            largest_group=int(rows.qid.max(initial=self.largest_group)),
+        )
 
 
 @dataclass(frozen=True)
@@ -164,27 +147,27 @@ class WaitingRows:
         """Yield the rows of a bucket, as many at a time as stay within the limit."""
         held: list[Segment] = []
         size = 0
-        for segment in self._segments(bucket):
-            more = self.bytes_of(segment)
-            if held and size + more > self.limit:
-                yield self._load(held)
-                held, size = [], 0
-            held.append(segment)
-            size += more
-        if held:
-            yield self._load(held)
+        with bucket.path.open("rb") as file:
+            for segment in self._segments(file):
+                more = self.bytes_of(segment)
+                if held and size + more > self.limit:
+                    yield self._load(file, held)
+                    held, size = [], 0
+                held.append(segment)
+                size += more
+            if held:
+                yield self._load(file, held)
 
-    def _segments(self, bucket: Bucket) -> Iterator[Segment]:
-        for each in bucket.files:
-            with each.path.open("rb") as file:
-                while head := file.read(32):
-                    segment = Segment(each, file.tell(), *np.frombuffer(head, dtype=np.int64).tolist())
-                    per_row, per_value = 20 + 8 * len(self.columns), segment.index_size + self.dtype.itemsize
-                    stored = per_row * segment.n_rows + per_value * segment.nnz + 4 * segment.n_labels
-                    yield segment
-                    file.seek(segment.at + stored)
+    def _segments(self, file: BinaryIO) -> Iterator[Segment]:
+        at = 0
+        while head := file.read(32):
+            segment = Segment(at + len(head), *np.frombuffer(head, dtype=np.int64).tolist())
+            per_row, per_value = 20 + 8 * len(self.columns), segment.index_size + self.dtype.itemsize
+            stored = per_row * segment.n_rows + per_value * segment.nnz + 4 * segment.n_labels
+            yield segment
+            at = file.seek(segment.at + stored)
 
-    def _load(self, segments: list[Segment]) -> NumberedRows:
+    def _load(self, file: BinaryIO, segments: list[Segment]) -> NumberedRows:
         """Return the rows of some segments, one after another."""
         n_rows = sum(segment.n_rows for segment in segments)
         nnz = sum(segment.nnz for segment in segments)
@@ -198,29 +181,24 @@ class WaitingRows:
         codes = np.empty(n_labels, np.int32)
         label_indptr = np.zeros((n_rows + 1) * self.has("label_codes"), np.int64)
         row = at = label = 0
-        for source, group in itertools.groupby(segments, lambda segment: segment.file):
-            code_of = None if source.codes is None else np.load(source.codes)
-            with source.path.open("rb") as file:
-                for segment in group:
-                    file.seek(segment.at)
-                    rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
-                    lists = slice(label, label + segment.n_labels)
-                    _fill(file, numbers[rows])
-                    _fill(file, labels[rows])
-                    _fill(file, indptr[1:][rows])
-                    for own in (cost, qid, label_indptr[1:]):
-                        _fill(file, own[rows])
-                    _fill(file, codes[lists])
-                    if segment.index_size == indices.itemsize:
-                        _fill(file, indices[values])
-                    else:
-                        narrow = np.empty(segment.nnz, f"i{segment.index_size}")
-                        _fill(file, narrow)
-                        indices[values] = narrow
-                    _fill(file, data[values])
-                    if code_of is not None:
-                        labels[rows], codes[lists] = code_of[labels[rows]], code_of[codes[lists]]
-                    row, at, label = rows.stop, values.stop, lists.stop
+        for segment in segments:
+            file.seek(segment.at)
+            rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
+            lists = slice(label, label + segment.n_labels)
+            _fill(file, numbers[rows])
+            _fill(file, labels[rows])
+            _fill(file, indptr[1:][rows])
+            for own in (cost, qid, label_indptr[1:]):
+                _fill(file, own[rows])
+            _fill(file, codes[lists])
+            if segment.index_size == indices.itemsize:
+                _fill(file, indices[values])
+            else:
+                narrow = np.empty(segment.nnz, f"i{segment.index_size}")
+                _fill(file, narrow)
+                indices[values] = narrow
+            _fill(file, data[values])
+            row, at, label = rows.stop, values.stop, lists.stop
         np.cumsum(indptr, out=indptr)
         np.cumsum(label_indptr, out=label_indptr)
         return Rows(data, indices, indptr, labels, NO_NORMS, cost, codes, label_indptr, qid), numbers
@@ -229,7 +207,6 @@ class WaitingRows:
 class Segment(NamedTuple):
     """Rows that were appended together, from offset `at` of their file."""
 
-    file: SegmentFile
     at: int
     n_rows: int
     nnz: int

@@ -273,19 +273,9 @@ class Cluster:
         return held
 
     def in_order(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        items: Iterable[tuple[Any, ...]],
-        *,
-        most: int | None = None,
+        self, name: str, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]
     ) -> Iterator[Any]:
         """What ``function(*item)`` returns for each item, in their order; some are ahead of their use.
-
-        Parameters
-        ----------
-        most : int, optional
-            How many results may wait for an earlier one; by default two for each thread of the workers.
 
         Raises
         ------
@@ -296,8 +286,7 @@ class Cluster:
         with self.ended_by_loss():
             for item in items:
                 awaited += self.start([self.task(name, function, *item)])
-                ahead = _AHEAD * max(len(self.slots), 1)
-                while len(awaited) >= (most or ahead) or sum(not each.done() for each in awaited) >= ahead:
+                while len(awaited) >= _AHEAD * max(len(self.slots), 1):
                     yield self._result_of_long(awaited.popleft())
             while awaited:
                 yield self._result_of_long(awaited.popleft())
@@ -336,10 +325,10 @@ class Cluster:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def check(self, problem_with: Callable[..., str | None], *data: Any) -> list[str]:
-        """Raise `ClusterError` unless all workers have our versions and can read the data; returns warnings.
+    def check(self, data: Any) -> list[str]:
+        """Raise `ClusterError` unless all workers have our versions and can read the store; returns warnings.
 
-        ``problem_with(*data)`` says on a worker why it cannot.
+        ``data.open()`` opens it on a worker.
         """
         found = self._on_each(versions_here)
         here = versions_here()
@@ -351,7 +340,7 @@ class Cluster:
                     f"the worker {address} has {name} {versions.get(name)}, and this process {here[name]}",
                     remedy=Remedy("install the same versions on all machines of the cluster"),
                 )
-        for address, problem in self._on_each(problem_with, *data).items():
+        for address, problem in self._on_each(on_worker.why_unreadable, data).items():
             if problem is not None:
                 raise ClusterError(f"the worker {address} cannot read the data: {problem}")
         processors = sorted({versions["processor"] for versions in found.values()})
@@ -386,28 +375,10 @@ class Cluster:
         """Whether a function returns true on each worker."""
         return all(self._on_each(is_so, *arguments).values())
 
-    def ask(self, function: Callable[..., Any], *arguments: Any, timeout: float | None = None) -> list[Any]:
-        """What a function returns in each process that is there, beside the tasks of workers.
-
-        Raises
-        ------
-        TimeoutError
-            If they do not answer.
-        """
-        try:
-            found = self._client.run(
-                function, *arguments, on_error="ignore", callback_timeout=timeout or self.limits.connect
-            )
-        except TimeoutError:
-            raise
-        except _NOT_THERE:
-            return []
-        return list(found.values())
-
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function in the process of each worker that is there, whether it can or not."""
-        with contextlib.suppress(TimeoutError):
-            self.ask(function, *arguments, timeout=_GOODBYE)
+        """Run a function in the process of each worker that is there, beside its tasks, if it answers."""
+        with contextlib.suppress(TimeoutError, *_NOT_THERE):
+            self._client.run(function, *arguments, on_error="ignore", callback_timeout=_GOODBYE)
 
     @contextlib.contextmanager
     def _one_line(self) -> Iterator[None]:

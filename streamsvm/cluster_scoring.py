@@ -115,7 +115,7 @@ def score_on_cluster(
         data = dataclasses.replace(data, fingerprint=store.fingerprint, memory=data.memory // shares)
         counts.n_rows, counts.unlabelled = store.n_rows, store.unlabelled
         n_blocks = len(data.blocks(model, store))
-    cluster.check(on_worker.why_unreadable, data)
+    cluster.check(data)
     token = cluster.token + uuid.uuid4().hex
     job = cluster.hold(_Job(token, model, data, work))
     try:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import collections
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from streamsvm.errors import ClusterError, StreamsvmError
+from streamsvm.errors import StreamsvmError
 
-_ENDED = 100  # tokens of work that has ended, to be kept
 _LEFT = 10.0  # seconds between two looks whether a command still has tasks here
 _KEPT = 8  # runs, or stores that are scored, whose files a worker keeps open: most commands close theirs
 
@@ -19,12 +18,9 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-_Item = TypeVar("_Item")
 _T = TypeVar("_T", bound=_Closable)
 _opened: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _lock = threading.Lock()  # a worker may have several threads
-_at_work: collections.Counter[str] = collections.Counter()  # tasks that run, by the token of their work
-_ended: collections.deque[str] = collections.deque(maxlen=_ENDED)
 
 
 def here() -> str:
@@ -72,32 +68,6 @@ def close(token: str) -> None:
         found = _opened.pop(token, None)
     if found is not None:
         found.close()
-
-
-def steps_of(token: str, items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield the items that a task takes one by one, until the command that it works for has ended."""
-    with _lock:
-        _at_work[token] += 1
-    try:
-        for item in items:
-            if token in _ended:
-                raise ClusterError("the command that this was for has ended")
-            yield item
-    finally:
-        with _lock:
-            _at_work[token] -= 1
-            if not _at_work[token]:
-                del _at_work[token]
-
-
-def end(token: str) -> None:
-    """Let tasks that run end at their next step: they write no more files then."""
-    _ended.append(token)
-
-
-def is_at_work(token: str) -> bool:
-    """Whether a task runs that has not come to the end of its steps."""
-    return token in _at_work
 
 
 def why_unreadable(data: Any) -> str | None:

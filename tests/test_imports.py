@@ -117,7 +117,7 @@ def test_our_own_stores_are_written_and_read_without_their_libraries(tmp_path: P
 LAYERS = (
     ("errors", "schema", "format"),
     ("text", "durable", "page_cache", "progress", "workers"),
-    ("reach", "label_values"),
+    ("label_values",),
     ("reading",),
     ("class_costs",),
     ("kernels",),
@@ -278,9 +278,6 @@ def test_converters_use_only_what_writes_a_store() -> None:
         "schema",
         "errors",
         "durable",
-        "cluster",
-        "on_worker",
-        "reach",
     )
     names += ("kernels.jit", "kernels.random", "kernels.simd", "text", "progress", "reading", "label_values")
     allowed = {f"streamsvm.{name}" for name in names}

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.parts import FoundInPart, InOrder, PartedReader
-from streamsvm_converters.kinds.reader import TableCounts
+from streamsvm_converters.kinds.reader import Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING, LabelCodes
-from streamsvm_converters.libsvm.position import InputPart, Source
+from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
 from streamsvm.data.feature_names import match_features, move_columns
@@ -29,11 +28,10 @@ from streamsvm.store.joined import common_features
 from streamsvm.store.matrices import CscMatrix
 
 _MOST_VALUES = 2**20  # of rows read at a time
-_LEAST_PART = 2**20  # values
 _NO_NORMS = np.empty(0)
 
 
-class FileReader(PartedReader):
+class FileReader(Reader):
     """Reads the labelled rows of AnnData in slices; a CSC matrix is sorted by rows on disk first."""
 
     counts: TableCounts
@@ -51,65 +49,33 @@ class FileReader(PartedReader):
         self._names: list[str] | None = None
         self._width = 0
         self._values = 0
-        self._n_rows = 0  # of the inputs so far
         self._label_dtypes: set[str] = set()
-        if options.features is None:
-            self._find_features()
-        else:
-            names = options.features.names
-            self._names, self._width = None if names is None else list(names), options.features.width
+        self._find_features()
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        done, part = 0, self.options.part
+        number = done = 0
         for path in self.inputs:
             with contextlib.ExitStack() as stack:
                 store = stack.enter_context(self._open(path))
                 columns = self._columns(store)
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
-                first, end = (0, None) if part is None else (part.begin, part.end)
-                before = self._n_rows if part is None else part.row - part.begin
-                for start, rows in self._rows(store, folder, first, store.n_rows if end is None else end):
+                for start, rows in self._rows(store, folder):
                     batch = self._batch(store, rows, start, columns)
                     if batch.n_rows:
                         kept = self._kept[: rows.n_rows]
-                        yield batch, before + start + np.flatnonzero(kept)
+                        yield batch, number + start + np.flatnonzero(kept)
                     done += len(rows.data)
                     if self.options.progress is not None:
                         size = 8 * min(done, self._values)
                         self.options.progress(size, 8 * self._values, self.counts.rows)
-                self._n_rows += store.n_rows if part is None else 0
-                if part is None:
-                    self._count(store)
+                number += store.n_rows
+                source = self._source(store)
+            self.sources.append(source)
+            self.counts.bytes_read += source.size
         self.counts.unseen_labels = self._labels.unseen
 
-    def parts(self, wanted: int, in_order: InOrder) -> tuple[list[InputPart], int]:
-        parts = []
-        for number, path in enumerate(self.inputs):
-            with self._open(path) as store:
-                self._columns(store)
-                step = max(1, store.n_rows)
-                if not isinstance(store.matrix, CscMatrix):  # which is sorted as a whole
-                    share = max(self._values // wanted, _LEAST_PART) / max(store.nnz, 1)
-                    step = max(1, min(step, int(share * store.n_rows)))
-                parts += [
-                    InputPart(
-                        str(path), number, begin, min(begin + step, store.n_rows), 0, self._n_rows + begin
-                    )
-                    for begin in range(0, store.n_rows, step)
-                ]
-                self._n_rows += store.n_rows
-                self._count(store)
-        return parts, self._n_rows
-
-    def known_features(self) -> Features:
-        return self.features()
-
-    def found(self) -> FoundInPart:
-        labels = self._labels.texts() if self.options.like is None else []
-        return FoundInPart(self.counts.rows + self.counts.unlabelled, self.counts, labels)
-
     def labels(self) -> list[str]:
-        return self._labels.texts() if self._code_of is None else list(self._code_of)
+        return self._labels.texts()
 
     @property
     def label_dtype(self) -> str:
@@ -174,8 +140,8 @@ class FileReader(PartedReader):
             self.notes.append(str(match.message))
         return match.columns
 
-    def _rows(self, store: AnnDataStore, folder: Path, start: int, end: int) -> Iterator[tuple[int, Rows]]:
-        """Yield the rows ``start:end`` of a file (of CSC all), with the file's codes of labels."""
+    def _rows(self, store: AnnDataStore, folder: Path) -> Iterator[tuple[int, Rows]]:
+        """Yield consecutive rows of a file, with the file's codes of labels."""
         dtype = np.dtype(self.options.dtype)
         if isinstance(store.matrix, CscMatrix):
             matrix = store.matrix
@@ -191,8 +157,9 @@ class FileReader(PartedReader):
                     Rows(part.data.astype(dtype, copy=False), part.indices, part.indptr, labels, _NO_NORMS),
                 )
             return
-        while start < end:
-            offsets = store.indptr(start, min(start + _MOST_VALUES, end))
+        start = 0
+        while start < store.n_rows:
+            offsets = store.indptr(start, min(start + _MOST_VALUES, store.n_rows))
             stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + _MOST_VALUES, "right")) - 1)
             rows = store.rows(start, stop)
             yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=_NO_NORMS)
@@ -230,11 +197,6 @@ class FileReader(PartedReader):
         self.counts.nnz += len(rows.data)
         self.counts.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
         return rows
-
-    def _count(self, store: AnnDataStore) -> None:
-        source = self._source(store)
-        self.sources.append(source)
-        self.counts.bytes_read += source.size
 
     def _source(self, store: AnnDataStore) -> Source:
         """What was read: the hash is of samples of the file."""

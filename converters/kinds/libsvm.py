@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.parts import FoundInPart, InOrder, PartedReader
+from streamsvm_converters.kinds.reader import Reader
 from streamsvm_converters.libsvm.groups import GroupPlaces
 from streamsvm_converters.libsvm.inputs import plain_size
-from streamsvm_converters.libsvm.parts import Scan, scan
-from streamsvm_converters.libsvm.position import InputPart
 from streamsvm_converters.libsvm.reader import LibsvmReader
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy
 
-_LEAST_PART, _MOST_PART = 2**22, 2**30  # bytes
 
-
-class _Found(NamedTuple):
-    """What the reader of a part knows of its indices, and the groups that begin there with their lines."""
-
-    smallest: int
-    largest: int
-    largest_at: str
-    groups: tuple[np.ndarray, np.ndarray] | None
-
-
-class FileReader(PartedReader):
+class FileReader(Reader):
     """Reads LIBSVM text by `LibsvmReader`, of which it chooses index base and width."""
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
@@ -53,24 +39,19 @@ class FileReader(PartedReader):
             unseen_label=options.unseen_label, labels_as=options.labels_as or "numbers",
             on_error=options.on_error, memory=options.memory, threads=options.threads,
             progress=options.progress, multilabel=options.multilabel,
-            groups="keep" if options.groups else "ignore", part=options.part,
+            groups="keep" if options.groups else "ignore",
         )  # fmt: skip
         reader.group_places = self._places = GroupPlaces(options.memory // 2) if options.groups else None
         self.counts, self.sources = reader.counts, reader.sources
-        self._decompress_seconds = 0.0  # of parts
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         yield from self._reader
         self.notes += self._reader.labels.notes()
-        self.check()
-
-    def check(self) -> None:
-        """Raise `InputError` if a group of the rows so far begins twice."""
         if self._places is not None and self.counts.rows:
             self._places.check(["standard input" if str(path) == "-" else str(path) for path in self.inputs])
 
     def labels(self) -> list[str]:
-        return self._reader.labels.texts() if self._code_of is None else list(self._code_of)
+        return self._reader.labels.texts()
 
     def features(self) -> Features:
         reader, wanted = self._reader, self.options.n_features
@@ -91,41 +72,9 @@ class FileReader(PartedReader):
             )
         return Features(width if wanted is None else wanted, base if auto else 0, base)
 
-    def parts(self, wanted: int, in_order: InOrder) -> tuple[list[InputPart], int]:
-        total = sum(Path(path).stat().st_size for path in self.inputs)
-        size = min(max(total // wanted, _LEAST_PART), _MOST_PART)
-        items = ((path, number, size, self.options.memory) for number, path in enumerate(self.inputs))
-        parts, n_rows = [], 0
-        scans: Iterator[Scan] = in_order("scan", scan, items)
-        for each in scans:
-            self.sources.append(each.source)
-            self.counts.bytes_read += each.source.size
-            self._decompress_seconds += each.decompress_seconds
-            parts += [part._replace(row=part.row + n_rows) for part in each.parts]
-            n_rows += each.n_rows
-        return parts, n_rows
-
-    def found(self) -> FoundInPart:
-        reader, part = self._reader, self.options.part
-        assert part is not None
-        labels = reader.labels.texts() if reader.labels.learns else []
-        begun = None if self._places is None else self._places.begun()
-        own = _Found(reader.smallest, reader.largest, reader.largest_at, begun)
-        return FoundInPart(reader.rows_read - part.row, self.counts, labels, own)
-
-    def add_part(self, part: InputPart, found: FoundInPart) -> np.ndarray | None:
-        reader, own = self._reader, found.own
-        reader.smallest = min(reader.smallest, own.smallest)
-        if own.largest > reader.largest:
-            reader.largest, reader.largest_at = own.largest, own.largest_at
-        if self._places is not None:
-            groups, lines = own.groups
-            self._places.add(groups, part.number, lines)
-        return super().add_part(part, found)
-
     @property
     def decompress_seconds(self) -> float:  # type: ignore[override]
-        return self._reader.decompress_seconds + self._decompress_seconds
+        return self._reader.decompress_seconds
 
     @property
     def expected_bytes(self) -> int | None:

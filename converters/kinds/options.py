@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamsvm_converters.kinds.features import Features
-    from streamsvm_converters.libsvm.position import InputPart
-
     from streamsvm.data.schema import DataSchema
 
 ANALYZERS = ("word", "char", "char_wb")
@@ -28,10 +25,6 @@ class ReadOptions:
         The classes and features of earlier data, which the rows must fit.
     labelled : bool
         Whether labels are read; if not, all codes are -1.
-    part : InputPart or None
-        The rows of the one input that are read (LIBSVM text and AnnData).
-    features : Features or None
-        With `part`: what the features of all inputs are, where they cannot be told from a part (AnnData).
     """
 
     dtype: str = "float32"
@@ -61,5 +54,3 @@ class ReadOptions:
     analyzer: str | None = None
     ngrams: tuple[int, int] | None = None
     bits: int | None = None
-    part: InputPart | None = None
-    features: Features | None = None

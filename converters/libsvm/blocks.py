@@ -12,18 +12,11 @@ from streamsvm_converters.libsvm.byte_vectors import MARGIN
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.lines import Parsed
 from streamsvm_converters.libsvm.numbers import NEWLINE
-from streamsvm_converters.libsvm.position import InputPart, Place, Position
+from streamsvm_converters.libsvm.position import Place, Position
 
-from streamsvm.errors import InputError, PlanError
+from streamsvm.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
-# Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
-# enough for the values parsed from them to stay in the processor's cache.
-_BLOCK = 2**20
-# Bytes of memory for each byte of text: in blocks of many short lines (mostly for arrays with an entry for
-# each row), and in one long line.
-_BLOCK_FACTOR = 32
-_LINE_FACTOR = 24
 _PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids")
 
 
@@ -83,22 +76,6 @@ class Block(NamedTuple):
     bytes_read: int
 
 
-def block_sizes(memory: int, threads: int) -> tuple[int, int]:
-    """The bytes of a block, and of the longest line, where reading may take so many bytes of memory."""
-    in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
-    block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
-    return block, max(block, memory // _LINE_FACTOR)
-
-
-def too_long(error: LineTooLong, lines: int) -> PlanError:
-    """The error for a line that is too long, after so many lines of its input."""
-    _, name, length = error.args
-    return PlanError(
-        f"{name}, line {lines + 1} has {length} bytes, too many for the memory limit",
-        needed_memory=_LINE_FACTOR * (length + 1),
-    )
-
-
 class LineTooLong(Exception):
     """A line that has more bytes than memory allows: number and name of its input, and its length."""
 
@@ -118,8 +95,6 @@ class BlockReader:
     interactive : bool
         Whether a block ends where the writer of a pipe pauses. Then whoever parses the blocks hashes the
         text, so that there is a hash for each position.
-    part : InputPart, optional
-        The lines of the one input that are read, without hashing them. `start` is then its beginning.
 
     Attributes
     ----------
@@ -144,14 +119,12 @@ class BlockReader:
         start: Position,
         *,
         interactive: bool,
-        part: InputPart | None = None,
     ) -> None:
         self.sources = list(start.sources)
         self.decompress_seconds = 0.0
         self._inputs = inputs
         self._block, self._longest = block, longest
         self._start, self._interactive = start.place, interactive
-        self._part = part
         self._free: list[Scratch] = []
 
     def __iter__(self) -> Iterator[Block]:
@@ -166,9 +139,6 @@ class BlockReader:
                 if number == first and self._start.text > 0:
                     self._skip(source, self._start, sha256)
                     offset, begun = self._start.text, True
-                if self._part is not None and (self._part.begin, self._part.end) != (0, None):
-                    source.restrict(self._part.begin, self._part.end)
-                    offset, begun = self._part.begin, self._part.begin > 0
                 while not ended:
                     buffer = scratch.buffer
                     count = source.readinto(memoryview(buffer)[held : scratch.size])

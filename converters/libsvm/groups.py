@@ -51,11 +51,6 @@ class GroupPlaces:
                 needed_memory=2 * self.count * _BYTES_PER_GROUP,
             )
 
-    def begun(self) -> tuple[np.ndarray, np.ndarray]:
-        """The groups of one input so far, and the lines in which they begin, as `add` takes them."""
-        none = [np.empty(0, np.int64)]
-        return np.concatenate(self._groups or none), np.concatenate(self._places or none)
-
     def check(self, inputs: list[str]) -> None:
         """Raise `InputError` if a group begins twice; `inputs` are the names of the inputs."""
         if self.count == 0:

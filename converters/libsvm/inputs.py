@@ -101,7 +101,6 @@ class Input:
         self._held = memoryview(b"")  # text not yet handed out
         self._decoded: Iterator[bytes | None] | None = None  # of compressed text: see `_decode`
         self._would_read = False  # whether its next step reads from the file
-        self._left: int | None = None  # bytes of the part that is read, if it is not all
         check_local(path, InputError)
         try:
             if str(path) == STDIN:
@@ -154,12 +153,6 @@ class Input:
         space[:count] = self._held[:count]
         self._held = self._held[count:]
         return count
-
-    def restrict(self, begin: int, end: int | None) -> None:
-        """Read the bytes ``begin:end`` of plain text, up to its end if that is None; nothing is hashed."""
-        self._file.seek(begin)
-        self._held, self._sha256, self.size = memoryview(b""), None, 0
-        self._left = None if end is None else end - begin
 
     def would_wait(self) -> bool:
         """Return whether `readinto` might wait for the writer of a pipe; files never do."""
@@ -243,13 +236,11 @@ class Input:
 
     def _readinto(self, space: memoryview) -> int:
         try:
-            count = self._file.readinto(space[: self._left]) or 0
+            count = self._file.readinto(space) or 0
         except OSError as error:
             raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
         if self._sha256 is not None:
             self._sha256.update(space[:count])
-        if self._left is not None:
-            self._left -= count
         self.size += count
         return count
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamsvm.schema import Count
-
-FIRST_ERRORS = 5  # whose messages are kept
 
 
 class Source(NamedTuple):
@@ -17,29 +15,6 @@ class Source(NamedTuple):
     name: str
     size: Count
     sha256: str
-
-
-class InputPart(NamedTuple):
-    """Consecutive rows of an input, to be read by themselves.
-
-    Attributes
-    ----------
-    path : str
-    number : int
-        Of the input.
-    begin, end : int
-        Bytes of plain text, in whole lines, or rows of AnnData. An `end` of None is that of the input:
-        compressed text has no other part.
-    line, row : int
-        Lines of this input, and rows of all inputs, before the part.
-    """
-
-    path: str
-    number: int
-    begin: int
-    end: int | None
-    line: int
-    row: int
 
 
 class Place(NamedTuple):
@@ -96,13 +71,6 @@ class Counts:
     unseen_features: Count = 0
     unseen_labels: Count = 0
     bytes_read: Count = 0
-
-    def add(self, later: Counts) -> None:
-        """Count a part that comes after, but for its bytes."""
-        for each in fields(self):
-            if each.name not in ("first_errors", "bytes_read"):
-                setattr(self, each.name, getattr(self, each.name) + getattr(later, each.name))
-        self.first_errors += later.first_errors[: FIRST_ERRORS - len(self.first_errors)]
 
 
 @dataclass

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong, block_sizes, too_long
+from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong
 from streamsvm_converters.libsvm.groups import GroupPlaces, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.labels import LabelTable
 from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
 from streamsvm_converters.libsvm.parse_errors import explain, show
-from streamsvm_converters.libsvm.position import FIRST_ERRORS, InputPart, Place, Position, Source
+from streamsvm_converters.libsvm.position import Place, Position, Source
 from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.data.csr_checks import first_labels
@@ -38,6 +38,14 @@ CHOICES = {
     "groups": ("ignore", "keep", "whole"),
 }
 
+# Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
+# enough for the values parsed from them to stay in the processor's cache.
+_BLOCK = 2**20
+# Bytes of memory for each byte of text: in blocks of many short lines (mostly for arrays with an entry for
+# each row), and in one long line.
+_BLOCK_FACTOR = 32
+_LINE_FACTOR = 24
+_FIRST_ERRORS = 5  # whose messages are kept
 _TOKEN = re.compile(rb"[^ \t\r\n#]+")
 
 
@@ -101,8 +109,6 @@ class LibsvmReader:
     start : Position, optional
         Where to begin, with one thread; the text of the input before it must be unchanged. With a `start`,
         even ``Position()``, `position` is kept up to date, and rows in a pipe do not wait for further ones.
-    part : InputPart, optional
-        The lines of the one input that are read. `sources` have no hashes then.
     multilabel : bool
         Whether commas separate several labels of a row, and a line that begins with a blank has none. Rows
         then have `label_codes`; those of labels that are unknown, and kept, are left out.
@@ -150,7 +156,6 @@ class LibsvmReader:
         threads: int = 1,
         progress: Progress | None = None,
         start: Position | None = None,
-        part: InputPart | None = None,
         multilabel: bool = False,
         groups: str = "ignore",
     ) -> None:
@@ -181,13 +186,13 @@ class LibsvmReader:
         self._total = total_size(list(inputs))
         # The midpoint between the largest number and the next power of two already rounds to infinity.
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
-        self._blocks = BlockReader(
-            inputs, *block_sizes(memory, threads), start, interactive=self._keeps_position, part=part
-        )
+        in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
+        block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
+        longest = max(block, memory // _LINE_FACTOR)
+        self._blocks = BlockReader(inputs, block, longest, start, interactive=self._keeps_position)
         self._place = start.place
-        self._number = start.place.row if part is None else part.row  # of the next row
-        self._input = start.place.source  # the position of that row
-        self._line = start.place.line if part is None else part.line
+        self._number = start.place.row  # of the next row
+        self._input, self._line = start.place.source, start.place.line  # the position of that row
 
     @property
     def position(self) -> Position:
@@ -197,11 +202,6 @@ class LibsvmReader:
             first_errors=[getattr(error, "problem", error) for error in self.counts.first_errors],
         )
         return Position(self._place, counts, list(self.sources))
-
-    @property
-    def rows_read(self) -> int:
-        """Rows of all inputs up to the last that was read, those with a fault included."""
-        return self._number
 
     @property
     def sources(self) -> list[Source]:
@@ -237,7 +237,12 @@ class LibsvmReader:
                     break
                 yield from self._batches(block)
             if isinstance(failure, LineTooLong):
-                raise too_long(failure, self._line if failure.args[0] == self._input else 0)
+                number, name, length = failure.args
+                before = self._line if number == self._input else 0
+                raise PlanError(
+                    f"{name}, line {before + 1} has {length} bytes, too many for the memory limit",
+                    needed_memory=_LINE_FACTOR * (length + 1),
+                )
             if failure:
                 raise failure
 
@@ -354,7 +359,7 @@ class LibsvmReader:
         """Return the rows without a fault, after raising or counting the others."""
         counts, parsed = self.counts, block.scratch.parsed
         kept = np.flatnonzero(parsed.fault[:n_rows] == OK)
-        faulty = np.flatnonzero(parsed.fault[:n_rows])[: FIRST_ERRORS - len(counts.first_errors)]
+        faulty = np.flatnonzero(parsed.fault[:n_rows])[: _FIRST_ERRORS - len(counts.first_errors)]
         for row in faulty.tolist():
             line, at = self._line_and_offset(block, row, parsed.fault_at)
             message = explain(

@@ -157,13 +157,8 @@ def spans(n_rows: int) -> list[tuple[int, int]]:
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
 
 
-def join_spans(parts: Iterable[Statistics]) -> Statistics:
-    """The statistics of all rows from those of their spans, in order; there is one at least."""
-    return join_spans_of_each([part] for part in parts)[0]
-
-
-def join_spans_of_each(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
-    """As `join_spans`, of several statistics of the same spans."""
+def join_spans(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
+    """Several statistics of all rows, from those of each span, in order; there is one at least."""
     each = iter(parts)
     joined = copy.deepcopy(list(next(each)))
     for span in each:

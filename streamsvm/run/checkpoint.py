@@ -19,10 +19,10 @@ from streamsvm import durable, format
 from streamsvm.data.label_order import LabelGroups
 from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
-from streamsvm.reach import await_written
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
+from streamsvm.run.reach import await_written
 from streamsvm.run.weights import WeightStorage
 from streamsvm.schema import Check, Count, SchemaError, decode, encode
 

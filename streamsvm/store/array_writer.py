@@ -44,10 +44,7 @@ class WriteTasks:
 
 
 class ArrayWriter:
-    """Fills one array: cuts the values into whole chunks, and hashes them.
-
-    Chunks that other processes write are passed over by `skip`.
-    """
+    """Fills one array: cuts the values into whole chunks, and hashes them."""
 
     def __init__(
         self, container: Container, name: str, spec: ArraySpec, chunk: int, tasks: WriteTasks
@@ -63,7 +60,6 @@ class ArrayWriter:
         self._spare: list[np.ndarray] = []  # written, to be filled again: fresh memory costs page faults
         self._written = 0
         self._sha = hashlib.sha256()
-        self._skipped = False
 
     def append(self, values: np.ndarray) -> None:
         """Add values, which are copied."""
@@ -77,22 +73,6 @@ class ArrayWriter:
             if self._buffered == len(self._buffer):
                 self._flush()
 
-    def skip(self, checksums: np.ndarray) -> None:
-        """Pass over whole chunks that were written elsewhere, whose checksums are given."""
-        if not len(checksums):
-            return
-        size = len(self._buffer)
-        if self._buffered:
-            raise StoreError(f"{self._name}: {self._buffered} elements of a chunk that was written elsewhere")
-        self._container.note_chunks(self._name, self._written // size, checksums)
-        self._written += size * len(checksums)
-        self._skipped = True
-
-    def flush(self) -> None:
-        """Write what is left, at the end of the array."""
-        if self._buffered:
-            self._flush()
-
     def _flush(self) -> None:
         buffer = self._buffer
         self._tasks.submit(self._write, self._written, buffer, self._buffered)
@@ -104,13 +84,10 @@ class ArrayWriter:
         self._container.write(self._name, start, buffer[:size])
         self._spare.append(buffer)
 
-    def finish(self, digest: str | None = None) -> str:
-        """Write what is left; returns the SHA-256 of all values: `digest`, if chunks were skipped."""
-        self.flush()
-        if self._skipped and digest is None:
-            raise ValueError(f"{self._name}: chunks were written elsewhere, and no digest is given")
-        if not self._skipped and digest not in (None, self._sha.hexdigest()):
-            raise StoreError(f"{self._name} was changed by another process while it was written")
+    def finish(self) -> str:
+        """Write what is left; returns the SHA-256 of all values."""
+        if self._buffered:
+            self._flush()
         if self._written != self._length:
             raise StoreError(f"{self._name}: {self._written} elements written, {self._length} announced")
-        return self._sha.hexdigest() if digest is None else digest
+        return self._sha.hexdigest()

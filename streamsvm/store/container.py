@@ -302,10 +302,6 @@ class Container(ABC):
         """Write our JSON attribute at the root, replacing an earlier one."""
         raise NotImplementedError
 
-    def note_chunks(self, path: str, first: int, checksums: np.ndarray) -> None:
-        """Take note of chunks, from number `first` on, that another process wrote to the array `path`."""
-        raise NotImplementedError
-
     def write_checksums(self) -> dict[str, str]:
         """Write the checksums of all chunks of each array of numbers, if chunks are files.
 

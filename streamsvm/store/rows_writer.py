@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
+from streamsvm.store.array_writer import ArrayWriter
 
 
 class Sizes(NamedTuple):
@@ -33,44 +33,8 @@ class Sizes(NamedTuple):
         return Sizes(*(one + more for one, more in zip(self, other, strict=True)))
 
 
-@dataclasses.dataclass
-class Totals:
-    """What a store records of its rows beside the arrays.
-
-    Attributes
-    ----------
-    class_counts : ndarray of int64, shape (n_classes,)
-    weight_range : tuple of float
-        The least and the largest weight.
-    n_groups, first_group, last_group : int
-        Groups of rows, and the groups of the first and the last row; -1 without rows or groups.
-    """
-
-    class_counts: np.ndarray
-    weight_range: tuple[float, float] = (np.inf, -np.inf)
-    n_groups: int = 0
-    first_group: int = -1
-    last_group: int = -1
-
-    def add(self, later: Totals) -> None:
-        """Count the rows that come after."""
-        self.class_counts += later.class_counts
-        (least, largest), (other_least, other_largest) = self.weight_range, later.weight_range
-        self.weight_range = min(least, other_least), max(largest, other_largest)
-        if later.n_groups:
-            self.n_groups += later.n_groups - (later.first_group == self.last_group)
-            self.first_group = self.first_group if self.first_group >= 0 else later.first_group
-            self.last_group = later.last_group
-
-
-class Appendable(Protocol):
-    """An array that is written from its beginning to its end."""
-
-    def append(self, values: np.ndarray) -> None: ...
-
-
 class RowsWriter:
-    """Appends rows to the arrays of a store, or of a part of it.
+    """Appends rows to the arrays of a store.
 
     Parameters
     ----------
@@ -81,19 +45,19 @@ class RowsWriter:
         Of the values.
     columns : collection of str
         Which of `layout.COLUMNS` the store has.
-    arrays : mapping of str to Appendable
+    arrays : mapping of str to ArrayWriter
         Those with an entry for each row, value or label, by name.
-    before : Sizes
-        Of the rows of the store that are not written here, and come before.
-    statistics : StatisticsBuilder, optional
+    statistics : StatisticsBuilder or None
         Is given the rows, too.
 
     Attributes
     ----------
     sizes : Sizes
-        Of the rows so far, those before included.
-    totals : Totals
-        Of the rows that were written here.
+        Of the rows so far.
+    class_counts : ndarray of int64, shape (n_classes,)
+    weight_range : tuple of float
+        The least and the largest weight.
+    n_groups : int
     """
 
     def __init__(
@@ -103,14 +67,15 @@ class RowsWriter:
         n_classes: int,
         dtype: np.dtype,
         columns: Collection[str],
-        arrays: Mapping[str, Appendable],
-        before: Sizes = Sizes(),  # noqa: B008  # it is immutable
-        statistics: StatisticsBuilder | None = None,
+        arrays: Mapping[str, ArrayWriter],
+        statistics: StatisticsBuilder | None,
     ) -> None:
         self.path, self.n_features, self.n_classes, self.dtype = path, n_features, n_classes, dtype
-        self.columns, self._arrays = columns, arrays
-        self.sizes, self._statistics = before, statistics
-        self.totals = Totals(np.zeros(n_classes, np.int64))
+        self.columns, self._arrays, self._statistics = columns, arrays, statistics
+        self.sizes = Sizes()
+        self.class_counts = np.zeros(n_classes, np.int64)
+        self.weight_range = np.inf, -np.inf
+        self.n_groups, self._last_group = 0, -1
 
     def sizes_of(self, rows: Rows) -> Sizes:
         """How long their arrays are in this store."""
@@ -139,22 +104,21 @@ class RowsWriter:
         self._arrays[layout.NORM2].append(norms)
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)
-        found = Totals(np.zeros(self.n_classes, np.int64))
         if layout.WEIGHTS in self.columns:
             self._arrays[layout.WEIGHT].append(rows.cost)
-            found.weight_range = rows.cost.min(initial=np.inf), rows.cost.max(initial=-np.inf)
+            least, largest = self.weight_range
+            self.weight_range = rows.cost.min(initial=least), rows.cost.max(initial=largest)
         if layout.GROUPS in self.columns and rows.n_rows:
             self._arrays[layout.QID].append(rows.qid)
-            found.n_groups = 1 + int(np.count_nonzero(np.diff(rows.qid)))
-            found.first_group, found.last_group = int(rows.qid[0]), int(rows.qid[-1])
+            self.n_groups += int(np.count_nonzero(np.diff(rows.qid, prepend=self._last_group)))
+            self._last_group = int(rows.qid[-1])
         if layout.LABEL_SETS in self.columns:
             labels = rows.label_codes
             self._arrays[layout.LABELS_INDPTR].append(rows.label_indptr[1:] + before.n_labels)
             self._arrays[layout.LABELS_CODES].append(labels)
             self._arrays[layout.LABELS_ONES].append(np.ones(len(labels), np.int8))
-        found.class_counts += np.bincount(labels[labels >= 0], minlength=self.n_classes)
+        self.class_counts += np.bincount(labels[labels >= 0], minlength=self.n_classes)
         self.sizes = before.plus(self.sizes_of(rows))
-        self.totals.add(found)
 
     def _invalid(
         self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, labels: np.ndarray, names: np.ndarray

@@ -13,14 +13,13 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import Statistics, StatisticsBuilder
+from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.label_values import TEXT
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter, WriteTasks
 from streamsvm.store.container import Container, array_metadata
 from streamsvm.store.open import open_container
-from streamsvm.store.part_writer import PartSettings, WrittenPart
 from streamsvm.store.rows_writer import RowsWriter, Sizes
 from streamsvm.text import check_classes
 
@@ -175,7 +174,6 @@ class StoreWriter:
 
         self._sizes = Sizes(self.n_rows, self.nnz, self.n_labels)  # as announced
         self._tasks = WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
-        self._specs: dict[str, tuple[layout.ArraySpec, int]] = {}  # of arrays of numbers, with their chunks
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
@@ -183,7 +181,7 @@ class StoreWriter:
                 self._arrays[name].append(np.zeros(1, np.int64))
             self._rows = RowsWriter(
                 self.path, self.n_features, len(self.classes), self.dtype, self.columns, self._arrays,
-                statistics=self._statistics,
+                self._statistics,
             )  # fmt: skip
         except BaseException:
             self._close_after_error()
@@ -223,7 +221,6 @@ class StoreWriter:
             attrs = {} if name.startswith(("X/", "obsm/")) else _ARRAY
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
             arrays[name] = ArrayWriter(container, name, spec, chunk, self._tasks)
-            self._specs[name] = spec, chunk
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
@@ -253,53 +250,13 @@ class StoreWriter:
             )
         self._rows.append(rows, names)
 
-    @property
-    def has_statistics(self) -> bool:
-        return self._statistics is not None
-
-    def part_settings(self) -> PartSettings:
-        """What other processes need to write parts of the rows; raises `StoreError` unless it is Zarr."""
-        if self._container is None or self._container.kind != "zarr":
-            raise StoreError(f"{self.path}: only a Zarr store is written by several processes")
-        codec = self._record["codec"]
-        arrays = {name: self._specs[name] for name in self._arrays if name in layout.OF_ROWS}
-        return PartSettings(
-            self.path, self.n_features, len(self.classes), self.dtype, tuple(self.columns), arrays, codec
-        )
-
-    def add_part(self, part: WrittenPart) -> None:
-        """Add rows whose whole chunks another process has written; raises `StoreError` as `append` does."""
-        if part.before != self._rows.sizes:
-            raise StoreError(f"{self.path}: a part begins after {part.before}, not {self._rows.sizes}")
-        for name, ends in part.arrays.items():
-            array = self._arrays[name]
-            array.append(ends.head)
-            array.skip(ends.checksums)
-            array.append(ends.tail)
-        self._rows.sizes = part.after
-        self._rows.totals.add(part.totals)
-
-    def complete_rows(self) -> None:
-        """Write all that is left of the arrays of rows: others can read them then, for `finish`."""
-        for name, array in self._arrays.items():
-            if name in layout.OF_ROWS:
-                array.flush()
-        self._tasks.finish()
-
     def _announced(self, given: Sizes) -> str:
         """Say how many rows, non-zeros and labels were given, and how many were announced."""
         labels = f", {given.n_labels} of {self.n_labels} labels" if layout.LABEL_SETS in self.columns else ""
         return f"{given.n_rows} of {self.n_rows} rows, {given.nnz} of {self.nnz} non-zeros{labels}"
 
-    def finish(self, digests: Mapping[str, str] | None = None, statistics: Statistics | None = None) -> str:
+    def finish(self) -> str:
         """Complete the store: write the rest, make it durable, then write the record.
-
-        Parameters
-        ----------
-        digests : mapping of str to str, optional
-            After `add_part`: the SHA-256 of the arrays that others have written chunks of, by name.
-        statistics : Statistics, optional
-            After `add_part`, if the store has them: those of all rows.
 
         Returns
         -------
@@ -320,19 +277,17 @@ class StoreWriter:
                 f"{self.path}: {self._announced(self._rows.sizes)} were given; "
                 "the input changed while it was read"
             )
-        totals = self._rows.totals
-        self._arrays[layout.COUNTS].append(totals.class_counts)
+        self._arrays[layout.COUNTS].append(self._rows.class_counts)
         if layout.FEATURES in self._arrays:
             for start in range(0, self.n_features, 2**18):
                 stop = min(start + 2**18, self.n_features)
                 self._arrays[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
         if self._statistics is not None:
-            found = self._statistics.result() if statistics is None else statistics
+            found = self._statistics.result()
             values = (found.count.astype(np.int64), *found.moments)
             for name, value in zip(layout.STATISTICS, values, strict=True):
                 self._arrays[f"var/{name}"].append(value)
-        given = digests or {}
-        digests = {name: array.finish(given.get(name)) for name, array in self._arrays.items()}
+        digests = {name: array.finish() for name, array in self._arrays.items()}
         self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
         named = self.feature_names is not None
@@ -351,9 +306,9 @@ class StoreWriter:
         }
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
         if layout.GROUPS in self.columns:
-            record["n_groups"] = totals.n_groups
+            record["n_groups"] = self._rows.n_groups
         if layout.WEIGHTS in self.columns and self.n_rows:
-            record["weight_range"] = [float(end) for end in totals.weight_range]
+            record["weight_range"] = [float(end) for end in self._rows.weight_range]
         if checksums:
             record["chunk_checksums"] = checksums
         container.set_record(format.STORE_ATTR, format.sealed(record))

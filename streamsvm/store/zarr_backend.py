@@ -364,7 +364,7 @@ class ZarrContainer(Container):
             folder.mkdir()
             _write(folder, array_document(spec.dtype, spec.length, chunk, spec.fill, CODECS[codec], attrs))
             (folder / "c").mkdir()
-            self._writers[path] = chunk_writer(self.path, path, spec, chunk, codec)
+            self._writers[path] = ChunkWriter(folder / "c", spec, chunk, CODECS[codec])
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -379,9 +379,6 @@ class ZarrContainer(Container):
         if len(values):
             with self.wrapped(path):
                 self._writers[path].write(start, values)
-
-    def note_chunks(self, path: str, first: int, checksums: np.ndarray) -> None:
-        self._writers[path].checksums[first : first + len(checksums)] = checksums
 
     def write_checksums(self) -> dict[str, str]:
         digests = {}
@@ -436,13 +433,6 @@ class ZarrContainer(Container):
         if self._root_file is not None:
             os.close(self._root_file)
             self._root_file = None
-
-
-def chunk_writer(
-    store: Path, name: str, spec: ArraySpec, chunk: int, codec: str, *, aside: Path | None = None
-) -> ChunkWriter:
-    """What writes the chunks of an array that `ZarrContainer.create_array` made, in any process."""
-    return ChunkWriter(store / name / "c", spec, chunk, CODECS[codec], aside=aside)
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:

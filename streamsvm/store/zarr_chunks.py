@@ -11,7 +11,6 @@ import hashlib
 import os
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -322,9 +321,7 @@ def encode_text(texts: Sequence[str], codec: dict[str, Any]) -> bytes:
 class ChunkWriter:
     """Writes the chunk files of one array of numbers; zarr takes three times as long for the same files.
 
-    Chunks may be written in any order, and by several threads; by several processes, too, even the same,
-    if `aside` names a folder of the same file system: each is made there, and is durable before it takes its
-    place.
+    Chunks may be written in any order, and by several threads.
 
     Attributes
     ----------
@@ -332,11 +329,9 @@ class ChunkWriter:
         The crc32c of each chunk written so far.
     """
 
-    def __init__(
-        self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any], *, aside: Path | None = None
-    ) -> None:
+    def __init__(self, folder: Path, spec: ArraySpec, chunk: int, codec: dict[str, Any]) -> None:
         assert spec.dtype is not None
-        self._folder, self._spec, self._chunk, self._aside = folder, spec, chunk, aside
+        self._folder, self._spec, self._chunk = folder, spec, chunk
         self.checksums = np.zeros(-(-spec.length // chunk), "<u4")
         self._blosc = _blosc(codec) if codec else None
 
@@ -351,14 +346,7 @@ class ChunkWriter:
             whole = np.full(self._chunk, self._spec.fill, dtype)
             whole[: len(values)] = values
         payload: Any = whole.view(np.uint8) if self._blosc is None else self._blosc.encode(whole)
-        place = self._folder / str(number)
-        made = place if self._aside is None else self._aside / f"chunk-{uuid.uuid4().hex}"
-        with open(made, "wb") as file:
+        with open(self._folder / str(number), "wb") as file:
             file.write(payload)
             self.checksums[number] = google_crc32c.value(bytes(payload))
             file.write(self.checksums[number].tobytes())
-            if self._aside is not None:
-                file.flush()
-                os.fsync(file.fileno())
-        if self._aside is not None:
-            os.replace(made, place)

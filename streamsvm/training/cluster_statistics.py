@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm import on_worker
 from streamsvm.data.rows import kept_rows
-from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans_of_each, spans
+from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans, spans
 from streamsvm.settings import Settings
 from streamsvm.store import Store
 from streamsvm.training.training_data import TrainingData
@@ -86,11 +86,11 @@ def gather_on_cluster(
                 progress(stop, store.n_rows)
 
         with open_cluster(address, workers) as cluster:
-            cluster.check(on_worker.why_unreadable, data)
+            cluster.check(data)
             token, memory = cluster.token + uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:
                 reading = _Reading(token, data, tuple(wanted), store.shift, kind, memory)
-                return join_spans_of_each(parts(reading))
+                return join_spans(parts(reading))
             finally:
                 cluster.tell(on_worker.close, token)
 

@@ -15,9 +15,9 @@ from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
 from streamsvm.data.schema import reading_of
 from streamsvm.errors import ClusterError, Interrupted, Message, Remedy
-from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
+from streamsvm.run.reach import is_in_reach, sample_file
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Interval, Settings
@@ -89,7 +89,7 @@ class StoreRun:
 
     def _check_workers(self) -> None:
         if not isinstance(self.workers, Threads):
-            self._warnings = self.workers.check(on_worker.why_unreadable, self.data)
+            self._warnings = self.workers.check(self.data)
 
     def _shared_folder(self) -> Path | None:
         """The run directory, if the workers of a cluster see it and may write there."""

@@ -24,15 +24,16 @@ from run_files import model_bytes
 
 import streamsvm
 from streamsvm import cluster as cluster_module
-from streamsvm import on_worker, reach
+from streamsvm import on_worker
 from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.format import LOG_HEADER
 from streamsvm.kernels.duals import RowDuals
-from streamsvm.reach import is_in_reach, sample_file
+from streamsvm.run import reach
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.files import RunFiles
+from streamsvm.run.reach import is_in_reach, sample_file
 from streamsvm.workers import WorkersLost
 
 distributed = pytest.importorskip("distributed")
