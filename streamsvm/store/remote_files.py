@@ -7,6 +7,7 @@ import functools
 import gc
 import itertools
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,6 +59,9 @@ def ask(request: Callable[..., Any], *args: Any) -> Any:
         try:
             return request(*args)
         except Exception as error:
+            # Where h5py asks, an error that refers to itself by its frames would keep h5py's list of properties,
+            # and with it the file, until Python ends, which then crashes.
+            traceback.clear_frames(error.__traceback__)
             wait = wait_after(error, attempt)
         time.sleep(wait)
 

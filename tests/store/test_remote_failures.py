@@ -138,19 +138,28 @@ def test_a_chunk_that_is_found_later_is_an_error(server: FaultyServer) -> None:
                 store.rows(0, N)
 
 
-def test_an_open_that_fails_ends_as_it_should(server: FaultyServer) -> None:
+@pytest.mark.parametrize("lasts", [False, True])
+def test_the_command_ends_as_it_should_whichever_request_fails(server: FaultyServer, lasts: bool) -> None:
     """And not by a signal, when Python ends."""
-    server.fault = lambda method, path: 503 if method == "GET" else None
     code = (
         "from streamsvm.store import remote_files\n"
-        "remote_files.WAITS = ()\n"
+        "remote_files.WAITS = (0,)\n"
         "from streamsvm_cli.main import run\n"
         "run()\n"
     )
     command = [sys.executable, "-c", code, "info", "--label", "type", f"{server.url}/cells.h5ad"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "503 Service Unavailable" in done.stderr
+    for failing in itertools.count():  # a request that fails
+        server.requests.clear()
+        server.fault = lambda method, path, failing=failing: (
+            503 if (n := len(server.requests) - 1) == failing or (lasts and n > failing) else None
+        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        reached = len(server.requests) > failing
+        assert (done.returncode, done.stderr.count("\n")) == ((1, 1) if lasts and reached else (0, 0)), done
+        assert ("503 Service Unavailable" in done.stderr) == (lasts and reached)
+        if not reached:
+            break
+    assert failing >= 2
 
 
 def test_the_folder_of_a_run_is_looked_at_first(server: FaultyServer, tmp_path: Path) -> None:
