@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import subprocess
 import sys
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +162,50 @@ def test_the_command_ends_as_it_should_whichever_request_fails(server: FaultySer
         if not reached:
             break
     assert failing >= 2
+
+
+def test_an_error_of_a_program_is_no_server_s() -> None:
+    """It is given on, and not repeated."""
+    calls = []
+
+    def mistaken(fail: Callable[[], object]) -> None:
+        calls.append(fail)
+        fail()
+
+    for fail, kind in (
+        (lambda: len(1), TypeError),
+        (lambda: {}["a"], KeyError),
+        (lambda: 1 / 0, ArithmeticError),
+    ):
+        with pytest.raises(kind):
+            remote_files.ask(mistaken, fail)
+    assert len(calls) == 3
+
+
+def test_fetches_of_two_threads_do_not_turn_the_collector_on_for_one_another(server: FaultyServer) -> None:
+    """The second would begin while the first is there, and still be there when that one has ended."""
+    file = remote_files.open_file(f"{server.url}/cells.h5ad")
+    second = threading.Thread(target=file.cache.fetcher, args=(0, 1))
+    second_began, first_ended = threading.Event(), threading.Event()
+    collects: list[bool] = []
+
+    def look(method: str, path: str) -> Fault:
+        if not second.is_alive():
+            second.start()
+            second_began.wait(0.2)
+        else:
+            second_began.set()
+            first_ended.wait(0.2)
+        collects.append(gc.isenabled())
+        return None
+
+    server.fault = look
+    file.cache.fetcher(0, 1)
+    first_ended.set()
+    second.join()
+    assert collects == [False, False]
+    assert gc.isenabled()
+    file.close()
 
 
 def test_the_folder_of_a_run_is_looked_at_first(server: FaultyServer, tmp_path: Path) -> None:
