@@ -62,13 +62,12 @@ def _store(
 
     described = describe_anndata(path) if label is None else None
     if described is not None:
+        verified: bool | str = False
         if verify:
             with open_store(path, labelled=False) as store:
-                store.verify(lambda done, total: progress and progress("verify", done, total))
-        return {**described, "verified": verify}
+                verified = _verify(store, progress)
+        return {**described, "verified": verified}
     with open_store(path, label=label) as store:
-        if verify:
-            store.verify(lambda done, total: progress and progress("verify", done, total))
         return {
             "kind": "store",
             "container": store.kind,
@@ -86,8 +85,15 @@ def _store(
             "chunk_nnz": store.chunk_nnz,
             "fingerprint": store.fingerprint,
             "sources": store.meta.get("sources", []),
-            "verified": verify,
+            "verified": verify and _verify(store, progress),
         }
+
+
+def _verify(store: Store, progress: Callable[[str, int, int], None] | None) -> bool | str:
+    """Read and check all of a store; the result says whether all of it was there."""
+    store.verify(lambda done, total: progress and progress("verify", done, total))
+    gaps = any(array.container.has_gaps for array in store.arrays.values())
+    return "only the chunks that are there" if gaps else True
 
 
 def _weights(store: Store) -> str | None:

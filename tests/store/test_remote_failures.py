@@ -123,8 +123,11 @@ def test_a_chunk_that_is_lost_in_a_later_pass_is_an_error(server: FaultyServer, 
         store.rows(0, N)
         server.fault = lambda method, path: 404 if path.endswith(file) else None
         array, number = file.split("/c/")
-        with pytest.raises(StoreError, match=rf"array {array}, chunk {number}: the chunk is missing"):
+        with pytest.raises(
+            StoreError, match=rf"array {array}, chunk {number}: the chunk is missing"
+        ) as raised:
             store.rows(0, N)
+    assert str(raised.value).endswith(", and was there when it was read before; try again, or copy it here")
 
 
 def test_a_chunk_that_is_found_later_is_an_error(server: FaultyServer) -> None:
