@@ -61,13 +61,16 @@ def _store(
     from streamsvm.store.description import describe_anndata
 
     described = describe_anndata(path) if label is None else None
-    if described is not None:
-        verified: bool | str = False
+    if described is not None and not verify:
+        return {**described, "verified": False}
+    with open_store(path, label=label, labelled=described is None) as store:
+        verified: bool | str = verify
         if verify:
-            with open_store(path, labelled=False) as store:
-                verified = _verify(store, progress)
-        return {**described, "verified": verified}
-    with open_store(path, label=label) as store:
+            store.verify(lambda done, total: progress and progress("verify", done, total))
+            if any(array.container.has_gaps for array in store.arrays.values()):
+                verified = "only the chunks that are there"
+        if described is not None:
+            return {**described, "verified": verified}
         return {
             "kind": "store",
             "container": store.kind,
@@ -85,15 +88,8 @@ def _store(
             "chunk_nnz": store.chunk_nnz,
             "fingerprint": store.fingerprint,
             "sources": store.meta.get("sources", []),
-            "verified": verify and _verify(store, progress),
+            "verified": verified,
         }
-
-
-def _verify(store: Store, progress: Callable[[str, int, int], None] | None) -> bool | str:
-    """Read and check all of a store; the result says whether all of it was there."""
-    store.verify(lambda done, total: progress and progress("verify", done, total))
-    gaps = any(array.container.has_gaps for array in store.arrays.values())
-    return "only the chunks that are there" if gaps else True
 
 
 def _weights(store: Store) -> str | None:

@@ -172,7 +172,7 @@ class StoredArray(ABC):
 
     def _read_error(self, chunk: int, cause: Exception) -> StoreError:
         if isinstance(cause, MissingChunk):
-            return self.missing(chunk * self.chunk, str(cause), changed=isinstance(cause, ChangedChunk))
+            return self.missing(chunk * self.chunk, str(cause), isinstance(cause, ChangedChunk))
         if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
@@ -185,12 +185,13 @@ class StoredArray(ABC):
         chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
         return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({fault})")
 
-    def missing(
-        self, element: int, reason: str = "the chunk is missing", *, changed: bool = False
-    ) -> StoreError:
-        """Return an error that says that the chunk that contains `element` is not there, or was not."""
+    def missing(self, element: int, reason: str = "the chunk is missing", later: bool = False) -> StoreError:
+        """Return an error that says that the chunk that contains `element` is not there.
+
+        `later` says that it came or went since it was first read.
+        """
         where = f"{self.container.path}: array {self.name}, chunk {element // self.chunk}"
-        remedy = "start again when the store is complete" if changed else COPY_AGAIN
+        remedy = "start again when the store is complete" if later else COPY_AGAIN
         return StoreError(f"{where}: {reason}; {TRY_AGAIN if self.container.is_remote else remedy}")
 
     def absent_in(self, start: int, stop: int) -> list[tuple[int, int]]:

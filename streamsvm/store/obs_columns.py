@@ -136,9 +136,8 @@ class Column:
                 reason = f"the chunk is missing. It would be of {taken!r} alone, but row "
                 raise self.values.missing(start, f"{reason}{beside[int(np.argmax(different))]} is not")
             rows += int(np.count_nonzero(~missing))
-        if self.categories is not None and rows == length > 0 and len(self.categories) > 1:
-            reason = f"no chunk is there, and all rows would be of {taken!r}"
-            raise self.values.missing(0, f"{reason}, one of {len(self.categories):,} categories")
+        if 0 < rows == length and len(self.categories or ()) > 1:
+            raise self.values.missing(0, f"no chunk is there, and all rows would be of {taken!r}")
         if rows:
             why = "writers leave out chunks of nothing else"
             self.values.warn(

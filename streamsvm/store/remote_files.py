@@ -21,9 +21,7 @@ _PASSING = {"ClientConnectionError", "ClientPayloadError", "EOFError"}  # of aio
 _OF_SERVERS = {*_PASSING, "OSError", "BotoCoreError"}  # s3fs makes the former of what a server answers
 _CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 _ADVICE = "check the address, try again later, or copy it here"
-_LOG_IN = (
-    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or FSSPEC_S3_ANON=true if all may read"
-)
+_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or FSSPEC_S3_ANON=true"
 
 
 def file_options(url: str) -> dict[str, Any]:
@@ -46,9 +44,7 @@ def wait_after(error: Exception, attempt: int) -> float:
     reason, _, _ = one_line(cause).partition(": <")  # aiohttp adds an error of its own
     names = {each.__name__ for each in type(cause).__mro__}
     passing = bool(names & _PASSING)
-    status = next(
-        (getattr(cause, name) for name in ("status", "status_code", "code") if hasattr(cause, name)), None
-    )
+    status = getattr(cause, "status", getattr(cause, "status_code", getattr(cause, "code", None)))
     if isinstance(cause, TimeoutError):
         reason, passing = f"the server sent nothing for {SILENCE} seconds", False
     elif isinstance(status, int):
