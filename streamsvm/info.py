@@ -61,14 +61,16 @@ def _store(
     from streamsvm.store.description import describe_anndata
 
     described = describe_anndata(path) if label is None else None
-    if described is not None:
-        if verify:
-            with open_store(path, labelled=False) as store:
-                store.verify(lambda done, total: progress and progress("verify", done, total))
-        return {**described, "verified": verify}
-    with open_store(path, label=label) as store:
+    if described is not None and not verify:
+        return {**described, "verified": False}
+    with open_store(path, label=label, labelled=described is None) as store:
+        verified: bool | str = verify
         if verify:
             store.verify(lambda done, total: progress and progress("verify", done, total))
+            if any(array.container.has_gaps for array in store.arrays.values()):
+                verified = "only the chunks that are there"
+        if described is not None:
+            return {**described, "verified": verified}
         return {
             "kind": "store",
             "container": store.kind,
@@ -86,7 +88,7 @@ def _store(
             "chunk_nnz": store.chunk_nnz,
             "fingerprint": store.fingerprint,
             "sources": store.meta.get("sources", []),
-            "verified": verify,
+            "verified": verified,
         }
 
 

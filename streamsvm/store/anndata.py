@@ -287,13 +287,16 @@ class AnnDataStore(Store):
 
     def _warn_of_chunks(self, *, closing: bool = False) -> None:
         """Warn of chunks that need not be there, once all were read; of rows also when `closing`."""
-        for array in list(self._sparing):
-            absent, of_rows = array.absent_in(0, array.length), array.length == self.n_rows
-            complete = array.presence.rows * array.file_rows >= array.length
-            if absent and (of_rows if closing else complete):
-                self._sparing.remove(array)
-                share = sum(stop - start for start, stop in absent) / array.length
+        for array in self._sparing:
+            presence, of_rows = array.presence, array.length == self.n_rows
+            if not (of_rows if closing else len(presence.rows) * array.file_rows >= array.length):
+                continue
+            self._sparing = [other for other in self._sparing if other is not array]
+            if presence.absent:
+                share = sum(stop - start for start, stop in array.absent_in(0, array.length)) / array.length
                 read = f"{share:.1%} of its {'rows' if of_rows else 'elements'} read zeros"
+                bands = {place[0] for place in presence.absent}
+                read += " in some columns" if any(place[0] in bands for place in presence.present) else ""
                 why = "writers leave out chunks of zeros"
                 array.warn(f"array {array.name}: {read} from chunks that are not there: {why}")
 

@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.errors import Remedy, StoreError, StreamsvmWarning, warn
 from streamsvm.page_cache import memory_limit
-from streamsvm.store.chunk_presence import ChunkPresence, MissingChunk
+from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.layout import ArraySpec
 
@@ -26,6 +26,7 @@ UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = (
     "copy the whole store again, or write it with zarr.config.set({'array.write_empty_chunks': True})"
 )
+TRY_AGAIN = "try again, or copy it here"
 
 # No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
 MAX_COMPRESSION = 2**17
@@ -171,7 +172,7 @@ class StoredArray(ABC):
 
     def _read_error(self, chunk: int, cause: Exception) -> StoreError:
         if isinstance(cause, MissingChunk):
-            return self.missing(chunk * self.chunk, str(cause))
+            return self.missing(chunk * self.chunk, str(cause), isinstance(cause, ChangedChunk))
         if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
@@ -184,10 +185,14 @@ class StoredArray(ABC):
         chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
         return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({fault})")
 
-    def missing(self, element: int, reason: str = "the chunk is missing") -> StoreError:
-        """Return an error that says that the chunk that contains `element` is not there."""
+    def missing(self, element: int, reason: str = "the chunk is missing", later: bool = False) -> StoreError:
+        """Return an error that says that the chunk that contains `element` is not there.
+
+        `later` says that it came or went since it was first read.
+        """
         where = f"{self.container.path}: array {self.name}, chunk {element // self.chunk}"
-        return StoreError(f"{where}: {reason}; {COPY_AGAIN}")
+        remedy = "start again when the store is complete" if later else COPY_AGAIN
+        return StoreError(f"{where}: {reason}; {TRY_AGAIN if self.container.is_remote else remedy}")
 
     def absent_in(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return the ranges of the elements ``start:stop`` in chunks that were read and are not there."""
@@ -198,6 +203,7 @@ class StoredArray(ABC):
 
     def warn(self, what: str) -> None:
         """Warn of chunks that are not there, and need not be."""
+        self.container.has_gaps = True
         remedy = Remedy("if the copy of the store is not complete, copy it again")
         warn(StreamsvmWarning(f"{self.container.path}: {what}", remedy=remedy))
 
@@ -243,6 +249,7 @@ class Container(ABC):
     kind: str
     writes: bool
     is_remote = False  # whether it is at an address
+    has_gaps = False  # whether there was a warning of chunks that are not there
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,10 +139,8 @@ class Hdf5Container(Container):
                 try:
                     self._size = int(remote.size)
                     self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
-                except BaseException as error:
+                except BaseException:
                     remote.close()
-                    # h5py's list of properties refers to `remote`; it must not live until Python ends.
-                    traceback.clear_frames(error.__traceback__)
                     raise
             elif write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")

@@ -122,7 +122,8 @@ class Column:
     def check_chunks(self) -> None:
         """Warn of rows that were read from chunks that are not there, and so have the first category.
 
-        Raises `StoreError` if a row next to such a chunk has another value, as in a copy that is incomplete.
+        Raises `StoreError` if a row next to such a chunk has another value, as in a copy that is incomplete,
+        or if there is no chunk at all and more than one category.
         """
         rows, taken, length = 0, "", self.values.length
         for start, stop in self.values.absent_in(0, length):
@@ -135,6 +136,8 @@ class Column:
                 reason = f"the chunk is missing. It would be of {taken!r} alone, but row "
                 raise self.values.missing(start, f"{reason}{beside[int(np.argmax(different))]} is not")
             rows += int(np.count_nonzero(~missing))
+        if 0 < rows == length and len(self.categories or ()) > 1:
+            raise self.values.missing(0, f"no chunk is there, and all rows would be of {taken!r}")
         if rows:
             why = "writers leave out chunks of nothing else"
             self.values.warn(

@@ -7,6 +7,7 @@ import functools
 import gc
 import itertools
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,10 @@ SILENCE = 30  # seconds without a byte until a server is given up; for its size,
 _BLOCK = 2**20  # bytes fetched at once, and kept: as many as
 _BLOCKS = 32
 _PASSING = {"ClientConnectionError", "ClientPayloadError", "EOFError"}  # of aiohttp, and of `open_file`
+_OF_SERVERS = {*_PASSING, "OSError", "BotoCoreError"}  # s3fs makes the former of what a server answers
+_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
+_ADVICE = "check the address, try again later, or copy it here"
+_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or FSSPEC_S3_ANON=true"
 
 
 def file_options(url: str) -> dict[str, Any]:
@@ -31,25 +36,26 @@ def file_options(url: str) -> dict[str, Any]:
 def wait_after(error: Exception, attempt: int) -> float:
     """The seconds to wait before a file is asked for again, after `attempt` others.
 
-    Raises `ServerError` with what went wrong if that will not help, or was tried often enough, and
-    `FileNotFoundError` if there is no such file.
+    Raises `ServerError` with what went wrong if that will not help, or was tried often enough; and `error`
+    itself if there is no such file, or no server has to do with it.
     """
     # fsspec says that a file is not there when its size was refused, and puts the reason behind it.
     cause = (isinstance(error, FileNotFoundError) and error.__cause__) or error
     reason, _, _ = one_line(cause).partition(": <")  # aiohttp adds an error of its own
-    passing = bool(_PASSING & {each.__name__ for each in type(cause).__mro__})
-    status = getattr(cause, "status", None)
+    names = {each.__name__ for each in type(cause).__mro__}
+    passing = bool(names & _PASSING)
+    status = getattr(cause, "status", getattr(cause, "status_code", getattr(cause, "code", None)))
     if isinstance(cause, TimeoutError):
         reason, passing = f"the server sent nothing for {SILENCE} seconds", False
     elif isinstance(status, int):
         reason = f"the server answered {status} {getattr(cause, 'message', '')}".rstrip()
         passing = status == 429 or status >= 500
-    elif isinstance(error, FileNotFoundError) and not passing:
+    elif not names & _OF_SERVERS or (isinstance(error, FileNotFoundError) and not passing):
         raise error
     if passing and attempt < len(WAITS):
         return WAITS[attempt]
     times = f", {attempt + 1} times" if attempt else ""
-    raise ServerError(f"{reason}{times}; check the address, try again later, or copy it here") from error
+    raise ServerError(f"{reason}{times}; {_LOG_IN if names & _CREDENTIALS else _ADVICE}") from error
 
 
 def ask(request: Callable[..., Any], *args: Any) -> Any:
@@ -58,6 +64,9 @@ def ask(request: Callable[..., Any], *args: Any) -> Any:
         try:
             return request(*args)
         except Exception as error:
+            # An error that refers to itself by its frames would keep what is in those of h5py, which asks:
+            # its list of access properties must not live until Python ends.
+            traceback.clear_frames(error.__traceback__)
             wait = wait_after(error, attempt)
         time.sleep(wait)
 
@@ -66,7 +75,8 @@ def ask(request: Callable[..., Any], *args: Any) -> Any:
 def _no_collection() -> Iterator[None]:
     """Let no thread collect garbage: h5py's lock is held here, and its objects need it to be collected.
 
-    If the thread that fetches for fsspec did that, each would wait for the other.
+    If the thread that fetches for fsspec did that, each would wait for the other. No two threads are here at
+    the same time, because of that lock.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -80,6 +90,7 @@ def _no_collection() -> Iterator[None]:
 def open_file(url: str) -> Any:
     """Open a file, to be read in ranges."""
     import fsspec
+    from h5py._objects import phil  # its lock
 
     files, path = fsspec.core.url_to_fs(url, **file_options(url))
     options = {"block_size": _BLOCK, "cache_type": "blockcache", "cache_options": {"maxblocks": _BLOCKS}}
@@ -88,7 +99,7 @@ def open_file(url: str) -> Any:
         fetch = file.cache.fetcher
 
         def fetch_all(start: int, stop: int) -> bytes:
-            with _no_collection():
+            with phil, _no_collection():
                 content: bytes = fetch(start, stop)
             if len(content) != min(stop, file.size) - start:
                 raise EOFError(f"the server sent {len(content):,} of the bytes from {start:,} to {stop:,}")

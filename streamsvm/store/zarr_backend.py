@@ -283,7 +283,7 @@ class ZarrContainer(Container):
         self.reader = ChunkReader()
         self._writers: dict[str, ChunkWriter] = {}
         self._version: Literal[2, 3] = 3
-        self._root_file: int | None = None  # the root's metadata, held open so that its inode is not reused
+        self._opened: tuple[int, ...] | None = None  # the root's file; None if it is not watched
         self._watched: dict[Path, tuple[int, ...] | None] = {}
         if write:
             with self.wrapped(""):
@@ -294,9 +294,8 @@ class ZarrContainer(Container):
                 raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
             self._version = 2
         if not write:
-            with self.wrapped(""):
-                self._root_file = durable.open_descriptor(self._root, os.O_RDONLY, follow=True)
-                self._opened = os.fstat(self._root_file)
+            self._opened = durable.file_identity(self._root)
+            self._content = self._root_content()
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
@@ -393,6 +392,10 @@ class ZarrContainer(Container):
     def _root(self) -> Path:
         return self.path / (METADATA if self._version == 3 else ".zgroup")
 
+    def _root_content(self) -> dict[str, Any]:
+        """The root's metadata, without its copy of all others, which columns added to obs change."""
+        return {**self._json("", self._root.name), "consolidated_metadata": None}
+
     def _watch(self, path: str) -> None:
         """Notice when chunks of the array `path` are replaced, by the change of their folder."""
         for folder in (self.path / path, self.path / path / "c"):
@@ -404,20 +407,19 @@ class ZarrContainer(Container):
             del self._watched[folder]
 
     def check_unchanged(self) -> None:
-        if self._root_file is None:
+        before = self._opened
+        if before is None:
             return
         with self.wrapped(""):
-            try:
-                found = os.stat(self._root)
-            except (FileNotFoundError, NotADirectoryError):
-                raise changed_error(self.path, "the store was removed or replaced") from None
-            if not os.path.samestat(found, self._opened):
-                raise changed_error(self.path, "the store was replaced by another")
-            now = os.fstat(self._root_file)
-            if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns) or any(
-                durable.file_identity(folder) != before for folder, before in self._watched.items()
+            found = durable.file_identity(self._root)
+            if found is None:
+                raise changed_error(self.path, "the store was removed or replaced")
+            if (found != before and self._root_content() != self._content) or any(
+                durable.file_identity(folder) != opened for folder, opened in self._watched.items()
             ):
-                raise changed_error(self.path, "the store was written to")
+                what = "written to" if found[:2] == before[:2] else "replaced by another"
+                raise changed_error(self.path, f"the store was {what}")
+            self._opened = found
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
@@ -430,9 +432,7 @@ class ZarrContainer(Container):
 
     def close(self) -> None:
         self.reader.close()
-        if self._root_file is not None:
-            os.close(self._root_file)
-            self._root_file = None
+        self._opened = None
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:

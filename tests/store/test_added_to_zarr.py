@@ -21,6 +21,7 @@ from test_added_columns import N, X, cells, folder  # noqa: F401
 from streamsvm import durable, load_model, predict
 from streamsvm.errors import StoreError
 from streamsvm.prediction_files import Batch
+from streamsvm.store import open_store
 from streamsvm.store.added_columns import adding_columns
 
 
@@ -226,3 +227,24 @@ def test_a_crash_leaves_columns_that_can_be_read(
             break
         died += 1
     assert died > 5
+
+
+@pytest.mark.parametrize("path", [3], indirect=True)
+def test_a_reader_goes_on_while_columns_are_added(folder: Path, path: Path) -> None:  # noqa: F811
+    """And not when the column of its labels, or what else it has read, is replaced."""
+    root = path / "zarr.json"
+    with open_store(path, label="donor") as store:
+        before, opened = store.rows(0, N), durable.file_identity(root)
+        for key in ("a", "b"):
+            predict(folder / "model", path, into=path, key=key)
+        assert durable.file_identity(root) != opened
+        np.testing.assert_array_equal(store.rows(0, N).data, before.data)
+        whole = json.loads(root.read_text())
+        durable.write_atomic(root, json.dumps({**whole, "attributes": {}}).encode())
+        with pytest.raises(StoreError, match="the store was replaced by another while"):
+            store.rows(0, N)
+    durable.write_atomic(root, json.dumps(whole).encode())
+    with open_store(path, label="a_label") as store:
+        predict(folder / "model", path, into=path, key="a", force=True)
+        with pytest.raises(StoreError, match=r"the store was .* while it was in use"):
+            store.rows(0, N)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import subprocess
 import sys
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -121,8 +123,11 @@ def test_a_chunk_that_is_lost_in_a_later_pass_is_an_error(server: FaultyServer, 
         store.rows(0, N)
         server.fault = lambda method, path: 404 if path.endswith(file) else None
         array, number = file.split("/c/")
-        with pytest.raises(StoreError, match=rf"array {array}, chunk {number}: the chunk is missing"):
+        with pytest.raises(
+            StoreError, match=rf"array {array}, chunk {number}: the chunk is missing"
+        ) as raised:
             store.rows(0, N)
+    assert str(raised.value).endswith(", and was there when it was read before; try again, or copy it here")
 
 
 def test_a_chunk_that_is_found_later_is_an_error(server: FaultyServer) -> None:
@@ -138,19 +143,72 @@ def test_a_chunk_that_is_found_later_is_an_error(server: FaultyServer) -> None:
                 store.rows(0, N)
 
 
-def test_an_open_that_fails_ends_as_it_should(server: FaultyServer) -> None:
+@pytest.mark.parametrize("lasts", [False, True])
+def test_the_command_ends_as_it_should_whichever_request_fails(server: FaultyServer, lasts: bool) -> None:
     """And not by a signal, when Python ends."""
-    server.fault = lambda method, path: 503 if method == "GET" else None
     code = (
         "from streamsvm.store import remote_files\n"
-        "remote_files.WAITS = ()\n"
+        "remote_files.WAITS = (0,)\n"
         "from streamsvm_cli.main import run\n"
         "run()\n"
     )
     command = [sys.executable, "-c", code, "info", "--label", "type", f"{server.url}/cells.h5ad"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "503 Service Unavailable" in done.stderr
+    for failing in itertools.count():  # a request that fails
+        server.requests.clear()
+        server.fault = lambda method, path, failing=failing: (
+            503 if (n := len(server.requests) - 1) == failing or (lasts and n > failing) else None
+        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        reached = len(server.requests) > failing
+        assert (done.returncode, done.stderr.count("\n")) == ((1, 1) if lasts and reached else (0, 0)), done
+        assert ("503 Service Unavailable" in done.stderr) == (lasts and reached)
+        if not reached:
+            break
+    assert failing >= 2
+
+
+def test_an_error_of_a_program_is_no_server_s() -> None:
+    """It is given on, and not repeated."""
+    calls = []
+
+    def mistaken(fail: Callable[[], object]) -> None:
+        calls.append(fail)
+        fail()
+
+    for fail, kind in (
+        (lambda: len(1), TypeError),
+        (lambda: {}["a"], KeyError),
+        (lambda: 1 / 0, ArithmeticError),
+    ):
+        with pytest.raises(kind):
+            remote_files.ask(mistaken, fail)
+    assert len(calls) == 3
+
+
+def test_fetches_of_two_threads_do_not_turn_the_collector_on_for_one_another(server: FaultyServer) -> None:
+    """The second would begin while the first is there, and still be there when that one has ended."""
+    file = remote_files.open_file(f"{server.url}/cells.h5ad")
+    second = threading.Thread(target=file.cache.fetcher, args=(0, 1))
+    second_began, first_ended = threading.Event(), threading.Event()
+    collects: list[bool] = []
+
+    def look(method: str, path: str) -> Fault:
+        if not second.is_alive():
+            second.start()
+            second_began.wait(0.2)
+        else:
+            second_began.set()
+            first_ended.wait(0.2)
+        collects.append(gc.isenabled())
+        return None
+
+    server.fault = look
+    file.cache.fetcher(0, 1)
+    first_ended.set()
+    second.join()
+    assert collects == [False, False]
+    assert gc.isenabled()
+    file.close()
 
 
 def test_the_folder_of_a_run_is_looked_at_first(server: FaultyServer, tmp_path: Path) -> None:

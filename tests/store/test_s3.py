@@ -74,3 +74,17 @@ def test_a_chunk_that_is_not_there_is_named(bucket: Path) -> None:
     with pytest.raises(StoreError, match=r"array X/data, chunk 3: the chunk is missing"):
         inspect("s3://bucket/v2.zarr", verify=True)
     files.put(str(bucket / "v2.zarr/X/data/3"), "bucket/v2.zarr/X/data/3")
+
+
+@pytest.mark.parametrize("name", ["cells.h5ad", "v2.zarr"])
+def test_credentials_that_are_missing_are_named(
+    bucket: Path, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(s3fs.S3FileSystem, "cachable", False)
+    with pytest.raises(StoreError, match="Unable to locate credentials; set AWS_PROFILE, or") as raised:
+        open_store(f"s3://bucket/{name}", label="type")
+    assert "later" not in str(raised.value)
