@@ -33,7 +33,7 @@ from streamsvm.cluster import Cluster
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import join_spans, spans
-from streamsvm.durable import reason
+from streamsvm.durable import open_file, reason
 from streamsvm.errors import ClusterError, InputError, Option, Remedy, SettingsError
 from streamsvm.reach import is_in_reach, sample_file
 from streamsvm.store.part_writer import (
@@ -303,7 +303,7 @@ def _why_unreadable(stamps: dict[str | Path, _Stamp]) -> str | None:
         try:
             found = _stamp(path)
             if found is not None:
-                open(path, "rb").close()
+                open_file(path, follow=True).close()
         except OSError as error:
             return f"{path}: {reason(error)}"
         if found is None or expected is None:
