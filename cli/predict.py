@@ -34,9 +34,9 @@ def predict(
     into: Annotated[
         Path | None,
         typer.Option(
-            metavar="H5AD",
-            help="Instead, add columns to the obs of this AnnData file, in place: DATA itself, or another "
-            "with the same obs names.",
+            metavar="ANNDATA",
+            help="Instead, add columns to the obs of this AnnData, .h5ad or .zarr, in place: DATA itself or "
+            "another with the same obs names.",
         ),
     ] = None,
     key: Annotated[

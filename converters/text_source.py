@@ -14,7 +14,7 @@ from streamsvm_converters.libsvm.inputs import STDIN, total_size
 from streamsvm_converters.libsvm.position import Position
 
 from streamsvm.data.rows import Rows
-from streamsvm.durable import reason
+from streamsvm.durable import open_file, reason
 from streamsvm.errors import InputError, Option, Remedy, StreamsvmError, part_of_memory
 from streamsvm.format import are_labels
 from streamsvm.label_values import INTEGER, TEXT, class_name, dtype_of_names
@@ -180,8 +180,8 @@ class TextSource:
         """Raise `InputError` unless the inputs that end before `start` are unchanged."""
         for path, source in zip(self.inputs, start.sources, strict=False):
             try:
-                with open(path, "rb") as file:
-                    same = hashlib.file_digest(file, "sha256").hexdigest() == source.sha256
+                with open_file(path, follow=True) as file:
+                    same = hashlib.file_digest(file, "sha256").hexdigest() == source.sha256  # type: ignore[arg-type]
             except OSError as error:
                 raise InputError(f"{path} cannot be read: {reason(error)}") from None
             if not same:

@@ -56,7 +56,8 @@ def _read_npy(path: Path, classes: Sequence[str]) -> np.ndarray:
         with durable.open_file(path, follow=True):  # nothing but a regular file
             table = np.lib.format.open_memmap(path, mode="r")  # refuses objects, which would be pickles
     except Exception as error:  # NumPy's parser of headers raises whatever Python's own does
-        raise InputError(f"{path}: {_reason(error)}") from None
+        found = isinstance(error, OSError) and durable.reason(error)
+        raise InputError(f"{path}: {found or 'not numbers as NumPy saves them, or cut short'}") from None
     return _checked_array(table, classes, str(path))
 
 

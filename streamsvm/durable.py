@@ -237,7 +237,12 @@ def _own_lock(path: Path, flags: int = 0) -> Iterator[None]:
 
 
 def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, folder: bool = False) -> None:
-    """Raise `error` if something is at `path` that may not be replaced; a device or pipe is written to."""
+    """Raise `error` if something is at `path` that may not be replaced, or its folder is not there.
+
+    A device or pipe is written to.
+    """
+    if not folder and not path.parent.exists():
+        raise error(f"{path}: the folder {path.parent} does not exist; create it first")
     if path.is_dir() and not folder:
         raise error(f"{path} is a folder; give the name of a file")
     if not force and (path.is_file() or path.is_dir() or (path.is_symlink() and not path.exists())):

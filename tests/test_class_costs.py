@@ -102,9 +102,11 @@ def test_bad_arrays_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([[object()]]), allow_pickle=True)
     with pytest.raises(InputError, match=r"o\.npy: "):
         read_costs(tmp_path / "o.npy", CLASSES)
-    for content in (b"", b"nonsense", b"\x93NUMPY\x01\x00", b"PK\x03\x04"):
+    header = b"{'descr': f8}\n"
+    malformed = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    for content in (b"", b"nonsense", b"\x93NUMPY\x01\x00", b"PK\x03\x04", malformed):
         (tmp_path / "n.npy").write_bytes(content)
-        with pytest.raises(InputError, match=r"n\.npy: "):
+        with pytest.raises(InputError, match=r"n\.npy: not numbers as NumPy saves them, or cut short$"):
             read_costs(tmp_path / "n.npy", CLASSES)
     (tmp_path / "latin.csv").write_bytes(b"\xff\xfe,0")
     with pytest.raises(InputError, match=r"latin\.csv: not UTF-8"):

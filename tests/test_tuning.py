@@ -198,11 +198,11 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("file", ["tune.json", "tune.jsonl"])
+@pytest.mark.parametrize("file", ["tune.json", "tune.jsonl", "run.json"])
 def test_killed_while_it_writes_a_file_it_goes_on(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    """And until then `resume` says what to do."""
+    """And until then `resume` says what to do, and `fit` leaves the folder alone."""
     replace = os.replace
 
     def killed(source: Path, target: Path) -> None:
@@ -215,10 +215,15 @@ def test_killed_while_it_writes_a_file_it_goes_on(
         patch.setattr(os, "replace", killed)
         with pytest.raises(Killed):
             tune(store, **facts)
-    assert (tmp_path / f"run/{file}.tmp").exists()
-    if file == "tune.jsonl":
+    left = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert f"{file}.tmp" in {path.name for path in left}
+    begun = [tmp_path / "run", *(tmp_path / "run/tune").iterdir()]
+    for run in [run for run in begun if not (run / "run.json").exists()]:
         with pytest.raises(RunError, match=r"settings were being tried; `tune\(\.\.\.\)` goes on"):
-            resume(tmp_path / "run")
+            resume(run)
+    with pytest.raises(RunError, match=r"is a run already; `tune\(\.\.\.\)` continues it"):
+        fit(store, out=tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == left
     assert len(tune(store, **facts).tried) == 2
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"model", "tune.json", "tune.jsonl"}
     assert not list((tmp_path / "run").glob("*.tmp"))

@@ -354,7 +354,7 @@ def _mapped(path: Path, where: str) -> np.ndarray:
             raise InputError(f"{where} cannot be read: {reason(error)}") from None
         if "Python objects" in str(error) or "pickled" in str(error):
             raise InputError(f"{where} holds Python objects, a pickle, which is not read") from None
-        raise _damaged(where, error) from None
+        raise _damaged(where, ValueError("its header cannot be read, or is of a longer file")) from None
 
 
 def _damaged(where: object, error: Exception) -> InputError:

@@ -35,6 +35,10 @@ class HeldOutPart(NamedTuple):
         mixed ^= mixed >> np.uint64(31)
         return mixed % np.uint64(self.parts) == np.uint64(self.part - 1)
 
+    def kept(self, first: int, rows: Rows) -> np.ndarray:
+        """Which of the rows from number `first` on are not of this part."""
+        return ~self.has(np.arange(first, first + rows.n_rows), rows.qid)
+
 
 def held_out_part(settings: Settings) -> HeldOutPart | None:
     """The part of the rows that the settings hold out, if they do."""

@@ -84,11 +84,15 @@ class RunDir:
             or _log(name) is not None
         )
 
-    def continues(self) -> Remedy:
-        """The remedy for a run that stopped: of `streamsvm.tune`, or of one that it tries, to tune on."""
+    def is_being_tuned(self) -> bool:
+        """Return True if `streamsvm.tune` has not come to train this run yet, or only tries it."""
         search = self.path.parent.parent / format.TUNING_JSON
         is_tried = self.path.parent.name == format.TRIALS and search.exists()
-        if is_tried or (self.tuning.exists() and not self.settings.exists()):
+        return is_tried or (not self.settings.exists() and (self.tuning.exists() or self.trials.exists()))
+
+    def continues(self) -> Remedy:
+        """The remedy for a run that stopped: of `streamsvm.tune`, or of one that it tries, to tune on."""
+        if self.is_being_tuned():
             return Remedy("{} goes on, with the same arguments", Call("tune"))
         if not self.settings.exists():
             return Remedy("fit again")
@@ -110,7 +114,7 @@ class RunDir:
         try:
             record = durable.read_record(self.settings)
         except FileNotFoundError:
-            if self.tuning.exists():
+            if self.is_being_tuned():
                 problem = f"{self.path} has no model yet: settings were being tried"
                 raise RunError(problem, remedy=self.continues()) from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
@@ -244,14 +248,14 @@ def check_place(run: RunDir) -> None:
 
 
 @contextlib.contextmanager
-def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
-    """Create the run directory, empty but for its lock, and hold the lock.
+def claimed(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
+    """Create the run directory, empty but for its lock, and hold the lock; `streamsvm.tune` keeps its files.
 
     Raises
     ------
     RunError
-        If it cannot be created, contains other files, is a run already (unless `force`), or another
-        process uses it.
+        If it cannot be created, contains other files, is a run already or, unless `by_tune`, one that is
+        being tuned (both unless `force`), or another process uses it.
     """
     check_place(run)
     try:
@@ -265,10 +269,10 @@ def claimed(run: RunDir, *, force: bool) -> Iterator[None]:
             f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
     with locked(run):
-        if run.settings.exists() and not force:
-            remedy = Remedy(
-                "{} continues it, {} replaces it", Call("resume", run.path), Option("force", True)
-            )
+        is_trained = run.settings.exists()
+        if not force and (is_trained or (not by_tune and (run.tuning.exists() or run.trials.exists()))):
+            goes_on = Call("resume", run.path) if is_trained else Call("tune")
+            remedy = Remedy("{} continues it, {} replaces it", goes_on, Option("force", True))
             raise RunError(f"{run.path} is a run already", remedy=remedy)
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)

@@ -32,18 +32,20 @@ class ObsColumns:
     key : str
         How the columns' names begin.
     classes : ndarray of str
+    until : ExitStack
+        What keeps others away from the file is held until this is closed.
     force : bool
         Whether columns of these names are replaced.
 
     Raises
     ------
     StoreError
-        If there is no such file, or it has such columns.
+        If there is no such file, it has such columns, or another process is using it.
     SettingsError
         If `key` cannot be part of a column's name.
     """
 
-    def __init__(self, path: Path, key: str, classes: np.ndarray, *, force: bool) -> None:
+    def __init__(self, path: Path, key: str, classes: np.ndarray, until: ExitStack, *, force: bool) -> None:
         if not key or "/" in key or key in (".", "..") or any(ord(c) < 32 for c in key):
             raise SettingsError(f"key must be a name without slashes, not {key!r}", setting="key")
         self.path, self.key, self._classes, self._force = path, key, classes, force
@@ -55,17 +57,26 @@ class ObsColumns:
             raise StoreError(f"{path}: nothing is there; check the path")
         if path.is_dir() != (kind == "zarr"):
             raise StoreError(f"{path}: not AnnData, as its name says; check the path")
+        for place in (path, path.resolve().parent):  # where what a crash needs is kept
+            if not os.access(place, os.W_OK):
+                raise StoreError(f"{place} cannot be written; change its permissions")
         if kind == "hdf5":
             warn_and_recover(path)
             with locked(path.resolve()):  # now, and not when all is predicted
                 pass
-        self._opened = durable.file_identity(path)
+        else:
+            self._work = until.enter_context(durable.working_folder(path.resolve(), StoreError))
+        self._opened = self._identity()
         self._check()
-        for place in (path, path.resolve().parent):  # where what a crash needs is kept
-            if not os.access(place, os.W_OK):
-                raise StoreError(f"{place} cannot be written; change its permissions")
         self._hashes: list[np.ndarray] = []
         self._columns: dict[str, list[np.ndarray]] = {}
+
+    def _identity(self) -> Any:
+        """What differs if other data took the place of this; columns of a Zarr folder may be added."""
+        if self._kind == "hdf5":
+            return durable.file_identity(self.path)
+        folders = (each for name in ("X", "layers", "raw", "var") for each in (self.path / name).glob("**/"))
+        return {folder: durable.file_identity(folder) for folder in folders}
 
     def _check(self) -> None:
         with closing(open_container(self.path, self._kind)) as container:
@@ -114,20 +125,18 @@ class ObsColumns:
         self._columns.clear()
         try:
             with ExitStack() as stack:
-                if self._kind == "zarr":
-                    work = stack.enter_context(durable.working_folder(self.path.resolve(), StoreError))
-                    self._check()  # another process may have added its columns meanwhile
+                self._check()  # another program may have added columns meanwhile
                 order = self._rows(np.concatenate([np.zeros(0, np.int64), *self._hashes]))
                 new: dict[str, Any] = {f"{self.key}_{name}": each[order] for name, each in columns.items()}
                 new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
                 removed = [name for name in self._names() if name in self._order and name not in new]
-                if self._kind == "zarr":
-                    save_columns(self.path, work, new, removed)
-                    return
-                file = stack.enter_context(editing(self.path))
-                if durable.file_identity(self.path) != self._opened:
+                file = stack.enter_context(editing(self.path)) if self._kind == "hdf5" else None
+                if self._identity() != self._opened:
                     raise StoreError(f"{self.path} was changed while it was in use; predict again")
-                self._save(file, new, removed)
+                if file is None:
+                    save_columns(self.path, self._work, new, removed)
+                else:
+                    self._save(file, new, removed)
         except StoreError:
             raise
         except OSError as error:
@@ -200,9 +209,13 @@ class ObsColumns:
 @contextmanager
 def adding_columns(path: Path, key: str, classes: np.ndarray, *, force: bool) -> Iterator[ObsColumns]:
     """`ObsColumns` that are saved at the end."""
-    columns = ObsColumns(path, key, classes, force=force)
-    yield columns
-    columns.save()
+    with ExitStack() as until:
+        try:
+            columns = ObsColumns(path, key, classes, until, force=force)
+        except OSError as error:
+            raise StoreError(f"{error.filename or path}: {durable.reason(error)}") from error
+        yield columns
+        columns.save()
 
 
 def _hashes(names: np.ndarray) -> np.ndarray:

@@ -104,7 +104,7 @@ def _of_span(reading: _Reading, start: int, stop: int) -> list[Statistics]:
     for first, rows in store_pieces(store, takes, start, stop):
         for each, span in zip(reading.wanted, found, strict=True):
             own = apply(each.transforms, rows, where=str(store.path), first=first)
-            kept = each.kept(first, rows)
-            own = own if kept is None else kept_rows(own, kept)
+            if each.held_out is not None:
+                own = kept_rows(own, each.held_out.kept(first, rows))
             span.add(own.n_rows, own.data, own.indices)
     return [span.result() for span in found]

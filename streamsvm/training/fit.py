@@ -191,8 +191,9 @@ class Fit(Trainer):
 
     def end_pass(self, this_pass: int) -> None:
         if self.learner.tally[UNWEIGHTED] == self.n_rows:
+            others = f" but those that are held out ({part})" if (part := self.settings.hold_out) else ""
             raise InputError(
-                "all rows have the weight 0; give some of them, and their classes, weights above 0"
+                f"all rows{others} have the weight 0; give some of them, and their classes, weights above 0"
             )
         self.learner.storage.release()
         settings, position = self.settings, self.position

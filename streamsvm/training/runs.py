@@ -141,7 +141,7 @@ def fit_store(
                 policy,
                 found,
             )
-            with claimed(run, force=force):
+            with claimed(run, force=force, by_tune=tuned):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
                 check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)

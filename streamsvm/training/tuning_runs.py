@@ -110,7 +110,7 @@ class StoreSearch:
         if run.tuning.exists() and has_begun and not force:
             self._check_asked(asked)
             return
-        with claimed(run, force=force):
+        with claimed(run, force=force, by_tune=True):
             for old in (run.tuned, run.trials):
                 durable.remove(old)
             durable.make_dir(run.trials)

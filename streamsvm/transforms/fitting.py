@@ -39,12 +39,6 @@ class Wanted(NamedTuple):
     n_features: int
     held_out: HeldOutPart | None
 
-    def kept(self, first: int, rows: Rows) -> np.ndarray | None:
-        """Which of the rows from number `first` on count; None if all do."""
-        if self.held_out is None:
-            return None
-        return ~self.held_out.has(np.arange(first, first + rows.n_rows), rows.qid)
-
 
 Kind = Literal["counts", "moments"]
 Gather = Callable[[Sequence[Wanted], Kind], list[Statistics]]
@@ -119,8 +113,9 @@ class _Fitting:
     largest: float = 0.0
 
     def add_sample(self, first: int, rows: Rows) -> None:
-        kept = Wanted((), 0, self.held_out).kept(first, rows)
-        data = rows.data if kept is None else rows.data[np.repeat(kept, np.diff(rows.indptr))]
+        data = rows.data
+        if self.held_out is not None:
+            data = data[np.repeat(self.held_out.kept(first, rows), np.diff(rows.indptr))]
         seen = describe_values([data])
         self.integers &= seen["integers"]
         self.largest = max(self.largest, seen["largest"])
@@ -223,7 +218,8 @@ def _gather(data: Raw, wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]
             for each, builder in zip(wanted, builders, strict=True):
                 # Transforms that differ are applied here, so that there is one copy of the rows at a time.
                 own = rows if alike else apply(each.transforms, rows, where=data.where, first=first)
-                builder.add(own.indptr, own.data, own.indices, each.kept(first, rows))
+                kept = None if each.held_out is None else each.held_out.kept(first, rows)
+                builder.add(own.indptr, own.data, own.indices, kept)
             data.progress(first + rows.n_rows)
     return [builder.result() for builder in builders]
 

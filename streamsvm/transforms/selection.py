@@ -15,14 +15,13 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
-from streamsvm.durable import reason
+from streamsvm.durable import open_file, reason
 from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.format import index_dtype
 from streamsvm.kernels.csr import keep_columns
@@ -123,7 +122,8 @@ class Select(Transform):
     def _listed(self, data: TrainingData) -> np.ndarray:
         """The columns that the file lists; a warning counts those that the data lacks."""
         try:
-            text = Path(self.by).read_text(encoding="utf-8-sig")
+            with open_file(self.by, follow=True) as file:
+                text = file.read().decode("utf-8-sig")
         except OSError as error:
             raise SettingsError(
                 f"transform: select: {self.by} cannot be read: {reason(error)}", setting="transform"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 from cases import few
-from test_added_columns import N, X, cells, folder  # noqa: F401
+from test_added_columns import N, X, cells, folder, unread  # noqa: F401
 
 from streamsvm import durable, load_model, predict
 from streamsvm.errors import StoreError
@@ -107,17 +107,68 @@ def consolidated(request, path: Path) -> Path:
     return path
 
 
+def add_column(path: Path) -> None:
+    """Add a column to ``obs`` as another program does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        root = zarr.open_group(path, mode="r+", use_consolidated=False)
+        anndata.io.write_elem(root["obs"], "theirs", np.arange(N))
+        root["obs"].attrs["column-order"] = [*root["obs"].attrs["column-order"], "theirs"]
+        if (path / ".zmetadata").exists() or '"metadata"' in (path / "zarr.json").read_text():
+            zarr.consolidate_metadata(path)
+
+
 def test_columns_that_were_added_meanwhile_stay(folder: Path, consolidated: Path) -> None:  # noqa: F811
-    """Two processes open the folder before either of them saves."""
     model = load_model(folder / "model")
-    with ExitStack() as stack:
-        for key in ("a", "b"):
-            sink = stack.enter_context(adding_columns(consolidated, key, model.classes_, force=False))
-            for batch in batches(model):
-                sink.write(batch)
+    with adding_columns(consolidated, "a", model.classes_, force=False) as sink:
+        for batch in batches(model):
+            sink.write(batch)
+        add_column(consolidated)
     found = anndata.read_zarr(consolidated).obs
-    assert {f"{key}_{part}" for key in "ab" for part in ("label", "score", "margin")} <= set(found.columns)
-    assert found["a_label"].tolist() == found["b_label"].tolist() == model.predict(X).tolist()
+    assert found["theirs"].tolist() == list(range(N))
+    assert found["a_label"].tolist() == model.predict(X).tolist()
+
+
+def rewrite(path: Path) -> None:
+    found = read(path)
+    found.X = found.X[::-1].copy()
+    durable.remove(path)
+    found.write_zarr(path)
+
+
+def replace_chunk(path: Path) -> None:
+    chunk = next(file for file in sorted((path / "X/data").rglob("0")) if file.is_file())
+    chunk.with_name("aside").write_bytes(chunk.read_bytes())
+    os.replace(chunk.with_name("aside"), chunk)
+
+
+@pytest.mark.parametrize("change", [rewrite, replace_chunk])
+@pytest.mark.filterwarnings("ignore")
+def test_predictions_of_data_that_was_replaced_meanwhile_are_refused(
+    folder: Path, path: Path, change: Any  # noqa: F811
+) -> None:  # fmt: skip
+    """By another program, after the rows were scored; they have the same names."""
+    model = load_model(folder / "model")
+    stack = ExitStack()
+    sink = stack.enter_context(adding_columns(path, "a", model.classes_, force=False))
+    for batch in batches(model):
+        sink.write(batch)
+    change(path)
+    with pytest.raises(StoreError, match=r"a\.zarr was changed while it was in use; predict again"):
+        stack.close()
+    assert list(read(path).obs) == ["donor", "depth"]
+    assert sorted(each.name for each in folder.iterdir()) == ["a.h5ad", "a.zarr", "model"]
+
+
+def test_a_second_process_is_refused_before_it_scores(folder: Path, path: Path) -> None:  # noqa: F811
+    model = load_model(folder / "model")
+    with adding_columns(path, "a", model.classes_, force=False) as sink:
+        with pytest.raises(StoreError, match="is in use by another process; wait for it, or stop it"):
+            predict(model, unread(), into=path, key="b")
+        for batch in batches(model):
+            sink.write(batch)
+    predict(model, path, into=path, key="b")
+    assert {"a_label", "b_label"} <= set(read(path).obs.columns)
 
 
 @pytest.mark.parametrize("at", few(range(3), 1))

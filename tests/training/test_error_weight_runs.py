@@ -17,6 +17,7 @@ from run_files import model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import evaluate, load_model, plan, resume
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
 from streamsvm.run.directory import RunDir
 from streamsvm.store import StoreWriter
@@ -216,6 +217,9 @@ def test_weights_that_are_all_0_are_refused() -> None:
     X, labels = make_problem(N, D, K)
     with pytest.raises(InputError, match="all rows have the weight 0"):
         fit(X, labels, sample_weight=np.zeros(N))
+    held = HeldOutPart(1, 2).has(np.arange(N))
+    with pytest.raises(InputError, match=r"all rows but those that are held out \(1/2\) have the weight 0"):
+        fit(X, labels, sample_weight=held.astype(float), hold_out="1/2")
 
 
 CLASSES_REFUSED = [

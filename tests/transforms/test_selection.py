@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -133,12 +134,15 @@ def test_a_file_numbers_features_that_have_no_names(tmp_path: Path, X: sp.csr_ar
         ("x\n", NAMES, "lists no feature of the data (the first is 'x')"),
         ("", NAMES, "lists no feature of the data"),
         (None, NAMES, "cannot be read: No such file"),
+        ("a pipe", NAMES, "cannot be read: not a regular file"),
     ],
 )
 def test_a_file_that_selects_nothing_is_refused(
     text: str | None, names: list[str] | None, message: str, tmp_path: Path, X: sp.csr_array
 ) -> None:
-    if text is not None:
+    if text == "a pipe":  # which nobody writes to
+        os.mkfifo(tmp_path / "genes")
+    elif text is not None:
         (tmp_path / "genes").write_text(text)
     with pytest.raises(SettingsError, match=re.escape(message)):
         select(tmp_path / "genes", X, names)
