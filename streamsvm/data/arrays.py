@@ -17,7 +17,7 @@ from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
-from streamsvm.label_values import class_record
+from streamsvm.label_values import class_record, is_missing
 from streamsvm.text import check_classes
 
 
@@ -345,7 +345,7 @@ def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def _first_missing(labels: list[Any]) -> int | None:
-    return next((i for i, label in enumerate(labels) if label is None or label != label), None)
+    return next((i for i, label in enumerate(labels) if is_missing(label)), None)
 
 
 def _codes_and_classes(y: Any) -> tuple[np.ndarray, dict[str, Any]]:
