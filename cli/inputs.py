@@ -105,9 +105,5 @@ def _warn(console: Console, counts: Any, labelled: bool, noun: str) -> None:
         console.warn(f"replaced {count(counts.missing_values, 'missing number')} as in the training data")
     if labelled and getattr(counts, "unlabelled", None):
         console.warn(f"left out {count(counts.unlabelled, 'row')} without a label")
-    if labelled and counts.unseen_labels:
-        if noun == "label":
-            console.warn(f"left out {count(counts.unseen_labels, 'label')} unknown to the model")
-        else:
-            rows_of_them = count(counts.unseen_labels, "row")
-            console.warn(f"{rows_of_them} with labels unknown to the model, counted as wrong")
+    if noun == "label" and labelled and counts.unseen_labels:  # `evaluate` warns of rows of one label
+        console.warn(f"left out {count(counts.unseen_labels, 'label')} unknown to the model")

@@ -66,7 +66,7 @@ class Evaluation(Readable):
         Fraction of sequences whose labels are all predicted; None unless it is a model of sequences. That has
         no top-k accuracy but for k = 1.
     unlabelled : int
-        Rows of AnnData without a label, which are left out.
+        Rows without a label, which are left out.
     """
 
     n: int
@@ -141,15 +141,19 @@ class LabelMetrics(Sums):
         self._hits += [(rank < k).sum() for k in self._top_k]
 
     @property
+    def n_known(self) -> int:
+        """Rows whose label the model knows."""
+        return int(self._true.sum())
+
+    @property
     def has_labels(self) -> bool:
         """Whether any row has a label that the model knows."""
-        return bool(self._true.any())
+        return self.n_known > 0
 
     def evaluation(self, n: int) -> Evaluation:
         """The metrics of all `n` rows that were added."""
         occurs = (self._true + self._predicted) > 0
         f1 = 2 * self._both[occurs] / (self._true + self._predicted)[occurs]
-        n_known = int(self._true.sum())
         probabilities = self._probabilities
         return Evaluation(
             n=n,
@@ -159,8 +163,8 @@ class LabelMetrics(Sums):
             micro_f1=float(self._both.sum() / n),
             log_loss=None if probabilities is None else probabilities.log_loss(),
             calibration_error=None if probabilities is None else probabilities.calibration_error(),
-            mean_cost=None if self._costs is None else self._cost / n_known,
-            mean_distance=None if self._tree is None else self._distance / n_known,
+            mean_cost=None if self._costs is None else self._cost / self.n_known,
+            mean_distance=None if self._tree is None else self._distance / self.n_known,
             sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
         )
 

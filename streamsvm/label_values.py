@@ -6,16 +6,19 @@ The record of a model has both: ``classes``, the names; ``label_dtype``, the Num
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamsvm.errors import InputError, Remedy
+from streamsvm.errors import InputError, Remedy, StreamsvmWarning, warn
+from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.text import as_python_value
 
+NO_LABEL = -2  # the code of a row whose label is missing
 TEXT, INTEGER, OBJECT = "str", "int64", "object"
 LABEL_DTYPES = (
     TEXT, OBJECT, "bool", "int8", "int16", "int32", INTEGER, "uint8", "uint16", "uint32", "uint64",
@@ -55,6 +58,39 @@ def class_record(labels: np.ndarray) -> dict[str, Any]:
         )
     record = {"classes": [class_name(label) for label in given], "label_dtype": dtype}
     return record | ({"class_values": given} if dtype == OBJECT and given != record["classes"] else {})
+
+
+def is_missing(label: Any) -> bool:
+    """Return True for None, NaN, NaT and the missing value of pandas."""
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)
+
+
+def codes_among(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
+    """Return the codes of labels among classes: `UNSEEN_LABEL` for others, `NO_LABEL` where one is missing.
+
+    They are compared as values (1, 1.0 and True are equal), and text with numbers as the number it spells.
+    """
+    code: dict[Any, int] = {}
+    for at, label in enumerate(classes.tolist()):
+        code[label] = code[class_name(label)] = at
+
+    def find(label: Any) -> int:
+        found = code.get(label) if isinstance(label, Hashable) else None
+        if found is None and is_missing(label):
+            return NO_LABEL
+        found = code.get(class_name(label)) if found is None else found
+        if found is None and isinstance(label, str) and classes.dtype.kind in "biuf":
+            with contextlib.suppress(ValueError):
+                found = code.get(float(label))
+        return UNSEEN_LABEL if found is None else found
+
+    return np.array([find(label) for label in labels], LABEL_DTYPE)
+
+
+def warn_of_unknown(n: int, where: str) -> None:
+    """Warn of rows with labels that the model does not know, if there are any."""
+    if n:
+        warn(StreamsvmWarning(f"{where}: labels unknown to the model, counted as wrong (rows: {n:,})"))
 
 
 def class_labels(record: Mapping[str, Any]) -> np.ndarray:

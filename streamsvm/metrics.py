@@ -17,6 +17,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.label_metrics import Evaluation, LabelMetrics
 from streamsvm.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
+from streamsvm.label_values import warn_of_unknown
 from streamsvm.model import Model
 from streamsvm.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.progress import Progress, logger, shown
@@ -115,6 +116,12 @@ def evaluate(
         If the cluster cannot be reached, its workers differ, or they were lost.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If labels are unknown to the model; counts the rows, or, of several labels a row, the labels of a
+        matrix that are left out.
     """
     model, memory = as_model(model), parse_size(memory)
     threshold, n_workers = checked_threshold(threshold), count_workers(workers)
@@ -178,6 +185,8 @@ def evaluate(
     if not metrics.has_labels:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)
+    if isinstance(metrics, LabelMetrics):
+        warn_of_unknown(n - metrics.n_known, where)
     if isinstance(result, Evaluation):
         result = dataclasses.replace(result, unlabelled=counts.unlabelled)
     logger.info("%r", result)

@@ -13,10 +13,11 @@ import numpy as np
 from streamsvm import format
 from streamsvm.class_costs import ClassTree
 from streamsvm.coefficients import DenseRows, StoredCoef, as_matrix
+from streamsvm.data.arrays import label_column, labels_of
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import trained_values
 from streamsvm.errors import ModelError
-from streamsvm.label_values import class_labels
+from streamsvm.label_values import NO_LABEL, class_labels, warn_of_unknown
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.model_rows import StoreBlocks, blocks_of_store, rows_of_matrix, takes_any_feature
@@ -426,8 +427,9 @@ class Model(Readable):
         Parameters
         ----------
         X, groups : as for `predict`
-        y : array_like, shape (n,)
-            Labels; those that the model does not know count as predicted wrongly.
+        y : array_like, shape (n,), or str
+            Labels, or the name of the column of ``obs`` of AnnData that has them. Those that the model does
+            not know count as predicted wrongly; rows whose label is missing are left out.
         sample_weight : array_like, shape (n,), optional
 
         Raises
@@ -435,14 +437,23 @@ class Model(Readable):
         ModelError
             If a row of `y` has several labels. Also as in `predict`, with its warnings.
 
+        Warns
+        -----
+        StreamsvmWarning
+            If labels are unknown to the model, or missing; counts the rows.
+
         Notes
         -----
         `streamsvm.evaluate` has further metrics, also of rows with several labels.
         """
-        rows = self.rows(X, y, groups)
+        y, label = label_column(y, None)
+        rows = self.rows(X, labels_of(X, y, label), groups)
         if len(rows.label_indptr):
             raise ModelError("y has several labels a row: streamsvm.evaluate measures predictions of them")
-        return float(np.average(self._predicted(rows) == rows.labels, weights=sample_weight))
+        kept = rows.labels != NO_LABEL
+        warn_of_unknown(int(np.count_nonzero(rows.labels == format.UNSEEN_LABEL)), "y")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[kept]
+        return float(np.average((self._predicted(rows) == rows.labels)[kept], weights=weights))
 
     def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
         """Codes of the classes predicted for the rows from `begin` on that have these scores."""
@@ -476,15 +487,15 @@ class Model(Readable):
         ----------
         X : as for `decision_function`
         y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
-            Labels, compared with `class_names` as text; those unknown get the code -1, or, of several, are
-            left out.
+            Labels, compared with `classes_` as values; those unknown get the code -1 and missing ones -2, or,
+            of several, are left out.
         groups : array_like, shape (n,), or str, optional
             The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
         """
         if groups is not None and self.transitions_ is None:
             raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
         rows = rows_of_matrix(
-            X, y, groups, classes=self.record["classes"],
+            X, y, groups, classes=self.classes_,
             n_features=None if self.takes_any_feature else self.n_features_in_,
             feature_names=self.feature_names_in_, dtype=self.dtype,
             trained=trained_values(self.record, self.transforms), encoding=self.record.get("encoding") or {},

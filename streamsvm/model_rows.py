@@ -14,7 +14,7 @@ from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
-from streamsvm.label_values import class_name
+from streamsvm.label_values import codes_among
 from streamsvm.transforms import Transform
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def rows_of_matrix(
     y: Any,
     groups: Any,
     *,
-    classes: Sequence[str],
+    classes: np.ndarray,
     n_features: int | None,
     feature_names: Any,
     dtype: np.dtype,
@@ -152,11 +152,10 @@ def _are_indices_and_values(indices: Any, values: Any) -> bool:
     return arrays and indices.ndim == 1 and indices.dtype.kind in "iu"
 
 
-def _codes(y: Any, n: int, classes: Sequence[str]) -> np.ndarray:
-    """Class codes of labels; -1 for those unknown, or if there are none."""
+def _codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
+    """Class codes of labels, as `codes_among` has them; of those unknown if there are none."""
     if y is None:
         return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
     if len(y) != n:
         raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
-    code = {label: c for c, label in enumerate(classes)}
-    return np.array([code.get(class_name(label), format.UNSEEN_LABEL) for label in y], format.LABEL_DTYPE)
+    return codes_among(y, classes)

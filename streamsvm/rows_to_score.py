@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
+from streamsvm.label_values import NO_LABEL
 from streamsvm.model import Model
 from streamsvm.store import Store, open_store
 
@@ -25,7 +26,7 @@ class RowCounts:
     n_rows : int or None
         None of rows that a caller gives.
     unlabelled : int
-        Rows of a store that are left out, for they have no label.
+        Rows that are left out, for they have no label.
     """
 
     n_rows: int | None = None
@@ -91,9 +92,12 @@ def rows_to_score(
         if y is None and label is None and hasattr(data, "obs"):
             label = column
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
+        names, kept = _names_of(data, rows.n_rows), rows.labels != NO_LABEL
+        if not kept.all():
+            rows, names = kept_rows(rows, kept), names[kept]
         if counts is not None:
-            counts.n_rows = rows.n_rows
-        yield rows, _names_of(data, rows.n_rows)
+            counts.n_rows, counts.unlabelled = rows.n_rows, len(kept) - rows.n_rows
+        yield rows, names
 
 
 def _is_rows(item: Any) -> bool:

@@ -35,6 +35,7 @@ from streamsvm.model import Model, load_model
 from streamsvm.settings import NONE, Settings
 from streamsvm.sklearn_data import NamedMatrix, part_of_rows, rows_to_train_on, value_errors, without_names
 from streamsvm.training.incremental import IncrementalLearner
+from streamsvm.transforms.defaults import OF_TABLES
 
 __all__ = ["StreamSVMClassifier"]
 
@@ -221,7 +222,8 @@ costs_as, tree, split, splits
                 part_of_rows(X, kept), y[kept],
                 groups=None if groups is None else groups[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
-                progress=False, workers=effective_n_jobs(self.n_jobs), **self._options(np.unique(y)),
+                progress=False, workers=effective_n_jobs(self.n_jobs),
+                **self._options(np.unique(y), of_table=isinstance(X, NamedMatrix)),
             )  # fmt: skip
             assert isinstance(found, Model)
             if not kept.all():
@@ -365,7 +367,9 @@ costs_as, tree, split, splits
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _options(self, classes: Any = (), *, of_store: bool = False) -> dict[str, Any]:
+    def _options(
+        self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
+    ) -> dict[str, Any]:
         """The arguments of `streamsvm.fit` that the parameters stand for, if the labels are `classes`."""
         steps = [] if self.transforms in (None, NONE) else self.transforms
         steps = steps.split(",") if isinstance(steps, str) else list(steps)
@@ -373,6 +377,7 @@ costs_as, tree, split, splits
         transform: str | None = NONE
         if with_intercept is None and self.transforms is None:
             with_intercept, transform = not of_store, None
+            steps = OF_TABLES.split(",")[:1] if of_table else []
         if with_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
             steps.append(f"bias={self.intercept_scaling}")
         seed = self.random_state

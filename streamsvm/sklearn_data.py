@@ -22,10 +22,13 @@ def value_errors() -> Iterator[None]:
 
 
 class NamedMatrix(NamedTuple):
-    """A matrix whose columns have names, as AnnData has them."""
+    """A matrix whose columns have names, which the library takes for a DataFrame of numbers."""
 
     X: Any
-    var_names: Any
+    columns: Any
+
+    def to_numpy(self) -> Any:
+        return self.X
 
 
 def without_names(X: Any) -> Any:
@@ -37,7 +40,7 @@ def part_of_rows(X: Any, rows: np.ndarray) -> Any:
     """The rows of a matrix for which `rows`, bool, is True."""
     if rows.all():
         return X
-    return NamedMatrix(X.X[rows], X.var_names) if isinstance(X, NamedMatrix) else X[rows]
+    return NamedMatrix(X.X[rows], X.columns) if isinstance(X, NamedMatrix) else X[rows]
 
 
 def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import make_problem
+from helpers import make_problem, make_store
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import streamsvm
-from streamsvm import evaluate, fit, load_model, open_store, predict
-from streamsvm.errors import InputError, ModelError
+from streamsvm import Model, evaluate, fit, load_model, open_store, predict
+from streamsvm.errors import InputError, ModelError, StreamsvmWarning
 from streamsvm.sklearn import StreamSVMClassifier
 
 N, D, K = 90, 8, 4
@@ -93,6 +94,65 @@ def test_what_names_no_classes_is_refused(y: Any, problem: str) -> None:
         fit(X, y)
 
 
+@pytest.mark.parametrize(
+    ("trained", "other"),
+    [
+        (CODES == 1, (CODES == 1).astype(int)),
+        (CODES == 1, (CODES == 1).astype(float)),
+        ((CODES == 1).astype(int), CODES == 1),
+        (np.where(CODES == 1, 1.0, -1.0), np.where(CODES == 1, 1, -1).astype("int8")),
+        (np.where(CODES == 1, 1, -1), pd.Series(np.where(CODES == 1, "+1", "-1"))),
+    ],
+)
+def test_labels_of_other_types_are_the_same_values(trained: np.ndarray, other: Any) -> None:
+    model = fit(X, trained, passes=3)
+    expected = accuracy_score(np.asarray(other).astype(float), model.predict(X).astype(float))
+    assert expected > 0.8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.score(X, other) == evaluate(model, X, other).accuracy == pytest.approx(expected)
+        sets = [[label] for label in np.asarray(other).tolist()]
+        assert evaluate(model, X, sets).precision[1] == pytest.approx(expected)
+
+
+def test_unknown_and_missing_labels_are_told(tmp_path: Path) -> None:
+    model = fit(X, CODES, passes=3)
+    predicted = model.predict(X)
+    y = CODES.astype(object)
+    y[:5], y[5:7], y[7], y[8] = 77, None, np.nan, pd.NA
+    kept = ~pd.isna(y)
+    expected = accuracy_score(np.where(kept, y, 77)[kept].astype(int), predicted[kept])
+    for score in (Model.score, evaluate):
+        with pytest.warns(
+            StreamsvmWarning, match=r"labels unknown to the model, counted as wrong \(rows: 5\)"
+        ):
+            found = score(model, X, y)
+        assert (found if score is Model.score else found.accuracy) == pytest.approx(expected)
+    assert found.n == N - 4
+    assert found.unlabelled == 4
+    weights = np.arange(N) % 3
+    with pytest.warns(StreamsvmWarning):
+        found = model.score(X, y, weights)
+    correct = (predicted == np.where(kept, y, 77))[kept]
+    assert found == pytest.approx(np.average(correct, weights=weights[kept]))
+    with pytest.warns(StreamsvmWarning, match="y: left out labels unknown to the model .1 in all rows"):
+        evaluate(model, X, [[77, 1], *([label] for label in CODES[1:].tolist())])
+    with pytest.raises(InputError, match=r"y\[3\] is missing"):
+        fit(X, pd.Series(CODES, dtype="Int64").where(np.arange(N) != 3))
+
+    data = anndata.AnnData(X, obs=pd.DataFrame({"kind": CODES}, index=np.arange(N).astype(str)))
+    assert (
+        model.score(data, "kind")
+        == evaluate(model, data, "kind").accuracy
+        == accuracy_score(CODES, predicted)
+    )
+    store = make_store(tmp_path / "s.zarr", sp.csr_array(X), np.where(np.arange(N) < 4, 9, CODES))
+    with pytest.warns(
+        StreamsvmWarning, match=r"s.zarr: labels unknown to the model, counted as wrong .rows: 4"
+    ):
+        evaluate(model, store)
+
+
 def test_labels_are_compared_by_value_or_text() -> None:
     model = fit(X, CODES, passes=3)
     expected = model.score(X, CODES)
@@ -101,7 +161,10 @@ def test_labels_are_compared_by_value_or_text() -> None:
     weights = np.arange(N)
     correct = model.predict(X) == CODES
     assert model.score(X, CODES, sample_weight=weights) == pytest.approx(correct @ weights / weights.sum())
-    assert model.score(X, CODES + 100) == 0
+    with pytest.warns(
+        StreamsvmWarning, match=rf"y: labels unknown to the model, counted as wrong .rows: {N}\)"
+    ):
+        assert model.score(X, CODES + 100) == 0
     with pytest.raises(ModelError, match="several labels a row"):
         model.score(X, [[0, 1]] * N)
     by_float = fit(X, CODES.astype(float), class_weight={1.0: 3, 2: 0.5}, passes=2)

@@ -41,7 +41,7 @@ class FileReader(Reader):
         like = options.like
         if options.on_error != "raise":
             raise SettingsError("on_error does not apply to AnnData: its rows are sound", setting="on_error")
-        if like is not None and like.encoding is not None:
+        if like is not None and not like.has_plain_features:
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
         self._labels = LabelCodes(
             None if like is None else like.classes, options.unseen_label, options.memory // 4

@@ -51,7 +51,7 @@ class FileReader(Reader):
         if options.labels is not None and len(inputs) > 1:
             raise InputError("labels in a file of their own are for one matrix; convert one at a time")
         like = options.like
-        if like is not None and like.encoding is not None:
+        if like is not None and not like.has_plain_features:
             raise InputError(
                 f"the features of {like.path} are columns of a table; give a table with the same columns"
             )

@@ -17,7 +17,7 @@ from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 from streamsvm.format import LABEL_DTYPE, index_dtype
-from streamsvm.label_values import class_record
+from streamsvm.label_values import class_record, is_missing
 from streamsvm.text import check_classes
 
 
@@ -29,7 +29,7 @@ class Matrix(NamedTuple):
     indptr: np.ndarray  # (n_rows + 1,) int64
     n_features: int
     names: list[str] | None  # of the features
-    encoding: dict[str, Any] | None = None  # of the columns of a DataFrame that are not all numbers
+    encoding: dict[str, Any] | None = None  # of the columns of a DataFrame, if they have names
 
 
 def as_matrix(
@@ -59,12 +59,14 @@ def as_matrix(
     elif hasattr(X, "columns") and hasattr(X, "to_numpy"):
         matrix, columns, record = encoded(X, encoding, error)
         names = feature_names(columns, "X")
+        if record is None and names is not None:
+            record = {"kind": "columns", "columns": [{"name": name, "type": "number"} for name in names]}
     if not scipy.sparse.issparse(matrix):
         matrix = np.asarray(matrix)
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
     if isinstance(matrix, np.ndarray) and len(matrix.shape) == 2 and len(matrix) == 1:
-        return _dense_row(matrix, dtype, names, error)
+        return _dense_row(matrix, dtype, names, error)._replace(encoding=record)
     if matrix.dtype.kind in "fiub":
         matrix = scipy.sparse.csr_array(matrix)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
@@ -343,7 +345,7 @@ def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def _first_missing(labels: list[Any]) -> int | None:
-    return next((i for i, label in enumerate(labels) if label is None or label != label), None)
+    return next((i for i, label in enumerate(labels) if is_missing(label)), None)
 
 
 def _codes_and_classes(y: Any) -> tuple[np.ndarray, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""DataFrames with columns of text: categories become features of 0 and 1, as `convert` makes them."""
+"""Columns of DataFrames: categories become features of 0 and 1, as `convert` makes them of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _MOST_ROWS = 20  # that may all have different values of a category
 def encoded(
     X: Any, encoding: Mapping[str, Any] | None, error: type[StreamsvmError]
 ) -> tuple[Any, Any, dict[str, Any] | None]:
-    """The matrix of a DataFrame, the names of its columns, and how categories were encoded, if there are any.
+    """The matrix of a DataFrame, the names of its features, and how columns became them.
+
+    The last is None if all columns hold numbers and are the features.
 
     Parameters
     ----------
@@ -74,8 +76,7 @@ def encoded(
             names.append(f"{name}=missing")
             parts.append(scipy.sparse.csr_array(column.isna().to_numpy(np.float64)[:, None]))
         columns.append(entry)
-    has_categories = any(each["type"] == "category" for each in columns)
-    record = {"kind": "columns", "columns": columns} if has_categories else None
+    record = {"kind": "columns", "columns": columns}
     return scipy.sparse.csr_array(scipy.sparse.hstack(parts)), names, record
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.data.csr_checks import first_labels
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError
-from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.label_values import class_name
+from streamsvm.errors import InputError, StreamsvmWarning, warn
+from streamsvm.format import LABEL_DTYPE
+from streamsvm.label_values import codes_among
 
 _SETS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -98,17 +97,20 @@ def _check_length(found: int, n_rows: int) -> None:
         raise InputError(f"X has {n_rows:,} rows, and y the labels of {found:,}")
 
 
-def known_codes(y: Any, n_rows: int, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Codes of the labels in `classes`, as `with_label_sets` takes them; None for one label a row."""
+def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Codes of the labels in `classes`, as `with_label_sets` takes them; None for one label a row.
+
+    A `StreamsvmWarning` counts labels that are not among them.
+    """
     sets = label_lists(y, n_rows)
     if sets is None:
         return None
-    code = {label: c for c, label in enumerate(classes)}
-    if sets.columns is None:
-        codes = [code.get(class_name(label), UNSEEN_LABEL) for label in sets.labels]
-        return np.array(codes, LABEL_DTYPE), sets.indptr
-    of_column = [code.get(class_name(name), UNSEEN_LABEL) for name in sets.columns]
-    return np.array(of_column, LABEL_DTYPE)[sets.labels], sets.indptr
+    given = sets.labels if sets.columns is None else sets.columns
+    codes = codes_among(given, classes)
+    codes = codes if sets.columns is None else codes[sets.labels]
+    if n_unknown := int(np.count_nonzero(codes < 0)):
+        warn(StreamsvmWarning(f"y: left out labels unknown to the model ({n_unknown:,} in all rows)"))
+    return codes, sets.indptr
 
 
 def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

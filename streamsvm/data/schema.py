@@ -58,6 +58,12 @@ class DataSchema:
         """Return True if data may have any features, because a transform hashes them."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
+    @property
+    def has_plain_features(self) -> bool:
+        """Return True unless columns of a table became other features: categories, or n-grams of text."""
+        columns = (self.encoding or {}).get("columns", ())  # of text their names
+        return all(not isinstance(each, str) and each.keys() <= {"name", "type"} for each in columns)
+
     def resolve_index_base(self, given: int | None) -> int:
         """The index base of text with these features.
 

@@ -50,17 +50,24 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     Warns
     -----
     ScaleWarning
-        Names the features whose largest absolute values are farthest from the median of all.
+        Names the features whose largest absolute values are farthest from the median of all; or, if none is
+        far from it, from the smallest of those that at least every second row has.
     """
     looks = data.n_features <= _MOST_FEATURES and not _EVEN & {each.name for each in transforms}
     largest = np.zeros(data.n_features if looks else 0)
+    times, n_rows = np.zeros(len(largest), np.int32), 0
     for first, rows in data.sample:
         if looks:
             np.maximum.at(largest, rows.indices, np.abs(rows.data).astype(np.float64))
+            np.add.at(times, rows.indices, 1)
+            n_rows += rows.n_rows
         yield first, rows
     used = np.flatnonzero(largest)
     largest = largest[used]
     usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
+    common = np.sort(largest[2 * times[used] >= n_rows])  # rare genes and words have small values, too
+    if len(common) and largest.max() <= _DIFFERENT * usual:
+        usual = min(usual, common[len(common) // _MANY])
     extreme, small = largest > _DIFFERENT * usual, largest * _DIFFERENT < usual
     if np.count_nonzero(small) * _MANY >= len(used):
         extreme |= small
@@ -76,6 +83,6 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     others = f" and {len(at) - _SHOWN:,} more" if len(at) > _SHOWN else ""
     problem = (
         f"{data.where}: features differ in scale by more than {_DIFFERENT:,.0f} times, and the largest hide "
-        f"the others: {shown}{others}, where most go up to {usual:.3g} or so"
+        f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
     )
     warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", OF_TABLES))))

@@ -13,11 +13,11 @@ import pytest
 import scipy.sparse as sp
 from command_line import streamsvm, succeeds
 from helpers import as_rows, make_store
-from sklearn.datasets import load_digits, load_svmlight_file
+from sklearn.datasets import load_digits, load_svmlight_file, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from streamsvm import fit, load_model, open_store, plan, tune
-from streamsvm.errors import ScaleWarning
+from streamsvm import convert, fit, load_model, open_store, plan, tune
+from streamsvm.errors import ScaleWarning, StreamsvmWarning
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import watch_scales
@@ -44,7 +44,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_unscaled_column_is_warned_of_and_scaling_mends_it(tmp_path: Path) -> None:
-    named = f"feature 64 (up to {NOISE[:400].max():.3g}), where most go up to {PIXEL:.3g} or so"
+    named = f"feature 64 (up to {NOISE[:400].max():.3g}), where others go up to {PIXEL:.3g} or so"
     with pytest.warns(ScaleWarning, match=re.escape(named)) as found:
         poor = fit(UNSCALED[:400], LABELS[:400])
     assert [each.filename for each in found] == [__file__]
@@ -70,11 +70,14 @@ def test_small_features_are_named_unless_they_are_rare() -> None:
             assert [each is rows for _, each in watch_scales(parse_transforms(transform), data)] == [True]
         return str(found[0].message) if found else ""
 
-    assert "hide the others: f2 (up to 1), where" in warned([1e6, -1e6, 1])
+    assert "hide the others: f0 (up to 1e+06), f1 (up to 1e+06), where others go up to 1 " in warned(
+        [1e6, -1e6, 1]
+    )
     assert "f1 (up to 1e+06), f3 (up to 1e+05), f4 (up to 1e+05) and 1 more, where" in warned(
         [1, 1e6, 1, 1e5, 1e5, 2e4, 0, 2, 1, 3, 1]
     )
-    assert not warned([1, 100, 900, 1, 0, 0.01])
+    assert not warned([1, 100, 900, 1, 0, 5])
+    assert "f2 (up to 900), f1 (up to 100), where others go up to 0.01" in warned([1, 100, 900, 1, 0, 0.01])
     assert not warned([1.0] * 40 + [1e-5])  # a word that occurs in long texts alone
     assert not warned([0, 0])
     assert warned([1, 1e6], "idf,l2,bias")
@@ -137,6 +140,50 @@ def test_tables_with_numbers_are_scaled(people: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(people / "people.csv")
     of_frame = fit(frame.drop(columns="label"), frame["label"])
     assert [each.name for each in of_frame.transforms] == ["scale", "bias"]
+
+
+def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
+    wine = load_wine(as_frame=True)
+    X, y = wine.data, wine.target
+    model = fit(X, y)
+    assert model.score(X, y) > 0.95
+    scaler = StandardScaler(with_mean=False).fit(X)
+    expected = scaler.transform(X) @ model.coef_.T + model.intercept_
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-3)
+    wine.frame.to_csv(tmp_path / "wine.csv", index=False)
+    convert([tmp_path / "wine.csv"], tmp_path / "wine.zarr", label="target")
+    fit(tmp_path / "wine.zarr", out=tmp_path / "run")
+    assert load_model(tmp_path / "run").record["encoding"] == model.record["encoding"]
+    estimator = StreamSVMClassifier().fit(X, y)
+    np.testing.assert_array_equal(estimator.model_.coef_, model.coef_)
+    np.testing.assert_array_equal(estimator.partial_fit(X, y).predict(X), estimator.predict(X))
+    found = tune(X, y, C=[0.01, 0.1])
+    assert [each.name for each in found.model.transforms] == ["scale", "bias"]
+    assert len(fit(X.convert_dtypes(), y).transforms) == 2  # of types of pandas
+
+    np.save(tmp_path / "x.npy", X.to_numpy())
+    model.save(tmp_path / "model")
+    succeeds("predict", tmp_path / "model", tmp_path / "x.npy", "--out", tmp_path / "out", notes=True)
+    with pytest.warns(StreamsvmWarning, match="X does not name its features"):
+        predicted = model.predict(X.to_numpy())
+    assert (tmp_path / "out").read_text().split() == predicted.astype(str).tolist()
+    np.testing.assert_array_equal(predicted, model.predict(X))
+    with pytest.warns(ScaleWarning, match=r"feature 12 \(up to 1.68e\+03\), where others go up to 0.66 "):
+        of_array = fit(X.to_numpy(), y)
+    with pytest.warns(ScaleWarning):
+        without_names = fit(pd.DataFrame(X.to_numpy()), y)
+    np.testing.assert_array_equal(of_array.coef_, without_names.coef_)
+
+
+def test_counts_of_genes_are_not_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    mean = rng.lognormal(0, 2, 6000)
+    depth = rng.lognormal(np.log(5000), 0.4, (400, 1))
+    counts = sp.csr_array(rng.poisson(depth * mean / mean.sum()).astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(counts, np.arange(400) % 3, transform="bias", passes=1)
+        fit(counts.log1p(), np.arange(400) % 3, passes=1)
 
 
 def test_tune_tries_the_default_and_none(people: Path, tmp_path: Path) -> None:
