@@ -22,6 +22,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.format import index_dtype
 from streamsvm.kernels.random import GAMMA, mix
+from streamsvm.label_values import INTEGER
 from streamsvm.store import StoreWriter, store_kind
 
 PARTS = ("train", "test")
@@ -134,7 +135,7 @@ class Generator:
         with StoreWriter(
             path, store_kind(path), shape=(n, of.features), nnz=self.count_nnz(n),
             classes=[str(c) for c in range(of.classes)], dtype=np.float32, index_base=1,
-            meta={"shuffle_seed": 0},  # the rows are in random order already
+            label_dtype=INTEGER, meta={"shuffle_seed": 0},  # the rows are in random order already
         ) as writer:  # fmt: skip
             start = 0
             for block in self.blocks(n):

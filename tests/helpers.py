@@ -29,7 +29,7 @@ IN_FILES = MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 def plain_fit(data: Any, *rest: Any, **options: Any) -> Any:
     """`streamsvm.fit`, but a matrix has no intercept by default, as stores and references have none."""
     if not isinstance(data, str | Path | list):
-        options["transform"] = options.get("transform") or "none"
+        options.setdefault("transform", "none")
     return streamsvm.fit(data, *rest, **options)
 
 

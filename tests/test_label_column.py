@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"passes": 2, "C": 0.1, "memory": "100M"}
     streamsvm.fit(folder / "atlas.h5ad", out=folder / "cells", label="type", **settings)
     streamsvm.fit(folder / "atlas.zarr", out=folder / "converted", **settings)
-    streamsvm.fit(folder / "topics.zarr", out=folder / "topics", **settings)
+    streamsvm.fit(folder / "topics.zarr", out=folder / "topics", **settings, transform="none")
     return folder
 
 
@@ -94,7 +94,7 @@ def test_workers_of_a_cluster_open_the_same_column(folder: Path) -> None:
 def test_a_matrix_in_memory_has_a_column_too(folder: Path, tmp_path: Path) -> None:
     atlas = anndata.read_h5ad(folder / "atlas.h5ad")
     atlas = atlas[atlas.obs["type"].notna()].copy()
-    streamsvm.fit(atlas, label="type", passes=1, C=0.1).save(tmp_path / "model")
+    streamsvm.fit(atlas, label="type", passes=1, C=0.1, transform="none").save(tmp_path / "model")
     found = streamsvm.evaluate(tmp_path / "model", folder / "query.h5ad")
     assert found.unlabelled == 7
     assert found.accuracy == pytest.approx(

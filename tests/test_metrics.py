@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
 from streamsvm import Model, evaluate, load_model, open_store, predict
 from streamsvm.class_costs import read_tree
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, ModelError, SettingsError
+from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
 
 D, K = 10, 7
 
@@ -64,7 +64,8 @@ def test_unknown_labels_count_as_wrong() -> None:
     labels[::3] = -1
     scores = X.astype(float) @ model.coef_.T
     predicted = scores.argmax(axis=1)
-    found = evaluate(model, [as_rows(X, labels)], top_k=(1, K))
+    with pytest.warns(StreamsvmWarning, match=r"unknown to the model, counted as wrong .rows: 50"):
+        found = evaluate(model, [as_rows(X, labels)], top_k=(1, K))
     assert found.n == 150
     assert found.accuracy == found.micro_f1 == pytest.approx(accuracy_score(labels, predicted))
     assert found.top_k == {1: pytest.approx(found.accuracy), K: pytest.approx((labels >= 0).mean())}
@@ -163,6 +164,7 @@ def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
     assert 0.3 < found.accuracy < 1
 
 
+@pytest.mark.filterwarnings("ignore:the data. labels unknown to the model")
 def test_costs_and_distances_are_means_over_the_rows_with_known_labels(tmp_path: Path) -> None:
     model = make_model()
     X, labels = make_problem(150, D, K)

@@ -44,7 +44,8 @@ def wait_after(error: Exception, attempt: int) -> float:
     reason, _, _ = one_line(cause).partition(": <")  # aiohttp adds an error of its own
     names = {each.__name__ for each in type(cause).__mro__}
     passing = bool(names & _PASSING)
-    status = getattr(cause, "status", getattr(cause, "status_code", getattr(cause, "code", None)))
+    given = (getattr(cause, name) for name in ("status", "status_code", "code") if hasattr(cause, name))
+    status = next(given, None)  # aiohttp warns of whoever looks at the code beside the status
     if isinstance(cause, TimeoutError):
         reason, passing = f"the server sent nothing for {SILENCE} seconds", False
     elif isinstance(status, int):

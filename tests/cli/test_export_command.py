@@ -42,7 +42,11 @@ def test_export(tmp_path: Path, model: Path) -> None:
             "--dtype is for the format streamsvm",
         ),
         (["export", "model", "--out", "model", "--format", "streamsvm"], 1, "already; --force replaces it"),
-        (["export", "model", "--out", "nowhere/m.npz"], 1, "cannot be written"),
+        (
+            ["export", "model", "--out", "nowhere/m.npz"],
+            1,
+            "nowhere does not exist; create it first",
+        ),
         (["export", "no", "--out", "m.npz"], 1, "there is no model"),
     ],
 )

@@ -12,7 +12,7 @@ from helpers import plain_fit as fit
 from report_problems import label_store
 
 from streamsvm import load_model
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, StreamsvmWarning
 from streamsvm.reporting.outcomes import PairCounts, outcomes_of
 
 N, D, K = 300, 6, 5
@@ -23,7 +23,8 @@ def test_outcomes_are_those_of_a_table_of_predictions() -> None:
     labels = codes.astype(str)
     labels[:7] = "other"  # which the model does not know
     model = fit(X[100:], labels[100:], C=1.0)
-    found = outcomes_of(model, X, y=labels, memory=2**16)
+    with pytest.warns(StreamsvmWarning, match=r"unknown to the model, counted as wrong .rows: 7"):
+        found = outcomes_of(model, X, y=labels, memory=2**16)
     table = np.zeros((K, K), int)
     for label, predicted in zip(codes[7:], model.predict(X)[7:].astype(int), strict=True):
         table[label, predicted] += 1

@@ -89,7 +89,7 @@ def test_sparse_weights_give_the_model_of_the_matrix(
     np.testing.assert_allclose(
         load_model(tmp_path / "sparse").coef_, load_model(tmp_path / "matrix").coef_, rtol=0, atol=2e-8
     )
-    for name in ("primal", "dual", "accuracy", "progressive_accuracy"):
+    for name in ("primal", "dual", "train_accuracy", "progressive_accuracy"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-7), name
     if average:
         assert found.average == pytest.approx(expected.average, rel=1e-7)

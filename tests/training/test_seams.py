@@ -181,6 +181,9 @@ class Waves:
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
         return np.arange(len(classes))
 
+    def label_dtype(self, classes: Sequence[str]) -> str:
+        return "str"
+
 
 @pytest.mark.parametrize("loss", ONLINE)
 def test_an_online_pass_learns_from_a_new_stream_with_every_loss(tmp_path: Path, loss: str) -> None:
