@@ -33,6 +33,7 @@ RUNS = {
     "error_weights.py": "--quick --losses ovr2 --C 1 --passes 1",
     "estimators.py": "letter --rounds 1",
     "generate.py": "--rows 100 --out s.zarr",
+    "golden.py": "golden.json --only two",
     "growth.py": "--quick",
     "label_sets.py": "--quick --losses ovr2 --passes 1",
     "losses.py": "--quick --sets dna --losses ww,cs",
