@@ -15,28 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamsvm.errors import ModelError, RunError, SettingsError
+from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError
 from streamsvm.label_values import class_name
-from streamsvm.reporting.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    Curve,
-    as_percent,
-    axes_or_new,
-    draw_bars,
-    draw_curves,
-    label_dots,
-    label_ends,
-    needs_matplotlib,
-    plain_log,
-    whole_numbers,
-)
-from streamsvm.reporting.features import top_features as _top_features
-from streamsvm.reporting.history import History, history_of, number, points, with_seconds
-from streamsvm.reporting.names import shown
-from streamsvm.reporting.outcomes import model_of, outcomes_of
+from streamsvm.outcomes import model_of, outcomes_of
+from streamsvm.run.history import History, history_of, number, points, with_seconds
+from streamsvm.strongest import strongest_features
+from streamsvm.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,16 +36,28 @@ __all__ = [
     "tune_path",
 ]
 
-
+# Told apart by colour-blind people, and dark enough on white.
+_BLUE, _ORANGE, _GREEN, _GREY = "#0067a5", "#b84a00", "#00785a", "#6e7781"
+_STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"), (_GREEN, "-."))
+MOST_PATHS = len(_STYLES)  # settings whose accuracies are drawn as curves
+_MOST_POINTS = 300  # of a curve
+_MOST_MARKERS = 30
 _MOST_DOTS = 400  # classes that are drawn one by one
-_MOST_NAMED = 12  # classes that are named beside their dots
-MOST_PATHS = 4  # settings whose accuracies are drawn as curves
+
+
+def check_matplotlib() -> None:
+    """Raise `StreamsvmError` unless matplotlib can be imported."""
+    try:
+        import matplotlib.axes  # noqa: F401
+    except ImportError:
+        raise StreamsvmError(
+            "pictures are drawn by matplotlib, which is not installed: pip install 'streamsvm[plot]'"
+        ) from None
 
 
 # -- training --------------------------------------------------------------------------------------
 
 
-@needs_matplotlib
 def convergence(
     run: Any,
     ax: Axes | None = None,
@@ -100,56 +96,37 @@ def convergence(
             raise SettingsError(f"{name} must be {' or '.join(choices)}, not {value!r}", setting=name)
     passes = with_seconds(_passes(history))
     x = "pass" if by == "pass" else "trained_seconds"
-    ax = axes_or_new(ax)
     if of == "gap":
-        curves = [
-            Curve("estimate", points(passes, x, "relative_gap_estimate"), GREY, ":"),
-            Curve("average", points(passes, x, "average_relative_gap"), ORANGE, "--"),
-            Curve("last iterate", points(passes, x, "relative_gap"), BLUE, "-"),
-        ]
-        curves = [curve.above_zero() for curve in curves]
-        ax.set_ylabel("relative gap")
-        ends = draw_curves(ax, curves)
-        if ends:
-            ax.set_yscale("log")
-            plain_log(ax.yaxis)
-        tol = number(history.settings, "tol")
-        if tol is not None and tol > 0:
-            ax.axhline(tol, color=GREY, linewidth=1)
-            ends.append((f"tol {tol:g}", tol, GREY))
+        names = {"relative_gap": "last iterate", "average_relative_gap": "average"}
+        names["relative_gap_estimate"] = "estimate"
+        for each in passes:
+            each.update({key: None for key in names if (number(each, key) or 0.0) <= 0})
     else:
-        primal = Curve("primal", points(passes, x, "primal"), BLUE, "-")
-        if len(primal.x) < 2 <= len(passes):  # it was measured at the end, if at all
-            estimate = points(passes, x, "primal_estimate")
-            primal = Curve("primal (estimate)", estimate, BLUE, "-") if estimate[0] else primal
-        dual = Curve("dual", points(passes, x, "dual"), ORANGE, "--")
-        ax.set_ylabel("objective")
-        ends = draw_curves(ax, [primal, dual])
-        values = [*primal.y, *dual.y]
-        if values and min(values) > 0 and max(values) > 50 * min(values):
-            ax.set_yscale("log")
-            plain_log(ax.yaxis)
-    if not ends:
-        raise RunError(f"{history.name} has no figures of its {of} by {by}")
-    if by == "pass":
-        whole_numbers(ax)
-    else:
+        few = len(points(passes, x, "primal")[0]) < min(len(passes), 2)
+        estimated = few and any("primal_estimate" in each for each in passes)
+        names = {"primal_estimate": "primal (estimate)"} if estimated else {"primal": "primal"}
+        names["dual"] = "dual"
+    ax = _curves(ax, passes, x, names, f"{history.name} has no figures of its {of} by {by}")
+    lowest, highest = ax.dataLim.intervaly
+    if of == "gap" or highest > 50 * lowest > 0:
+        ax.set_yscale("log")
+    tol = number(history.settings, "tol") or 0.0
+    if of == "gap" and tol > 0:
+        ax.axhline(tol, color=_GREY, linewidth=1, label=f"tol {tol:g}")
+    if by == "seconds":
         ax.set_xlim(left=0)
-        ax.locator_params(axis="x", nbins=6)
-    ax.set_xlabel("pass" if by == "pass" else "training time (seconds)")
-    label_ends(ax, ends)
-    return ax
+    return _finish(
+        ax, "pass" if by == "pass" else "training time (seconds)", "relative gap" if of == "gap" else of
+    )
 
 
-@needs_matplotlib
 def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     """Draw ``train_accuracy`` and ``valid_accuracy`` by pass; the former is measured with the gap.
 
     Parameters
     ----------
-    run : path, FitResult or Model
+    run, ax
         As for `convergence`.
-    ax : matplotlib Axes, optional
 
     Returns
     -------
@@ -161,36 +138,20 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
         If there is no such run, or it measured no accuracy of a pass.
     """
     history = history_of(run)
-    passes = _passes(history)
-    curves = [
-        Curve("train", points(passes, "pass", "train_accuracy"), GREY, ":"),
-        Curve("valid,\nlast iterate", points(passes, "pass", "last_iterate_valid_accuracy"), BLUE, "-"),
-        Curve("valid", points(passes, "pass", "valid_accuracy"), ORANGE, "--"),
-    ]
-    ax = axes_or_new(ax)
-    ends = draw_curves(ax, curves)
-    if not ends:
-        raise RunError(
-            f"{history.name} measured no accuracy of its passes; give it a validation "
-            "store, or measure the gap of each pass"
-        )
-    ax.set_xlabel("pass")
-    ax.set_ylabel("accuracy")
-    whole_numbers(ax)
-    as_percent(ax.yaxis)
-    label_ends(ax, ends)
-    return ax
+    names = {"last_iterate_valid_accuracy": "valid, last iterate", "valid_accuracy": "valid"}
+    names["train_accuracy"] = "train"
+    empty = "measured no accuracy of its passes; give it a validation store, or measure the gap of each pass"
+    ax = _curves(ax, _passes(history), "pass", names, f"{history.name} {empty}")
+    return _finish(ax, "pass", "accuracy", percent=True)
 
 
-@needs_matplotlib
 def pass_times(run: Any, ax: Axes | None = None) -> Axes:
     """Draw the seconds of each pass, and how many of them the training waited for rows or for workers.
 
     Parameters
     ----------
-    run : path, FitResult or Model
+    run, ax
         As for `convergence`.
-    ax : matplotlib Axes, optional
 
     Returns
     -------
@@ -202,25 +163,13 @@ def pass_times(run: Any, ax: Axes | None = None) -> Axes:
         If there is no such run, or no pass is done.
     """
     history = history_of(run)
-    passes = _passes(history)
-    curves = [
-        Curve("whole pass", points(passes, "pass", "seconds"), BLUE, "-"),
-        Curve("waiting for\nworkers", points(passes, "pass", "waited_for_workers_seconds"), ORANGE, "--"),
-        Curve("waiting for\nrows", points(passes, "pass", "waited_seconds"), GREY, ":"),
-    ]
-    ax = axes_or_new(ax)
-    ends = draw_curves(ax, curves)
-    if not ends:
-        raise RunError(f"{history.name} has no seconds of its passes")
-    ax.set_xlabel("pass")
-    ax.set_ylabel("seconds")
+    names = {"seconds": "whole pass", "waited_for_workers_seconds": "waiting for workers"}
+    names["waited_seconds"] = "waiting for rows"
+    ax = _curves(ax, _passes(history), "pass", names, f"{history.name} has no seconds of its passes")
     ax.set_ylim(bottom=0)
-    whole_numbers(ax)
-    label_ends(ax, ends)
-    return ax
+    return _finish(ax, "pass", "seconds")
 
 
-@needs_matplotlib
 def progressive(run: Any, ax: Axes | None = None) -> Axes:
     """Draw the progressive accuracy: of each row of the first pass, just before it was learned from.
 
@@ -244,29 +193,15 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
     history = history_of(run)
     first = [record for record in history.passes if record.get("pass") == 1]
     records = [each for each in (*history.rows, *first) if (number(each, "rows") or 0) > 0]
-    curves = [
-        Curve("since the last\npoint", points(records, "rows", "recent_accuracy"), ORANGE, "--"),
-        Curve("all rows\nso far", points(records, "rows", "progressive_accuracy"), BLUE, "-"),
-    ]
-    if not curves[0].x:
-        curves[1] = curves[1].renamed("")
-    ax = axes_or_new(ax)
-    ends = draw_curves(ax, curves)
-    if not ends:
-        raise RunError(
-            f"{history.name} has no progressive accuracy: none was reported yet, or the order of the labels "
-            "makes it no estimate"
-        )
+    names = {"progressive_accuracy": "all rows so far", "recent_accuracy": "since the last point"}
+    empty = (
+        "has no progressive accuracy: none was reported yet, or the order of the labels makes it no estimate"
+    )
+    ax = _curves(ax, records, "rows", names, f"{history.name} {empty}")
     ax.set_xscale("log")
-    plain_log(ax.xaxis)
-    ax.set_xlabel("rows learned from")
-    ax.set_ylabel("progressive accuracy")
-    as_percent(ax.yaxis)
-    label_ends(ax, ends)
-    return ax
+    return _finish(ax, "rows learned from", "progressive accuracy", percent=True)
 
 
-@needs_matplotlib
 def tune_path(run: Any, ax: Axes | None = None) -> Axes:
     """Draw the ``valid_accuracy`` of each C that `streamsvm tune` tried, with a curve for other settings.
 
@@ -287,41 +222,30 @@ def tune_path(run: Any, ax: Axes | None = None) -> Axes:
         If nothing was tried there.
     """
     history = history_of(run)
-    paths: dict[str, list[dict[str, Any]]] = {}
+    paths: dict[str, list[tuple[float, float]]] = {}
     for record in history.tried:
-        if (number(record, "C") or 0) > 0 and number(record, "valid_accuracy") is not None:
-            paths.setdefault(settings_text(record.get("settings")), []).append(record)
+        C, share = number(record, "C") or 0.0, number(record, "valid_accuracy")
+        if C > 0 and share is not None:
+            paths.setdefault(settings_text(record.get("settings")), []).append((C, share))
     if not paths:
         raise RunError(
             f"{history.name} has no accuracies of settings that were tried; `streamsvm tune` makes them"
         )
-    best_first = sorted(paths, key=lambda name: -max(each["valid_accuracy"] for each in paths[name]))
-    ax = axes_or_new(ax)
-    styles = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (GREY, ":"))
-    curves = []
-    for name, (colour, style) in zip(best_first[:MOST_PATHS], styles, strict=False):
-        x, y = points(sorted(paths[name], key=lambda each: each["C"]), "C", "valid_accuracy")
-        curves.append(Curve(shown(name, 24) if len(paths) > 1 else "", (x, y), colour, style))
-    ends = draw_curves(ax, curves)
+    best = {name: max(path, key=lambda at: (at[1], -at[0])) for name, path in paths.items()}
+    best_first = sorted(paths, key=lambda name: -best[name][1])
+    ax = _axes(ax)
+    for name, style in zip(best_first, _STYLES, strict=False):
+        xs, ys = zip(*sorted(paths[name]), strict=True)
+        _curve(ax, xs, ys, shortened(name, 24), style)
+    C, share = best[best_first[0]]
+    ax.annotate(f"C {C:.3g}: {share:.2%}", (C, share), xytext=(0, 8), textcoords="offset points", ha="center")
     ax.set_xscale("log")
-    plain_log(ax.xaxis)
-    as_percent(ax.yaxis)
-    best = max(paths[best_first[0]], key=lambda each: (each["valid_accuracy"], -each["C"]))
-    ax.plot([best["C"]], [best["valid_accuracy"]], "o", color=BLUE, markersize=8, fillstyle="none")
-    ax.annotate(
-        f"C {best['C']:.3g}: {best['valid_accuracy']:.2%}".replace("%", " %"),
-        (best["C"], best["valid_accuracy"]), xytext=(0, 8), textcoords="offset points", ha="center",
-        color=BLUE,
-    )  # fmt: skip
     ax.margins(y=0.2)
-    ax.set_xlabel("C")
-    ax.set_ylabel("valid accuracy")
-    label_ends(ax, ends)
-    return ax
+    return _finish(ax, "C", "valid accuracy", percent=True)
 
 
 def settings_text(settings: Any) -> str:
-    """Settings that `streamsvm tune` varied besides C, as text."""
+    """Return settings that `streamsvm tune` varied besides C as text."""
     if not isinstance(settings, dict) or not settings:
         return "defaults"
     return ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
@@ -330,7 +254,6 @@ def settings_text(settings: Any) -> str:
 # -- classes ---------------------------------------------------------------------------------------
 
 
-@needs_matplotlib
 def confusion(run: Any, data: Any = None, ax: Axes | None = None, *, n: int = 12, **options: Any) -> Axes:
     """Draw the most confused pairs of classes in labelled data as bars.
 
@@ -356,21 +279,18 @@ def confusion(run: Any, data: Any = None, ax: Axes | None = None, *, n: int = 12
     ModelError
         If there is no model, no held-out data, or no error to draw. Also as in `streamsvm.evaluate`.
     """
+    check_matplotlib()
     outcomes = outcomes_of(run, data, **options)
     if not len(outcomes.pairs):
         raise ModelError("no classes are confused: all predictions are right")
     pairs = outcomes.pairs[: max(n, 1)]
-    names = [
-        f"{shown(outcomes.classes[true], 15)} → {shown(outcomes.classes[predicted], 15)}"
-        for true, predicted, _ in pairs
-    ]
-    shares = [f"{count:,} ({count / outcomes.rows[true]:.1%})".replace("%", " %") for true, _, count in pairs]
-    ax = draw_bars(axes_or_new(ax), names, pairs[:, 2], shares, ORANGE)
+    names = [" → ".join(shortened(outcomes.classes[code], 15) for code in pair[:2]) for pair in pairs]
+    texts = [f"{count:,} ({count / outcomes.rows[true]:.1%})" for true, _, count in pairs]
+    ax = _bars(ax, names, pairs[:, 2], texts, _ORANGE)
     ax.set_xlabel("labels" if outcomes.several else "rows")
     return ax
 
 
-@needs_matplotlib
 def class_accuracy(run: Any, data: Any = None, ax: Axes | None = None, **options: Any) -> Axes:
     """Draw the accuracy of each class in labelled data against its number of rows.
 
@@ -390,37 +310,29 @@ def class_accuracy(run: Any, data: Any = None, ax: Axes | None = None, **options
     ModelError
         As in `confusion`.
     """
+    check_matplotlib()
     outcomes = outcomes_of(run, data, **options)
     occurs = np.flatnonzero(outcomes.rows)
     rows, share = outcomes.rows[occurs], outcomes.correct[occurs] / outcomes.rows[occurs]
-    ax = axes_or_new(ax)
-    ax.set_xscale("log")
+    ax = _axes(ax)
     if len(occurs) <= _MOST_DOTS:
-        ax.plot(rows, share, "o", color=BLUE, markersize=5, alpha=0.8, markeredgewidth=0)
-        worst = np.argsort(share, kind="stable")
-        named = worst if len(worst) <= _MOST_NAMED else worst[: _MOST_NAMED // 2]
-        label_dots(ax, [(rows[i], share[i], outcomes.classes[occurs[i]]) for i in named])
+        ax.plot(rows, share, "o", color=_BLUE, markersize=5, alpha=0.8, markeredgewidth=0)
     else:
         bins = np.floor(np.log2(rows)).astype(int)
         groups = [(rows[bins == b], share[bins == b]) for b in np.unique(bins)]
         middle = [float(np.exp(np.log(r).mean())) for r, _ in groups]
         low, median, high = (np.array([np.quantile(s, q) for _, s in groups]) for q in (0.1, 0.5, 0.9))
-        ax.fill_between(middle, low, high, color=BLUE, alpha=0.2, linewidth=0)
-        ax.plot(middle, median, "o-", color=BLUE, markersize=4)
-        label_ends(
-            ax,
-            [("median", float(median[-1]), BLUE), ("10 to 90 %\nof classes", float(low[-1]), GREY)],
+        ax.plot(middle, median, "o-", color=_BLUE, markersize=4, label="median")
+        ax.fill_between(
+            middle, low, high, color=_BLUE, alpha=0.2, linewidth=0, label="10 to 90 % of the classes"
         )
+    ax.set_xscale("log")
     if rows.min() == rows.max():
         ax.set_xlim(rows.min() / 2, rows.max() * 2)
-    plain_log(ax.xaxis)
-    ax.set_xlabel("rows of the class")
-    ax.set_ylabel("labels found" if outcomes.several else "accuracy of the class")
-    as_percent(ax.yaxis)
-    return ax
+    found = "labels found" if outcomes.several else "accuracy of the class"
+    return _finish(ax, "rows of the class", found, percent=True)
 
 
-@needs_matplotlib
 def top_features(run: Any, label: Any, ax: Axes | None = None, *, n: int = 10) -> Axes:
     """Draw the features that speak most for a class: those of its largest coefficients.
 
@@ -446,24 +358,89 @@ def top_features(run: Any, label: Any, ax: Axes | None = None, *, n: int = 10) -
     model = model_of(run)
     classes, name = model.record["classes"], class_name(label)
     if name not in classes:
-        raise ModelError(f"the model has no class {shown(name)!r}")
-    [features] = _top_features(model, [classes.index(name)], n)
-    return draw_features(name, features, ax)
-
-
-def draw_features(label: Any, features: Sequence[tuple[str, float]], ax: Axes | None = None) -> Axes:
-    """Draw features of a class and their coefficients, as `top_features` does."""
+        raise ModelError(f"the model has no class {shortened(name)!r}")
+    code = classes.index(name)
+    [features] = strongest_features(model, n, slice(code, code + 1))
     if not features:
-        raise ModelError(f"the class {shown(label)!r} has no coefficient above 0")
-    values = np.array([value for _, value in features])
-    ax = draw_bars(
-        axes_or_new(ax), [shown(name, 24) for name, _ in features], values, [f"{v:.3g}" for v in values], BLUE
-    )
+        raise ModelError(f"the class {shortened(label)!r} has no coefficient above 0")
+    names = [each if isinstance(each, str) else f"feature {each}" for each, _ in features]
+    values = [value for _, value in features]
+    ax = _bars(ax, [shortened(each, 24) for each in names], values, [f"{v:.3g}" for v in values], _BLUE)
     ax.set_xlabel("coefficient")
     return ax
+
+
+# -- what they share -------------------------------------------------------------------------------
 
 
 def _passes(history: History) -> list[dict[str, Any]]:
     if not history.passes:
         raise RunError(f"{history.name} has no pass that is done yet")
     return history.passes
+
+
+def _axes(ax: Axes | None) -> Axes:
+    check_matplotlib()
+    if ax is None:
+        import matplotlib.pyplot
+
+        _, ax = matplotlib.pyplot.subplots(figsize=(5, 3.2), layout="constrained")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(visible=True, axis="y", alpha=0.4)
+    return ax
+
+
+def _curves(
+    ax: Axes | None, records: list[dict[str, Any]], x: str, names: dict[str, str], empty: str
+) -> Axes:
+    """Draw numbers of `records`, by their `names`, against `x`; raise `RunError` if there are none."""
+    curves = {name: points(records, x, key) for key, name in names.items()}
+    if not any(xs for xs, _ in curves.values()):
+        raise RunError(empty)
+    ax = _axes(ax)
+    for (name, (xs, ys)), style in zip(curves.items(), _STYLES, strict=False):
+        if xs:
+            _curve(ax, xs, ys, name, style)
+    return ax
+
+
+def _curve(ax: Axes, xs: Sequence[float], ys: Sequence[float], name: str, style: tuple[str, str]) -> None:
+    """Draw a curve, thinned to what a picture can show; its last point stays."""
+    kept = np.unique(np.linspace(0, len(xs) - 1, _MOST_POINTS).round().astype(int))
+    marker = "o" if len(kept) <= _MOST_MARKERS else ""
+    ax.plot(np.take(xs, kept), np.take(ys, kept), color=style[0], linestyle=style[1], marker=marker,
+            markersize=4, label=name)  # fmt: skip
+
+
+def _finish(ax: Axes, x: str, y: str, *, percent: bool = False) -> Axes:
+    """Name the axes `x` and `y`, with plain numbers as ticks; add a legend unless there is only one curve."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
+
+    ax.set(xlabel=x, ylabel=y)
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "log":
+            low, high = sorted(axis.get_view_interval())
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,)))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter("{x:g}")
+    if x == "pass":
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    if percent:
+        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        for text in ax.legend().get_texts():
+            text.set_parse_math(False)
+    return ax
+
+
+def _bars(ax: Axes | None, names: list[str], values: Any, texts: list[str], colour: str) -> Axes:
+    """Draw horizontal bars, the first one on top, with texts at their ends."""
+    ax = _axes(ax)
+    bars = ax.barh(range(len(names)), values, color=colour, height=0.65)
+    ax.bar_label(bars, texts, padding=4)
+    ax.set_yticks(range(len(names)), names, parse_math=False)
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False)
+    ax.locator_params(axis="x", nbins=4)
+    return ax

@@ -17,7 +17,8 @@ from streamsvm.errors import SettingsError, StreamsvmError
 # paragraph separators, bidirectional embeddings, overrides and isolates.
 CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{CONTROL}]")
-_UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff]")  # and surrogates, which cannot be encoded
+# And surrogates, which cannot be encoded, and what XML forbids.
+_UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff\ufffe\uffff]")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _SHOWN = 60  # characters of a class name that a message repeats
@@ -26,6 +27,12 @@ _SHOWN = 60  # characters of a class name that a message repeats
 def printable(text: str) -> str:
     """Return `text` with line ends and control characters escaped: ``\\n``, ``\\x1b``, ``\\u2028``."""
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def shortened(text: object, most: int = 60) -> str:
+    """Return `text` with control characters escaped, and cut after `most` characters, of which "…" is one."""
+    line = printable(str(text))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmError]) -> None:

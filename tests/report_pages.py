@@ -11,25 +11,7 @@ _REFERS = {"src", "href", "srcset", "data", "action", "poster", "background", "x
 
 
 class Page(HTMLParser):
-    """A page, parsed.
-
-    Attributes
-    ----------
-    texts : list of str
-        Of all elements, unescaped.
-    tables : list of list of list of str
-        The cells of each table, row by row, with its heading.
-    tags : set of str
-    pictures : list of str
-        What the pictures are called.
-    ids : list of str
-    local : list of str
-        Names within the page that are referred to.
-    outside : list of str
-        What the page refers to besides, and attributes that run programs.
-    faults : list of str
-        Elements that were not closed in their order.
-    """
+    """A page, parsed: `texts` are those of all elements, and `tables` have the cells of their rows."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -37,32 +19,25 @@ class Page(HTMLParser):
         self.texts: list[str] = []
         self.tables: list[list[list[str]]] = []
         self.tags: set[str] = set()
-        self.pictures: list[str] = []
+        self.pictures: list[str] = []  # what they are called
         self.ids: list[str] = []
-        self.local: list[str] = []
-        self.outside: list[str] = []
-        self.faults: list[str] = []
+        self.refers = re.findall(r"url\(([^)]*)\)", self.text) + re.findall(r"@import[^;]*", self.text)
+        self.faults: list[str] = []  # elements that were not closed in their order
         self._open: list[str] = []
         self.feed(self.text)
         self.close()
         self.faults += [f"{tag} is not closed" for tag in self._open]
-        for url in re.findall(r"url\(([^)]*)\)", self.text):
-            (self.local if url.startswith("#") else self.outside).append(url)
-        self.outside += re.findall(r"@import[^;]*", self.text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         if tag not in _VOID:
             self._open.append(tag)
-        for name, value in attributes:
-            if name == "id":
-                self.ids.append(value or "")
-            if name.startswith("on"):
-                self.outside.append(name)
-            if name in _REFERS:
-                (self.local if (value or "").startswith("#") else self.outside).append(value or "")
-            if tag == "svg" and name == "aria-label":
-                self.pictures.append(value or "")
+        found = {name: value or "" for name, value in attributes}
+        self.ids += [found["id"]] if "id" in found else []
+        self.refers += [value for name, value in found.items() if name in _REFERS]
+        self.refers += [name for name in found if name.startswith("on")]  # these run programs
+        if found.get("role") == "img":
+            self.pictures.append(found["aria-label"])
         if tag == "table":
             self.tables.append([])
         elif tag == "tr":
@@ -83,9 +58,12 @@ class Page(HTMLParser):
         if self._open and self._open[-1] == "style":
             return
         if text.strip():
-            self.texts.append(text.strip())
+            self.texts.append(" ".join(text.split()))
         if self._open and self._open[-1] in ("td", "th"):
             self.tables[-1][-1][-1] += text
+
+    def says(self, words: str) -> bool:
+        return any(words in text for text in self.texts)
 
     def table(self, *heads: str) -> list[dict[str, str]]:
         """The rows of the one table that has these columns."""
@@ -96,7 +74,7 @@ class Page(HTMLParser):
         """Assert that it is well-formed and stands alone."""
         assert self.text.startswith("<!DOCTYPE html>")
         assert self.faults == []
-        assert self.outside == []
+        assert {name[1:] for name in self.refers if name.startswith("#")} <= set(self.ids)
+        assert [name for name in self.refers if not name.startswith("#")] == []
         assert len(self.ids) == len(set(self.ids))
-        assert {name.removeprefix("#") for name in self.local} == set(self.ids)
-        assert not self.tags & {"script", "link", "iframe", "object", "embed", "img", "base", "form"}
+        assert not self.tags & {"script", "link", "iframe", "object", "embed", "img", "image", "base", "form"}

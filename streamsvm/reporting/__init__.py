@@ -1,1 +1,1 @@
-"""The report of a run: what its files say, counts of predictions by class, and the page that shows them."""
+"""The report of a run: what its page says, the pictures in it, and its template."""

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm import durable
+from streamsvm import durable, plot
 from streamsvm.errors import ModelError, RunError, StreamsvmError
 from streamsvm.info import inspect
 from streamsvm.label_set_metrics import LabelSetEvaluation
 from streamsvm.model import Model, load_model
-from streamsvm.reporting import class_sections, html, training_sections
-from streamsvm.reporting.drawing import check_matplotlib
-from streamsvm.reporting.history import History, number, read_history, with_seconds
-from streamsvm.reporting.outcomes import Outcomes, count_outcomes
-from streamsvm.reporting.svg import Pictures
-from streamsvm.reporting.words import (
-    duration,
-    model_text,
-    number_text,
-    percent,
-    setting_text,
-    time_of_change,
-    time_text,
-    version_of,
-)
+from streamsvm.outcomes import Outcomes, count_outcomes
+from streamsvm.reporting.pictures import Pictures
 from streamsvm.run.directory import RunDir
+from streamsvm.run.history import History, number, read_history, with_seconds
 from streamsvm.settings import Settings
-from streamsvm.text import parse_size
+from streamsvm.text import parse_size, shortened
 from streamsvm.training.held_out import open_held_out
 
-_PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "matplotlib")
+_PACKAGES = ("streamsvm", "numpy", "scipy", "numba", "h5py", "zarr", "matplotlib", "jinja2")
+_MOST_ROWS = 30  # of a table
+_MOST_CLASSES = 9  # whose features are shown
+_MOST_FEATURES = 8  # of each
+_MOST_PAIRS = 15  # of confused classes
+_MOST_LETTERS = 2000  # of a text from data
 
 
 def report(
@@ -56,7 +50,8 @@ def report(
     It has the objective and the gap by pass and by second, progressive and held-out accuracies, the path of
     `streamsvm tune`, the features that speak most for classes, settings and provenance; with held-out data
     also the most confused pairs of classes, and the accuracy of each class against its frequency. The run may
-    be in progress, interrupted or finished; what it does not have yet is left out, with a sentence.
+    be in progress, interrupted or finished; what it does not have yet is left out, with a sentence. The same
+    run gives the same bytes.
 
     Parameters
     ----------
@@ -84,21 +79,27 @@ def report(
     ModelError, FeatureError, StoreError, InputError
         If `data` is given, and the run has no model, or the data cannot be read or does not fit.
     StreamsvmError
-        If matplotlib is not installed.
+        If matplotlib or Jinja2 is not installed.
     """
-    check_matplotlib()
+    plot.check_matplotlib()
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        raise StreamsvmError(
+            "reports are written with Jinja2, which is not installed: pip install 'streamsvm[plot]'"
+        ) from None
     if out is not None:
         durable.check_replaceable(Path(out), RunError, force=force)
     directory = RunDir(Path(run))
     options = {"label": label, "layer": layer, "raw": raw, "memory": parse_size(memory), "where": where}
-    text = _Report(directory, read_history(directory.path)).text(data, options)
+    content = _Report(directory, read_history(directory.path)).page(data, options).encode()
     target = directory.report if out is None else Path(out)
     try:
         if out is None:
-            durable.write_atomic(target, text.encode())
+            durable.write_atomic(target, content)
         else:
             with durable.replacing(target) as aside:
-                aside.write_bytes(text.encode())
+                aside.write_bytes(content)
     except OSError as error:
         raise RunError(f"{target} cannot be written: {durable.reason(error)}") from None
     return target
@@ -116,43 +117,47 @@ class _Report:
         if run.settings.exists():
             self._record, self._state = run.read_settings(), inspect(run.path)
         self._notes += self._state["damage"]
-        self._model = self._load_model()
+        self._model: Model | None = None
+        if self._state["model"]:
+            try:
+                self._model = load_model(run.path)
+            except StreamsvmError as error:
+                self._notes.append(error.message)
+        self._pictures = Pictures()
 
-    def _load_model(self) -> Model | None:
-        if not self._state["model"]:
-            return None
-        try:
-            return load_model(self._run.path)
-        except StreamsvmError as error:
-            self._notes.append(error.message)
-            return None
+    def page(self, data: Any, options: dict[str, Any]) -> str:
+        """The HTML. If `data` is None, the validation store is read, as far as it can be."""
+        import jinja2
+        from markupsafe import Markup
 
-    def text(self, data: Any, options: dict[str, Any]) -> str:
-        """The page. If `data` is None, the validation store is read, as far as it can be."""
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(Path(__file__).parent),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=lambda each: each if isinstance(each, Markup) else shortened(each, _MOST_LETTERS),
+        )
+        environment.filters.update(shortened=shortened, number=_number_text, used=_used)
         outcomes = self._outcomes(data, options)
-        name = self._run.path.resolve().name
-        body = [
-            f"<h1>{html.escaped(name)}</h1>",
-            html.paragraph(self._summary(), "muted"),
-            html.facts(self._facts(outcomes)),
-            *(html.paragraph(note, "note") for note in self._notes),
-            *self._sections(outcomes),
-        ]
-        return html.page(f"{name} - streamsvm report", body)
-
-    def _sections(self, outcomes: Outcomes | None) -> Iterator[str]:
-        pictures = Pictures()
-        if self._record:
-            yield from training_sections.training(self._history, pictures)
-        yield from training_sections.tuning(self._history, pictures)
-        if self._record:
-            why_not = "the run has no model yet"
-            if self._model is not None:
-                why_not = "they need held-out data, from a validation store or given to the report"
-            yield from class_sections.classes(outcomes, why_not, pictures)
-        if self._model is not None:
-            yield from class_sections.features(self._model, outcomes, pictures)
-        yield from self._provenance()
+        return environment.get_template("page.html").render(
+            name=self._run.path.resolve().name,
+            state=self._state,
+            settings=self._history.settings,
+            setting_text=_setting_text,
+            facts=self._facts(outcomes),
+            notes=self._notes,
+            history=self._history,
+            passes=with_seconds(self._history.passes),
+            training=self._training(),
+            tuning=self._tuning(),
+            model=self._model,
+            outcomes=outcomes,
+            confusion=None if outcomes is None else self._confusion(outcomes),
+            features=None if self._model is None else self._features(self._model, outcomes),
+            provenance=self._provenance(),
+            most_rows=_MOST_ROWS,
+        )
 
     def _outcomes(self, data: Any, options: dict[str, Any]) -> Outcomes | None:
         """Counts on held-out data; None, with a note, if there are none and the caller gave no data."""
@@ -172,85 +177,171 @@ class _Report:
             self._notes.append(f"the validation store cannot be scored: {error.message.problem}")
         return None
 
-    def _summary(self) -> str:
-        state, settings = self._state, self._history.settings
-        if not self._record:
-            return "settings were tried; there is no run yet"
-        C = settings["C"]
-        what = f"loss {settings['loss']}, C {C if isinstance(C, str) else format(C, '.6g')}"
-        if state["model"]:
-            return f"{what}: finished, with a model"
-        commit = f"last commit: {state['commits'][0]}" if state["commits"] else "no commit yet"
-        return f"{what}: in progress or interrupted, without a model; {commit}"
-
     def _facts(self, outcomes: Outcomes | None) -> dict[str, str]:
         """The figures in large letters, of the model where it has them."""
         passes, rows = self._history.passes, self._history.rows
         last = passes[-1] if passes else rows[-1] if rows else {}
         averaged = self._model is None or bool(self._model.record.get("average"))
-        found: dict[str, str | None] = {}
+        found: dict[str, Any] = {}
         if passes:
-            found["passes"] = number_text(last["pass"], ",")
-            found["relative gap"] = number_text(_of_model(last, "relative_gap", averaged), ".3g")
+            gap, other = ("average_relative_gap", "relative_gap")[:: 1 if averaged else -1]
+            found["passes"] = _number_text(last, "pass", ",.0f")
+            found["relative gap"] = _number_text(last, gap if number(last, gap) is not None else other, ".3g")
         else:
-            found["rows learned from"] = number_text(number(last, "rows"), ",.0f")
-            found["progressive accuracy"] = percent(number(last, "progressive_accuracy"))
-        found |= _accuracies(outcomes) or {"valid accuracy": percent(number(last, "valid_accuracy"))}
-        seconds = with_seconds(passes)[-1]["trained_seconds"] if passes else number(last, "seconds")
-        found["training time"] = None if seconds is None or np.isnan(seconds) else duration(seconds)
-        store, model = self._record.get("store", {}), self._model
-        classes = store.get("n_classes") or (len(model.classes_) if model else number(last, "classes"))
-        features = store.get("n_features") or (model.n_features_in_ if model else number(last, "features"))
-        found |= {"classes": number_text(classes, ",.0f"), "features": number_text(features, ",.0f")}
-        return {name: value for name, value in found.items() if value is not None}
-
-    def _provenance(self) -> Iterator[str]:
-        record, settings = self._record, self._history.settings
-        if settings:
-            yield html.heading("Settings")
-            yield html.pairs(
-                {name: setting_text(each) for name, each in settings.items() if each is not None}
+            found["rows learned from"] = _number_text(last, "rows", ",.0f")
+            found["progressive accuracy"] = _number_text(last, "progressive_accuracy", ".2%")
+        found |= _accuracies(outcomes) or {"valid accuracy": _number_text(last, "valid_accuracy", ".2%")}
+        seconds = number(with_seconds(passes)[-1], "trained_seconds") if passes else number(last, "seconds")
+        if seconds is not None:
+            found["training time"] = (
+                f"{seconds:.1f} s" if seconds < 120 else timedelta(seconds=round(seconds))
             )
-        yield html.heading("Provenance")
-        store, stream, model = record.get("store", {}), record.get("input", {}), self._model
-        versions = {name: version_of(name) for name in _PACKAGES}
-        found: dict[str, Any] = {
+        store, model = self._record.get("store", {}), self._model
+        size = {"classes": len(model.classes_), "features": model.n_features_in_} if model else last
+        for name in ("classes", "features"):
+            found[name] = _number_text(store, f"n_{name}", ",.0f")
+            if found[name] == "-":
+                found[name] = _number_text(size, name, ",.0f")
+        return {name: str(value) for name, value in found.items() if value != "-"}
+
+    def _training(self) -> list[Any]:
+        history, draw = self._history, self._pictures.draw
+        drawn = [
+            draw(f"{title} by {unit}", plot.convergence, history, of=of, by=by)
+            for title, of in (("Relative gap", "gap"), ("Objective", "objective"))
+            for unit, by in (("pass", "pass"), ("second", "seconds"))
+        ]
+        if (
+            sum(not each.keys().isdisjoint({"train_accuracy", "valid_accuracy"}) for each in history.passes)
+            > 1
+        ):
+            drawn.append(draw("Accuracy by pass", plot.accuracy, history))  # the table has the only one
+        if len(history.passes) > 1:
+            drawn.append(draw("Seconds of each pass", plot.pass_times, history))
+        return [*drawn, draw("Progressive accuracy", plot.progressive, history)]
+
+    def _tuning(self) -> dict[str, Any]:
+        tried = [{**each, "with": plot.settings_text(each.get("settings"))} for each in self._history.tried]
+        return {
+            "pictures": [self._pictures.draw("Valid accuracy by C", plot.tune_path, self._history)],
+            "tried": sorted(tried, key=lambda each: -(number(each, "valid_accuracy") or 0.0)),
+            "left_out": max(len({each["with"] for each in tried}) - plot.MOST_PATHS, 0),
+        }
+
+    def _confusion(self, outcomes: Outcomes) -> dict[str, Any]:
+        """Pictures of the most confused classes and of all of them, and the least accurate ones."""
+        pairs = outcomes.pairs[:_MOST_PAIRS]
+        height = 0.9 + 0.24 * len(pairs)
+        draw, names = self._pictures.draw, outcomes.classes
+        occurs = np.flatnonzero(outcomes.rows)
+        share = outcomes.correct[occurs] / outcomes.rows[occurs]
+        worst = occurs[np.lexsort((-outcomes.rows[occurs], share))][:_MOST_ROWS].tolist()
+        instead: dict[int, str] = {}
+        of_worst = outcomes.pairs[np.isin(outcomes.pairs[:, 0], worst)]
+        for true, predicted, count in of_worst[::-1].tolist():  # so the most frequent one stays
+            instead[true] = f"{shortened(names[predicted])} ({count:,})"
+        return {
+            "pictures": [
+                draw("Most confused classes", plot.confusion, outcomes, n=_MOST_PAIRS, height=height),
+                draw("Accuracy of classes by frequency", plot.class_accuracy, outcomes),
+            ],
+            "drawn": len(pairs),
+            "covered": pairs[:, 2].sum() / max(outcomes.errors, 1),
+            "classes": len(occurs),
+            "worst": [
+                (names[code], instead.get(code, "-"), outcomes.rows[code], outcomes.correct[code])
+                for code in worst
+            ],
+        }
+
+    def _features(self, model: Model, outcomes: Outcomes | None) -> dict[str, Any]:
+        names = model.record["classes"]
+        k = len(names)
+        if k <= _MOST_CLASSES:
+            codes = np.arange(k)
+        elif outcomes is not None:
+            codes = np.argsort(-outcomes.rows, kind="stable")[:_MOST_CLASSES]
+        else:
+            codes = np.unique(np.linspace(0, k - 1, _MOST_CLASSES).round().astype(int))
+        drawn = [
+            self._pictures.draw(names[code], plot.top_features, model, names[code], n=_MOST_FEATURES)
+            for code in codes
+        ]
+        return {"pictures": drawn, "shown": len(codes), "classes": k}
+
+    def _provenance(self) -> dict[str, Any]:
+        record, model = self._record, self._model
+        store = record.get("store", {})
+        transforms = record.get("transforms") if model is None else model.record.get("transforms")
+        found = {
             "run": self._run.path.resolve(),
             "run format": record.get("version"),
-            "store": setting_text(store.get("path")),
-            "inputs": setting_text(stream.get("inputs")),
+            "store": store.get("path"),
+            "inputs": record.get("input", {}).get("inputs"),
             "fingerprint": store.get("fingerprint"),
             "validation fingerprint": record.get("valid_fingerprint"),
-            "transforms": setting_text(
-                record.get("transforms") if model is None else model.record.get("transforms")
-            ),
-            "C chosen from the data": setting_text(record.get("C_auto")),
-            "commits": "; ".join(self._state["commits"]),
-            "model": None if model is None else model_text(model),
-            "begun or resumed": time_of_change(self._run.settings),
-            "last report of the run": time_of_change(self._run.metrics),
-            "this page": f"{time_text(datetime.now())}, streamsvm {version_of('streamsvm')}, Python "
-            f"{platform.python_version()}, {', '.join(f'{name} {each}' for name, each in versions.items())}",
+            "transforms": transforms,
+            "C chosen from the data": record.get("C_auto"),
+            "commits": self._state["commits"],
+            "model": None if model is None else _model_text(model),
+            "begun or resumed": _time_of_change(self._run.settings),
+            "last report of the run": _time_of_change(self._run.metrics),
+            "this page": [f"Python {platform.python_version()}", *(f"{p} {version(p)}" for p in _PACKAGES)],
         }
-        yield html.pairs({name: value for name, value in found.items() if value not in (None, "")})
+        return {name: value for name, value in found.items() if value not in (None, "", [])}
 
 
-def _of_model(record: dict[str, Any], name: str, averaged: bool) -> float | None:
-    """A figure of the average or of the last iterate, whichever is the model; else of the other one."""
-    average, last = number(record, f"average_{name}"), number(record, name)
-    first, second = (average, last) if averaged else (last, average)
-    return second if first is None else first
-
-
-def _accuracies(outcomes: Outcomes | None) -> dict[str, str | None]:
+def _accuracies(outcomes: Outcomes | None) -> dict[str, str]:
     if outcomes is None:
         return {}
     evaluation = outcomes.evaluation
+    found: dict[str, float | None]
     if isinstance(evaluation, LabelSetEvaluation):
-        of_best = {f"precision@{k}": percent(value) for k, value in evaluation.precision.items()}
-        return {**of_best, "micro F1": percent(evaluation.micro_f1)}
+        found = {f"precision@{k}": value for k, value in evaluation.precision.items()}
+        found["micro F1"] = evaluation.micro_f1
+    else:
+        found = {"accuracy": evaluation.accuracy, "macro F1": evaluation.macro_f1}
+        found["whole sequences right"] = evaluation.sequence_accuracy
+    return {name: f"{value:.2%}" for name, value in found.items() if value is not None}
+
+
+def _number_text(record: dict[str, Any], name: str, form: str) -> str:
+    """A number of a record in a format; a hyphen if it has none under this name."""
+    value = number(record, name)
+    return "-" if value is None else f"{value:{form}}"
+
+
+def _used(
+    columns: dict[str, tuple[str, str]], records: Sequence[dict[str, Any]]
+) -> dict[str, tuple[str, str]]:
+    """The columns of a table, names and formats by heading, that any of the records has a number for."""
     return {
-        "accuracy": percent(evaluation.accuracy),
-        "macro F1": percent(evaluation.macro_f1),
-        "whole sequences right": percent(evaluation.sequence_accuracy),
+        head: at for head, at in columns.items() if any(number(each, at[0]) is not None for each in records)
     }
+
+
+def _setting_text(value: Any) -> str:
+    """A setting as text; of long lists the first 20 values."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return "; ".join([_setting_text(each) for each in value[:20]] + ["..."] * (len(value) > 20))
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{key} {_setting_text(each)}" for key, each in value.items() if key != "array_crc32"
+        )
+    return str(value)
+
+
+def _model_text(model: Model) -> list[str]:
+    record = model.record
+    parts = [f"{model.n_features:,} features x {len(model.classes_):,} classes, {model.dtype}"]
+    parts += ["average of the iterates"] * bool(record.get("average"))
+    return parts + [f"{record[name]:,} {name}" for name in ("passes", "rows") if record.get(name)]
+
+
+def _time_of_change(path: Path) -> str | None:
+    try:
+        return f"{datetime.fromtimestamp(path.stat().st_mtime).astimezone():%Y-%m-%d %H:%M:%S %z}"
+    except OSError:
+        return None

@@ -14,6 +14,7 @@ from report_pages import Page
 from streamsvm import fit
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 X, CODES = make_problem(120, 5, 3, noise=1.5)
 

@@ -133,6 +133,7 @@ def test_workers_read_a_store_at_an_address(
 
 def test_a_report_says_what_the_workers_did(store: Path, local: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     result = fit(store, tmp_path / "run", BY_CLASSES, cluster=local.scheduler_address)
     page = Page(streamsvm.report(tmp_path / "run"))
     page.check()
