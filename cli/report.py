@@ -37,8 +37,8 @@ def report(
     """Write a report of a run: one HTML file to look at, keep or send.
 
     Pictures of convergence, accuracies and tuning, the most confused classes, the accuracy of each class by
-    its frequency, the strongest features, settings and provenance. Needs matplotlib: pip install
-    'streamsvm[plot]'.
+    its frequency, the strongest features, settings and provenance. Needs the extra
+    plot: pip install 'streamsvm[plot]'.
     """
     console = Console(quiet=quiet, json=json)
     import streamsvm

@@ -44,5 +44,5 @@ class Pictures:
             written = io.StringIO()
             figure.savefig(written, format="svg", transparent=True, metadata=_NO_METADATA)
         svg = written.getvalue()
-        svg = re.sub('<g id="[^"]*">', "<g>", svg[svg.index("<svg") :])  # these are the same in all pictures
+        svg = re.sub('<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # these are the same in all pictures
         return {"title": title, "svg": Markup(svg)}

@@ -68,7 +68,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-PACKAGES = {"report.md": "matplotlib"}  # of extras that the tests do without
+PACKAGES = {"report.md": ("matplotlib", "jinja2")}  # of extras that the tests do without
 # Many fits, other losses, the demo, which CI runs by itself, and what tests/test_examples.py has the like of.
 SLOW = ("data", "how-to/", "index", "report", "start/cells", "start/text", "tuning")
 
@@ -121,7 +121,7 @@ def test_blocks_run_as_they_stand_one_page_after_the_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in pages:
-        if name not in PACKAGES or importlib.util.find_spec(PACKAGES[name]):
+        if all(importlib.util.find_spec(package) for package in PACKAGES.get(name, ())):
             run_page(name, tmp_path)
 
 

@@ -14,13 +14,14 @@ from helpers import make_problem, make_store
 from streamsvm import fit, report
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 playwright = pytest.importorskip("playwright.sync_api")
 
 _BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome")
 # Texts on the page: size, whether the picture around them holds them, and contrast with what is behind.
 _TEXTS = """() => {
-  const light = (c) => {
-    const v = c.match(/[0-9.]+/g).slice(0, 3).map((x) => x / 255)
+  const light = (c, inverted) => {
+    const v = c.match(/[0-9.]+/g).slice(0, 3).map((x) => inverted ? 1 - x / 255 : x / 255)
       .map((x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
     return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2];
   };
@@ -33,7 +34,8 @@ _TEXTS = """() => {
   const kinds = "svg text, h1, p, td, th, figcaption, .facts b, .facts span";
   return [...document.querySelectorAll(kinds)].map((e) => {
     const svg = e.closest("svg"), style = getComputedStyle(e), box = e.getBoundingClientRect();
-    const a = light(svg ? style.fill : style.color), b = behind(e);
+    const inverted = svg && getComputedStyle(svg).filter.includes("invert");  // which a fill does not tell
+    const a = light(svg ? style.fill : style.color, inverted), b = behind(e);
     const frame = svg && svg.getBoundingClientRect();
     return {
       text: e.textContent,
@@ -83,7 +85,7 @@ def test_it_is_readable(browser, page_path: Path, width: int, scheme: str) -> No
     page.goto(page_path.as_uri())
     assert said == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.evaluate("document.querySelectorAll('svg').length") == 8 + 9
+    assert page.evaluate("document.querySelectorAll('svg').length") == 9 + 9
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")
     texts = page.evaluate(_TEXTS)
