@@ -47,19 +47,25 @@ def test_every_file_that_is_no_module_is_packed() -> None:
     assert files == patterns
 
 
-def test_the_version_is_said_in_one_place() -> None:
+def test_the_version_is_that_of_the_module() -> None:
     assert "version" not in PROJECT
     assert importlib.metadata.version("streamsvm") == streamsvm.__version__
     done = subprocess.run(
         [sys.executable, "-m", "streamsvm", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{streamsvm.__version__}\n"
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {streamsvm.__version__}\n" in citation
+    assert f"\nlicense: {PROJECT['license']}\n" in citation
 
 
-def test_the_oldest_python_is_the_same_everywhere() -> None:
+def test_claims_about_python_agree() -> None:
     versions = re.findall(r"Python :: 3\.(\d+)", " ".join(PROJECT["classifiers"]))
     assert versions == sorted(versions, key=int)
     oldest = f"3.{versions[0]}"
     assert PROJECT["requires-python"] == f">={oldest}"
     assert CONFIGURATION["tool"]["mypy"]["python_version"] == oldest
     assert CONFIGURATION["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    matrix = re.search(r"python: \[(.*)\]", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert matrix
+    assert {f"3.{version}" for version in versions} <= set(re.findall(r"3\.\d+", matrix[1]))
