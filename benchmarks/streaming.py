@@ -1,4 +1,4 @@
-"""How fast stores are read, and whether an epoch keeps up with them (see docs/store.md)."""
+"""How fast stores are read, and whether an epoch keeps up with them (see docs/measurements/store.md)."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ print(f"stored: {report.n:,} texts of {report.n_classes} topics, {report.nnz / r
 #
 #     streamsvm fit texts.zarr --out run --transform df=-0.25,l2 --passes 1
 #
-# The transform gives rare words more weight, and each text the length 1 (docs/transforms.md compares
+# The transform gives rare words more weight, and each text the length 1 (docs/measurements/data.md compares
 # several). The progressive accuracy is that of each text before it was learned from: with shuffled rows an
 # honest estimate that needs no test data.
 

@@ -57,7 +57,8 @@ def dont_need(descriptor: int) -> None:
     """Let the system drop a file from the page cache.
 
     Files that are read once per pass would otherwise push out the weights and duals, which are
-    memory-mapped and in constant use: under a tight limit a pass then takes twice as long (docs/store.md).
+    memory-mapped and in constant use: under a tight limit a pass then takes twice as long
+    (docs/measurements/store.md).
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -18,13 +18,17 @@ FOLDERS = {"streamsvm": "streamsvm", "cli": "streamsvm_cli", "converters": "stre
 
 
 def test_every_folder_with_modules_is_a_package_of_the_wheel() -> None:
-    """The list is explicit, and a new folder that is not in it would be missing after an installation."""
-    found = set()
-    for folder, package in FOLDERS.items():
-        for path in (ROOT / folder).rglob("*.py"):
-            inner = path.parent.relative_to(ROOT / folder).parts
-            found.add(".".join([package, *inner]))
-    assert found == set(CONFIGURATION["tool"]["setuptools"]["packages"])
+    """`setup.py` finds folders with `__init__.py`; one without would be missing after an installation."""
+    code = (
+        "from setuptools import Distribution; from distutils.core import run_setup; "
+        "print(*run_setup('setup.py', stop_after='init').packages)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    folders = {path.parent.relative_to(ROOT).parts for path in modules}
+    assert sorted(done.stdout.split()) == sorted(
+        ".".join([FOLDERS[folder], *inner]) for folder, *inner in folders
+    )
 
 
 def test_every_file_that_is_no_module_is_packed() -> None:
@@ -43,19 +47,25 @@ def test_every_file_that_is_no_module_is_packed() -> None:
     assert files == patterns
 
 
-def test_the_version_is_said_in_one_place() -> None:
+def test_the_version_is_that_of_the_module() -> None:
     assert "version" not in PROJECT
     assert importlib.metadata.version("streamsvm") == streamsvm.__version__
     done = subprocess.run(
         [sys.executable, "-m", "streamsvm", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{streamsvm.__version__}\n"
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {streamsvm.__version__}\n" in citation
+    assert f"\nlicense: {PROJECT['license']}\n" in citation
 
 
-def test_the_oldest_python_is_the_same_everywhere() -> None:
+def test_claims_about_python_agree() -> None:
     versions = re.findall(r"Python :: 3\.(\d+)", " ".join(PROJECT["classifiers"]))
     assert versions == sorted(versions, key=int)
     oldest = f"3.{versions[0]}"
     assert PROJECT["requires-python"] == f">={oldest}"
     assert CONFIGURATION["tool"]["mypy"]["python_version"] == oldest
     assert CONFIGURATION["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    matrix = re.search(r"python: \[(.*)\]", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert matrix
+    assert {f"3.{version}" for version in versions} <= set(re.findall(r"3\.\d+", matrix[1]))

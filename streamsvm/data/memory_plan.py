@@ -43,7 +43,7 @@ class MemoryPolicy:
         fewer classes a feature's row of the matrix takes less than a page.
     common_dual_classes : int
         With at least so many classes, weights are sparse rows, with a common dual, whatever the budget, if
-        the loss allows it (measured in docs/engine.md).
+        the loss allows it (docs/measurements/engine.md).
     prefer : callable, optional
         ``prefer(plan)`` returns true for the plans to try before all others.
     """

@@ -29,7 +29,8 @@ CHUNK_CACHE = (
 
 _PIECE = 2**18  # elements of an array without chunks that are read as one
 
-# HDF5 without plugins has no fast codec: lzf reads at a third of the speed of no codec (docs/store.md).
+# HDF5 without plugins has no fast codec: lzf reads at a third of the speed of no codec
+# (docs/measurements/store.md).
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {},
     "small": {"compression": "gzip", "compression_opts": 4, "shuffle": True},

@@ -72,7 +72,7 @@ CLAIMS: dict[str, Callable[[bytes], int]] = {
 # Codecs that anndata and streamsvm apply to text; decoding them needs no configuration.
 TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
 
-# Configurations of Blosc, or none. docs/store.md has the measurements behind the choice.
+# Configurations of Blosc, or none. docs/measurements/store.md has the measurements behind the choice.
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"},
     "small": {"cname": "zstd", "clevel": 5, "shuffle": "shuffle"},

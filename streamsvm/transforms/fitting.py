@@ -271,7 +271,7 @@ def values_at_a_time(store: Store, memory: int) -> int:
 def _share_memory(store: Store, memory: int, workers: int) -> tuple[int, int]:
     """How many threads gain by transforming pieces and have room for them, and the non-zeros of a piece."""
     if any("X/values" in member.arrays for member in store.members):
-        workers = 1  # reading a dense matrix takes most of the time: docs/parallel.md
+        workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
     least = max(_LEAST_PIECE, min(_LEAST_CHUNKS * chunk, _MOST_PIECE))
