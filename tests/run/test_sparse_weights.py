@@ -101,12 +101,13 @@ def test_rows_are_in_memory_while_they_fit(
 ) -> None:
     sizes: list[int] = []
     path = tmp_path / "run/weights-sparse.bin"
+    options: dict[str, Any] = {"dtype": "float64", **PLAIN["ww"]}
     fit_with(
         policy, store, out=tmp_path / "run",
-        progress=lambda *_: sizes.append(path.stat().st_size if path.exists() else 0), **PLAIN["ww"],
+        progress=lambda *_: sizes.append(path.stat().st_size if path.exists() else 0), **options,
     )  # fmt: skip
     assert (max(sizes) > 0) is in_file
-    fit_with(SPARSE if in_file else IN_FILES, store, out=tmp_path / "other", **PLAIN["ww"])
+    fit_with(SPARSE if in_file else IN_FILES, store, out=tmp_path / "other", **options)
     assert coef_bytes(tmp_path / "run") == coef_bytes(tmp_path / "other")
 
 
@@ -131,7 +132,9 @@ def test_resumes_to_the_same_bytes(
     tmp_path: Path, store: Path, loss: str, policy: MemoryPolicy, stop_at: int
 ) -> None:
     """From a log of weights whose sparse rows grew, moved, lost entries, and were written in part."""
-    options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)}
+    options: dict[str, Any] = {
+        "passes": 3, "dtype": "float64", "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)
+    }  # fmt: skip
     if loss == "ww":
         options |= {"C": 0.5, "first_C": 0.2}
     fit_with(policy, store, out=tmp_path / "whole", **options)
