@@ -1,13 +1,55 @@
-"""Where tests find data that the repository does not carry."""
+"""What all tests share: kernels compiled once, data that the repository does not carry, a time limit."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+MANY_FILES = 50  # of tests: a run of fewer may need none of the shared kernels
+# Losses and types whose kernels many files need, those first that take longest to compile.
+SHARED = [("ww", "float32"), ("cs", "float64"), ("ww", "float64"), ("ovr2", "float64")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Compile the kernels that many files need, each worker of xdist some of them.
+
+    Otherwise all workers begin with compiling the same ones at once. If they are compiled already, this loads
+    them, which takes a moment.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or len({item.path for item in session.items}) < MANY_FILES:
+        return
+    first = int(worker["workerid"].removeprefix("gw"))
+    for loss, dtype in SHARED[first :: worker["workercount"]]:
+        # What fails here fails in the tests, too, which say more.
+        with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
+            compile_kernels(loss, dtype)
+
+
+def compile_kernels(loss: str, dtype: str) -> None:
+    """Compile what a training with a loss needs, and for float32 what converting a text needs."""
+    from helpers import make_problem, make_store
+    from streamsvm_converters import convert
+
+    from streamsvm import fit
+
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        if dtype == "float32":
+            (folder / "text").write_text("a 1:1\nb 2:1\n")
+            store = folder / "a.zarr"
+            convert(folder / "text", store)
+        else:
+            store = make_store(folder / "a.zarr", *make_problem(8, 4, 2))
+        fit(store, out=folder / "run", passes=2, loss=loss, dtype=dtype)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -135,7 +135,9 @@ def test_evaluates_several_labels_a_row(address: str, tmp_path: Path) -> None:
     ]
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
     convert(tmp_path / "a.txt", tmp_path / "a.zarr", multilabel=True)
-    streamsvm.fit(tmp_path / "a.zarr", out=tmp_path / "run", passes=2, loss="ovr2", progress=False)
+    streamsvm.fit(
+        tmp_path / "a.zarr", out=tmp_path / "run", passes=2, loss="ovr2", dtype="float64", progress=False
+    )
     memory = memory_of_many_blocks(tmp_path / "run", tmp_path / "a.zarr")
     ours = streamsvm.evaluate(tmp_path / "run", tmp_path / "a.zarr", cluster=address, memory=memory)
     theirs = streamsvm.evaluate(tmp_path / "run", tmp_path / "a.zarr", memory=memory)

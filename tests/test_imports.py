@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import few
 
 from streamsvm.kernels import jit
 from streamsvm.losses import LOSSES
@@ -335,15 +336,16 @@ print(weston_watkins.__file__, tally[0, LOSS_SUM])
 """
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", few([False, True], False))
+def test_a_second_process_compiles_nothing(tmp_path: Path, empty: bool) -> None:
+    """From the cache that all tests share, which saves compiling, or from one that is empty at first."""
     from helpers import make_problem, make_store
 
     store = make_store(tmp_path / "a.h5", *make_problem(30, 5, 3))
-    first, second = (
-        json.loads(python(TINY_FIT, store, tmp_path / f"run{i}", NUMBA_CACHE_DIR=tmp_path / "cache"))
-        for i in range(2)
-    )
-    assert first[:4] == [0, 3, True, True]
+    cache = {"NUMBA_CACHE_DIR": tmp_path / "cache"} if empty else {}
+    first, second = (json.loads(python(TINY_FIT, store, tmp_path / f"run{i}", **cache)) for i in range(2))
+    if empty:
+        assert first[:4] == [0, 3, True, True]
     assert second[:4] == [3, 0, False, False]  # nor loads what Numba needs to compile: half a second
     assert first[4] == second[4]
 

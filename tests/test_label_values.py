@@ -186,7 +186,7 @@ def test_several_labels_a_row_have_their_types() -> None:
     indicator = np.eye(K, dtype=int)[CODES]
     named = pd.DataFrame(indicator, columns=["tea", "ant", "cow", "bee"])
     for y, labels in ((lists, [0, 1, 2, 3, 9]), (indicator, [0, 1, 2, 3]), (named, list(named))):
-        model = fit(X, y, loss="ovr", passes=2)
+        model = fit(X, y, loss="ovr2", dtype="float64", passes=2)
         assert model.classes_.tolist() == labels
         found = predict(model, X, threshold=-1e9).labels
         assert {type(value) for row in found for value in row.tolist()} == {type(labels[0])}

@@ -47,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("metrics")
     write(path / "train.zarr", [0, 1, 2, 3, 4])
     write(path / "test.h5", [3, 1, 4, 0, 2])
-    fit(path / "train.zarr", out=path / "run", loss="ovr", passes=2)
-    fit(path / "train.zarr", out=path / "ww", loss="ww", passes=1)
+    fit(path / "train.zarr", out=path / "run", loss="ovr2", passes=2, dtype="float64")
+    fit(path / "train.zarr", out=path / "ww", loss="ww", passes=1, dtype="float64")
     make_store(path / "one.zarr", X, LABELS)
     fit(path / "one.zarr", out=path / "plain", passes=1)
     return path
@@ -128,7 +128,7 @@ def test_a_model_is_measured_by_the_costs_of_its_training(folder: Path, tmp_path
     np.save(tmp_path / "costs.npy", distances)
     (tmp_path / "tree").write_text("".join(f"{c}  {c - 1}\n" for c in range(1, K)))
     name, key = {"costs": ("costs.npy", "mean_cost"), "tree": ("tree", "mean_distance")}[kind]
-    fit(folder / "one.zarr", out=tmp_path / "run", passes=1, **{kind: tmp_path / name})
+    fit(folder / "one.zarr", out=tmp_path / "run", passes=1, dtype="float64", **{kind: tmp_path / name})
     (tmp_path / name).unlink()
     predicted = scores_of(tmp_path / "run").argmax(axis=1)
     found = json.loads(succeeds("evaluate", "run", folder / "one.zarr", "--json", cwd=tmp_path))

@@ -31,7 +31,8 @@ def test_sequences_from_text_to_metrics(tmp_path: Path) -> None:
     store, test, model = tmp_path / "train.zarr", tmp_path / "test.zarr", tmp_path / "run"
     succeeds("convert", tmp_path / "train.svm", "--out", store, "--groups")
     succeeds("convert", tmp_path / "test.svm", "-o", test, "--groups", "--no-shuffle", "--like", store)
-    succeeds("fit", store, "--out", model, "--loss", "chain", "--passes", 20, "--valid", test)
+    options = ("--loss", "chain", "--dtype", "float64", "--passes", 20, "--valid", test)
+    succeeds("fit", store, "--out", model, *options)
     assert load_model(model).transitions_.shape == (2, 2)
     predicted = np.array(["ab".index(line) for line in succeeds("predict", model, test).split()])
     alternates = (predicted[1:] != predicted[:-1])[qid[1:] == qid[:-1]]

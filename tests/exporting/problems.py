@@ -29,7 +29,7 @@ def trained_on_label_sets(k: int = 3, **settings) -> tuple[streamsvm.Model, sp.c
     """A model whose training rows had up to two labels each, and its rows."""
     X, codes = make_problem(100, D, k, noise=1.5)
     labels = [sorted({str(c + 1), "1"}) if i % 5 else [] for i, c in enumerate(codes.tolist())]
-    return plain_fit(X, labels, passes=2, **settings), X
+    return plain_fit(X, labels, passes=2, dtype="float64", **settings), X
 
 
 def write_text(path: Path, X: sp.csr_array, base: int = 1) -> Path:

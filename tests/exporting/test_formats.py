@@ -129,7 +129,7 @@ def test_onnx_of_several_labels_a_row_has_scores_alone(tmp_path: Path) -> None:
     export_model(model, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     assert [output.name for output in session.get_outputs()] == ["scores"]
-    [scores] = session.run(None, {"X": X.toarray().astype(np.float32)})
+    [scores] = session.run(None, {"X": X.toarray().astype(np.float64)})
     np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 

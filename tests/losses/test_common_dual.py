@@ -125,8 +125,9 @@ def test_a_matrix_in_memory_is_trained_alike(
 ) -> None:
     X, y = make_problem(N, D, K, density=0.05)
     monkeypatch.setattr("streamsvm.training.array_runs.POLICY", COMMON)
-    model = fit(X, y, passes=2, C=0.5)
-    expected = fit_with(COMMON, store, out=tmp_path / "run", passes=2, C=0.5, inner_passes=0)
+    options: dict[str, Any] = {"passes": 2, "C": 0.5, "dtype": "float64"}
+    model = fit(X, y, **options)
+    expected = fit_with(COMMON, store, out=tmp_path / "run", inner_passes=0, **options)
     assert model.result.average["dual"] == pytest.approx(expected.average["dual"], rel=1e-5)
     np.testing.assert_allclose(
         model.decision_function(X), load_model(tmp_path / "run").decision_function(X), rtol=0, atol=1e-5

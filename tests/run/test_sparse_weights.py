@@ -101,12 +101,13 @@ def test_rows_are_in_memory_while_they_fit(
 ) -> None:
     sizes: list[int] = []
     path = tmp_path / "run/weights-sparse.bin"
+    options: dict[str, Any] = {"dtype": "float64", **PLAIN["ww"]}
     fit_with(
         policy, store, out=tmp_path / "run",
-        progress=lambda *_: sizes.append(path.stat().st_size if path.exists() else 0), **PLAIN["ww"],
+        progress=lambda *_: sizes.append(path.stat().st_size if path.exists() else 0), **options,
     )  # fmt: skip
     assert (max(sizes) > 0) is in_file
-    fit_with(SPARSE if in_file else IN_FILES, store, out=tmp_path / "other", **PLAIN["ww"])
+    fit_with(SPARSE if in_file else IN_FILES, store, out=tmp_path / "other", **options)
     assert coef_bytes(tmp_path / "run") == coef_bytes(tmp_path / "other")
 
 
@@ -131,7 +132,9 @@ def test_resumes_to_the_same_bytes(
     tmp_path: Path, store: Path, loss: str, policy: MemoryPolicy, stop_at: int
 ) -> None:
     """From a log of weights whose sparse rows grew, moved, lost entries, and were written in part."""
-    options: dict[str, Any] = {"passes": 3, "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)}
+    options: dict[str, Any] = {
+        "passes": 3, "dtype": "float64", "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)
+    }  # fmt: skip
     if loss == "ww":
         options |= {"C": 0.5, "first_C": 0.2}
     fit_with(policy, store, out=tmp_path / "whole", **options)
@@ -177,22 +180,24 @@ def test_the_plan_counts_what_sparse_rows_take(
 ) -> None:
     monkeypatch.setattr("streamsvm.run.weight_log._PART_ROWS", 1)  # else commits take more than the matrix
     with pytest.raises(PlanError) as refused:
-        fit_with(IN_FILES, store, out=tmp_path / "run", memory=100)
+        fit_with(IN_FILES, store, out=tmp_path / "run", memory=100, dtype="float64")
     memory = refused.value.needed_memory
     assert memory is not None
-    described = plan_with(IN_FILES, store, memory=memory)
+    described = plan_with(IN_FILES, store, memory=memory, dtype="float64")
     assert described["sparse"]
     assert SparseWeights.size(D, K) < described["planned_bytes"] <= memory
-    more = plan_with(SPARSE, store, memory=40 * memory)
+    more = plan_with(SPARSE, store, memory=40 * memory, dtype="float64")
     assert 0 < more["sparse_bytes"] < more["planned_bytes"] <= 40 * memory
-    fit_with(IN_FILES, store, out=tmp_path / "run", memory=memory)
+    fit_with(IN_FILES, store, out=tmp_path / "run", memory=memory, dtype="float64")
     assert load_model(tmp_path / "run").coef_.any()
 
 
 def test_a_flipped_byte_of_sparse_rows_is_noticed(tmp_path: Path, store: Path) -> None:
     left = iter([False] * 2)
     with pytest.raises(Interrupted):
-        fit_with(SPARSE, store, out=tmp_path / "run", block_rows=70, stop=lambda: next(left, True))
+        fit_with(
+            SPARSE, store, out=tmp_path / "run", dtype="float64", block_rows=70, stop=lambda: next(left, True)
+        )
     (log,) = (tmp_path / "run").glob("changes-*.bin")
     content = bytearray(log.read_bytes())
     content[-3] ^= 0x10  # the last part holds sparse rows

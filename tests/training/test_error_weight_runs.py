@@ -45,6 +45,11 @@ def weights_file(tmp_path: Path) -> Path:
     return tmp_path / "classes.txt"
 
 
+def in_double(costs_file: Path) -> dict[str, Any]:
+    """Settings with costs, in the type for which the kernels are compiled already."""
+    return {"costs": costs_file, "dtype": "float64"}
+
+
 def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
     """The small problem with weights of the rows, some of them 0; and the weights."""
     X, labels = make_problem(N, D, K)
@@ -146,7 +151,7 @@ def test_a_model_is_measured_by_the_costs_or_the_tree_it_was_trained_with(
 def test_a_table_that_was_changed_or_lost_does_not_resume(tmp_path: Path, costs_file: Path) -> None:
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     with pytest.raises(Interrupted):
-        fit(store, out=tmp_path / "run", costs=costs_file, stop=lambda: True, block_rows=BLOCK)
+        fit(store, out=tmp_path / "run", stop=lambda: True, block_rows=BLOCK, **in_double(costs_file))
     table = tmp_path / "run/class-costs.npy"
     content = bytearray(table.read_bytes())
     content[-3] ^= 1
@@ -170,7 +175,7 @@ def test_a_run_of_others_with_weights_that_do_not_fit_is_refused(tmp_path: Path,
     """Compiled code takes them without looking at their shapes."""
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     with pytest.raises(Interrupted):
-        fit(store, out=tmp_path / "run", costs=costs_file, stop=lambda: True, block_rows=BLOCK)
+        fit(store, out=tmp_path / "run", stop=lambda: True, block_rows=BLOCK, **in_double(costs_file))
     run = RunDir(tmp_path / "run")
     record = run.read_settings()
     small = io.BytesIO()
@@ -195,7 +200,7 @@ def test_a_run_killed_while_its_table_was_written_can_be_replaced(tmp_path: Path
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     fit(store, out=tmp_path / "run", passes=1)
     (tmp_path / "run/class-costs.npy.tmp").write_bytes(b"half")
-    fit(store, out=tmp_path / "run", passes=1, costs=costs_file, force=True)
+    fit(store, out=tmp_path / "run", passes=1, force=True, **in_double(costs_file))
     assert not (tmp_path / "run/class-costs.npy.tmp").exists()
 
 

@@ -92,12 +92,13 @@ def test_block_solvers_that_are_not_exact_approach_the_same_optimum(loss: str, s
 def test_a_resumed_online_pass_ends_in_the_same_bytes(tmp_path: Path, loss: str) -> None:
     X, labels = late_problem()
     cuts = (30, 80, 120)
-    online(RowStream(X, labels, cuts), out=tmp_path / "whole", **of_loss(loss))
+    settings = {"dtype": "float64", **of_loss(loss)}
+    online(RowStream(X, labels, cuts), out=tmp_path / "whole", **settings)
     for batches in (1, 3):
         with pytest.raises(Interrupted):
             online(
                 RowStream(X, labels, cuts), out=tmp_path / "run", stop=stop_after(batches), force=True,
-                **of_loss(loss),
+                **settings,
             )  # fmt: skip
         resume(tmp_path / "run", open_stream=lambda record: RowStream(X, labels, cuts))
         assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+from cases import few
 from helpers import make_store
 from online_replay import OnlineReplay
 from row_stream import D, K, N, RowStream, late_problem
@@ -185,7 +186,7 @@ class Waves:
         return "str"
 
 
-@pytest.mark.parametrize("loss", ONLINE)
+@pytest.mark.parametrize("loss", few(ONLINE, "ww", "cs", "ovr2"))
 def test_an_online_pass_learns_from_a_new_stream_with_every_loss(tmp_path: Path, loss: str) -> None:
     n = 120
     result = online(Waves(n), out=tmp_path / "run", C=0.2, dtype="float64", **of_loss(loss))
