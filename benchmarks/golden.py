@@ -24,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from common import write_json
 from streamsvm_converters import TextSource, convert
+from tqdm import tqdm
 
 import streamsvm
 from streamsvm.losses import LOSSES, ROW_LOSSES
@@ -223,6 +224,7 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
     for loss in ("ww", "cs", "llw", "logistic"):
         yield f"blocks {loss}", fit(data.few, loss=loss, block_rows=90, passes=3)
         yield f"resumed {loss}", resumed(data.few, loss=loss)
+    for loss in ("ww", "cs", "ovr", "logistic"):
         yield f"online {loss}", online(data, loss=loss)
         yield f"partial_fit {loss}", partial_fit(data, loss=loss)
     for loss in ("ww", "ovr2", "logistic"):
@@ -245,7 +247,10 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
         "tune",
         lambda out: streamsvm.tune(data.few, out=out, C="0.1,1,10", folds=2, transform=["none", "l2"]),
     )
-    yield "tune of a matrix", lambda out: streamsvm.tune(data.X, data.y, C="2^-2:2^2", loss=["ww", "cs"])
+    yield (
+        "tune of a matrix",
+        lambda out: streamsvm.tune(data.X, data.y, C="2^-2:2^2", loss=["ww", "cs"]).model,
+    )
 
 
 def digest(*parts: bytes) -> str:
@@ -266,7 +271,8 @@ def describe(train: Trained, out: Path, data: Data) -> dict[str, Any]:
         "gap": getattr(result, "relative_gap", None),
         "accuracy": None,
     }
-    if len(model.classes_) == 7 and model.transitions_ is None and not model.multilabel:
+    features = model.feature_names_in_ is None and model.n_features_in_ == N_FEATURES
+    if features and len(model.classes_) == 7 and model.transitions_ is None and not model.multilabel:
         found["accuracy"] = streamsvm.evaluate(model, data.valid).accuracy
     return found
 
@@ -298,9 +304,9 @@ def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         data = Data(Path(folder))
-        for i, (name, train) in enumerate(trainings(data)):
-            if options.only in name:
-                found[name] = describe(train, Path(folder, f"run{i}"), data)
+        wanted = [(name, train) for name, train in trainings(data) if options.only in name]
+        for i, (name, train) in enumerate(tqdm(wanted)):
+            found[name] = describe(train, Path(folder, f"run{i}"), data)
     write_json(options.out, {"trainings": found})
     print(f"{len(found)} trainings")
     if options.compare:
