@@ -256,8 +256,8 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
             )
         array.check_claimed_size()
         array.check_chunks()
-        if name in record.chunk_checksums:
-            array.load_checksums(record.chunk_checksums[name])
+        if spec.dtype is not None:
+            array.load_checksums(record.chunk_checksums.get(name))
         arrays[name] = array
     classes = arrays[layout.CATEGORIES].texts()
     if layout.text_digest(classes) != digests[layout.CATEGORIES]:
