@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.class_costs import ClassTree
-from streamsvm.coefficients import DenseRows, StoredCoef, as_matrix
+from streamsvm.coefficients import StoredCoef
 from streamsvm.data.arrays import label_column, labels_of
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import trained_values
@@ -145,7 +145,7 @@ class Model(Readable):
     @functools.cached_property
     def _all_coef(self) -> Any:
         """The coefficients, with those of a constant feature."""
-        return as_matrix(self._coef)
+        return self._coef.matrix()
 
     @functools.cached_property
     def _scorer(self) -> Scorer:
@@ -160,7 +160,7 @@ class Model(Readable):
     def intercept_(self) -> np.ndarray:
         if self.bias is None:
             return np.zeros(len(self.classes_), self.dtype)
-        last = DenseRows(self._coef, self.dtype)[self.n_features - 1 : self.n_features, :]
+        last = self._coef.dense(self.n_features - 1, self.n_features)
         return np.asarray(last[0] * self.dtype.type(self.bias))
 
     @property

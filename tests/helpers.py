@@ -98,7 +98,7 @@ def save_weights(
     """Save a model of weights in memory, by default with the first column for the first class."""
     columns = np.arange(len(record["classes"])) if columns is None else columns
     save_model(
-        folder, Coefficients(weights, average_delta, average_scale, columns, dirty), record, names=names
+        folder, Coefficients(weights, columns, average_delta, average_scale, dirty), record, names=names
     )
 
 

@@ -211,7 +211,7 @@ class DenseWeights:
         weights = self.weights
         dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
-        return Coefficients(weights.current, delta, average_scale or 0.0, columns, dirty)
+        return Coefficients(weights.current, columns, delta, average_scale or 0.0, dirty)
 
 
 def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:

@@ -115,7 +115,7 @@ class IncrementalLearner:
     def model(self) -> Model:
         """The model of the average of the weights so far."""
         settings = self._settings
-        coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).arrays()
+        coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).stored()
         record = {
             **self._labels,
             "n_features": self._n_features,
