@@ -26,8 +26,6 @@ from streamsvm.kernels.sparse_rows import (
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import check_mapped, map_array
 
-_NOTHING = np.zeros(0, np.int64)
-
 
 class SparseWeights:
     """Sparse rows of weights in memory, and in a memory-mapped file if they outgrow it.
