@@ -84,12 +84,8 @@ class SparseWeights:
     def n_features(self) -> int:
         return len(self.sparse_rows.extents)
 
-    def prepare(self, rows: Rows) -> Rows:
-        return rows
-
-    def bind(self, prepared: Rows) -> Rows:
+    def bind(self, rows: Rows) -> Rows:
         """The rows without their values, which no matrix is multiplied by."""
-        rows = prepared
         self._longest = int(np.diff(rows.indptr).max(initial=0))
         self.sparse_rows = self.sparse_rows._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
         self.make_room()

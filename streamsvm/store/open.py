@@ -146,7 +146,7 @@ def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner",
     """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
-        joined = join_stores(stores, join)
+        joined = join_stores(stores, join) if len(stores) > 1 else stores[0]
         stack.pop_all()
         return joined
 
