@@ -54,7 +54,11 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
     mapped = mmap.mmap(-1, n_features * K * dtype.itemsize)  # aligned to pages, as those of a run are
     current = np.frombuffer(mapped, dtype).reshape(n_features, K)
     weights = Weights.create(current, np.zeros((0, K), dtype), 1.0)  # without the average
-    scratch, problem, rows = Scratch.create(K, dtype), Problem(n_classes, 1.0, 0), rows.with_cost(C)
+    scratch, problem, rows = (
+        Scratch.create(K, dtype),
+        Problem(n_classes, 1.0, 0),
+        rows._replace(cost=np.full(rows.n_rows, C)),
+    )
     buffer = new_buffer(max(n_classes, min(n * n_classes, BUFFER)), n, dtype, ids)
     old = _as_old(n, [], ids, dtype)
     full, bare = [], []

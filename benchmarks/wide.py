@@ -16,7 +16,7 @@ from common import print_table, write_json
 from generate import Distribution, Generator, parse_size
 from measured import drop_caches, run, size_of
 
-from streamsvm.data.memory_plan import MemoryPolicy
+from streamsvm.data import memory_plan
 from streamsvm.errors import Interrupted
 from streamsvm.settings import Interval, Settings
 from streamsvm.training.runs import fit_store
@@ -117,7 +117,7 @@ def train_once(
 ) -> dict[str, Any]:
     """Train, with sparse weights or without, whatever the number of classes; stop after so many seconds."""
     least = 2 if sparse else 2**31
-    policy = MemoryPolicy(many_classes=least, common_dual_classes=least)
+    memory_plan.MANY_CLASSES = memory_plan.COMMON_DUAL_CLASSES = least
     settings = Settings(
         passes=passes, C=C, memory=memory, average=average, inner_passes=0, gap="none", block_rows=500
     )  # fmt: skip
@@ -136,7 +136,7 @@ def train_once(
     try:
         result = fit_store(
             f"{folder}/s.zarr", out, settings,
-            every=Interval("1h"), callbacks=Callbacks.of(report, None, stop), policy=policy,
+            every=Interval("1h"), callbacks=Callbacks.of(report, None, stop),
         )  # fmt: skip
         taken = [record["seconds"] for record in result.history]
         model = sum(size_of(path) for path in (out / "model").iterdir())

@@ -290,7 +290,7 @@ class _Search:
                     "the hold-out data cannot calibrate the model: probabilities are of one label a row, and "
                     "it has several"
                 )
-            for begin, scores in self._model.finite_scores(batch, self._memory, first=n_rows):
+            for begin, scores in self._model.scores(batch, self._memory, first=n_rows):
                 labels = batch.labels[begin : begin + len(scores)]
                 known = np.flatnonzero(labels >= 0)
                 shifted = scores[known].astype(np.float64)

@@ -12,7 +12,7 @@ import io
 import mmap
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -52,13 +52,27 @@ class SparseCoef(NamedTuple):
     def dtype(self) -> np.dtype:
         return self.data.dtype
 
+    def dense(self, begin: int, end: int) -> np.ndarray:
+        """Return the coefficients of some features as a dense array."""
+        found = np.zeros((end - begin, self.n_classes), self.dtype)
+        ends = self.indptr[begin : end + 1]
+        part = slice(int(ends[0]), int(ends[-1]))
+        found[np.repeat(np.arange(len(found)), np.diff(ends)), self.indices[part]] = self.data[part]
+        return found
 
-class RowsInUse(NamedTuple):
-    """A matrix of shape (n_features, n_classes) whose other rows are zero."""
+    def matrix(self) -> Any:
+        """Return the coefficients as a scipy.sparse.csr_array."""
+        import scipy.sparse
 
-    features: np.ndarray  # (n,) int32 or int64, increasing
+        return scipy.sparse.csr_array(self[:3], shape=self.shape)
+
+
+class DenseCoef(NamedTuple):
+    """A matrix of shape (n_features, n_classes), perhaps without rows of zeros."""
+
     weights: np.ndarray  # (n, n_classes)
     n_features: int
+    features: np.ndarray | None = None  # (n,) int32 or int64, increasing; None: there are all rows
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,89 +82,53 @@ class RowsInUse(NamedTuple):
     def dtype(self) -> np.dtype:
         return self.weights.dtype
 
-    def places(self) -> np.ndarray:
-        """The row in `weights` of each feature, or -1: int32 or int64 of shape (n_features,)."""
-        found = np.full(self.n_features, -1, format.index_dtype(self.n_features))
-        found[self.features] = np.arange(len(self.features))
+    def dense(self, begin: int, end: int) -> np.ndarray:
+        """Return the coefficients of some features as a dense array."""
+        if self.features is None:
+            return self.weights[begin:end]
+        found = np.zeros((end - begin, self.shape[1]), self.dtype)
+        first, last = np.searchsorted(self.features, [begin, end])
+        found[self.features[first:last] - begin] = self.weights[first:last]
         return found
 
-    def places_of(self, indices: np.ndarray) -> np.ndarray:
-        """The row in `weights` of each of some features, or -1."""
-        found = np.searchsorted(self.features, indices)
-        inside = found < len(self.features)
-        inside[inside] = self.features[found[inside]] == indices[inside]
-        found[~inside] = -1
-        return found
+    def matrix(self) -> Any:
+        """Return the coefficients as an array, or, if it lacks rows, as a scipy.sparse.csr_array."""
+        if self.features is None:
+            return self.weights
+        import scipy.sparse
+
+        n, k = self.weights.shape
+        lengths = np.zeros(self.n_features, np.int64)
+        lengths[self.features] = k
+        indptr, columns = np.concatenate([[0], np.cumsum(lengths)]), np.tile(np.arange(k, dtype=np.int32), n)
+        return scipy.sparse.csr_array((self.weights.reshape(-1), columns, indptr), shape=self.shape)
 
 
-StoredCoef = np.ndarray | SparseCoef | RowsInUse
-
-
-class DenseRows:
-    """Stored coefficients whose slices of rows are dense arrays of `dtype`, as `Coefficients` takes them."""
-
-    def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
-        self._coef = coef
-        self.shape, self.dtype = coef.shape, dtype
-
-    def __getitem__(self, at: tuple[slice, slice]) -> np.ndarray:
-        coef, rows = self._coef, at[0]
-        if isinstance(coef, np.ndarray):
-            dense = coef[rows]
-        else:
-            dense = np.zeros((rows.stop - rows.start, self.shape[1]), coef.dtype)
-            if isinstance(coef, SparseCoef):
-                ends = coef.indptr[rows.start : rows.stop + 1]
-                part = slice(int(ends[0]), int(ends[-1]))
-                dense[np.repeat(np.arange(len(dense)), np.diff(ends)), coef.indices[part]] = coef.data[part]
-            else:
-                first, last = np.searchsorted(coef.features, [rows.start, rows.stop])
-                dense[coef.features[first:last] - rows.start] = coef.weights[first:last]
-        if dense.dtype == self.dtype:
-            return dense[:, at[1]]
-        with np.errstate(over="ignore"):
-            rounded = dense[:, at[1]].astype(self.dtype)
-        _check_range(rounded, dense, self.dtype)
-        return rounded
-
-
-def dense_pieces(coef: StoredCoef) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each piece of the coefficients, and the piece as a dense array."""
-    dense, (n_features, n_classes) = DenseRows(coef, coef.dtype), coef.shape
-    step = max(1, _PIECE // (max(n_classes, 1) * coef.dtype.itemsize))
-    for begin in range(0, n_features, step):
-        yield begin, dense[begin : min(begin + step, n_features), :]
-
-
-def as_matrix(coef: StoredCoef) -> Any:
-    """Stored coefficients as an array, or, if they are not stored densely, as a scipy.sparse.csr_array."""
-    if isinstance(coef, np.ndarray):
-        return coef
-    import scipy.sparse
-
-    if isinstance(coef, SparseCoef):
-        return scipy.sparse.csr_array(coef[:3], shape=coef.shape)
-    features, weights, n_features = coef
-    n_rows, k = weights.shape
-    lengths = np.zeros(n_features, np.int64)
-    lengths[features] = k
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    columns = np.tile(np.arange(k, dtype=np.int32), n_rows)
-    return scipy.sparse.csr_array((weights.reshape(-1), columns, indptr), shape=coef.shape)
+StoredCoef = DenseCoef | SparseCoef
 
 
 class Coefficients(NamedTuple):
     """The coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
 
-    current: Any  # (n_features, K): an array, or what gives one for a slice of rows and one of columns
-    average_delta: Any  # the same, or None
-    average_scale: float
+    current: Any  # (n_features, K): an array, or what has `shape`, `dtype` and `dense` as `StoredCoef`
     columns: np.ndarray  # (n_classes,) int64, of `current`
-    dirty: np.ndarray | None  # (n_features, 2): zero for features whose weights are zero, and are not read
+    average_delta: np.ndarray | None = None  # (n_features, K), if `current` is an array
+    average_scale: float = 0.0
+    dirty: np.ndarray | None = None  # (n_features, 2): zero for features whose weights are zero, and not read
     shared_column: int | None = None  # of which each of the n classes has 1/n
     transitions: np.ndarray | None = None  # (n_classes, n_classes): scores of classes that follow a class
     prune: float = 0.0  # coefficients of at most this absolute value become 0
-    half: bool = False  # whether they are rounded to float16, and stored so
+    rounded: np.dtype | None = None  # float16 or float32: the type that they are rounded to, and stored in
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the pieces."""
+        return np.dtype(np.float32) if self.file_dtype == _HALF else self.file_dtype
+
+    @property
+    def file_dtype(self) -> np.dtype:
+        """Type in files."""
+        return self.current.dtype if self.rounded is None else self.rounded
 
     def without_last(self, n: int) -> Coefficients:
         """The coefficients without the last `n` rows, which become the transitions; 0 is for none."""
@@ -168,26 +146,30 @@ class Coefficients(NamedTuple):
             transitions=np.ascontiguousarray(transitions[:, self.columns], self.current.dtype),
         )
 
-    def arrays(self) -> np.ndarray | SparseCoef:
-        """The coefficients in memory: a matrix, or sparse if the weights are."""
+    def stored(self) -> StoredCoef:
+        """Return the coefficients in memory: a matrix, or sparse if the weights are."""
+        n_features, n_classes = self.current.shape[0], len(self.columns)
+        if isinstance(self.current, np.ndarray):
+            pieces = [np.zeros((0, n_classes), self.dtype), *(piece.copy() for piece in self.pieces())]
+            return DenseCoef(np.concatenate(pieces), n_features)
+        data, indices, ends = [np.zeros(0, self.dtype)], [np.zeros(0, _INDICES)], [np.zeros(1, _INDPTR)]
+        for found in self.sparse_pieces():
+            data.append(found[0].copy())
+            indices.append(found[1].copy())
+            ends.append(found[2])
+        return SparseCoef(np.concatenate(data), np.concatenate(indices), np.concatenate(ends), n_classes)
+
+    def sparse_pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield a few rows of a CSR matrix at a time: their `data` and `indices`, and where each ends."""
         from streamsvm.kernels.sparse_coef import compress_rows
 
-        n_features, n_classes, dtype = self.current.shape[0], len(self.columns), self.current.dtype
-        if isinstance(self.current, np.ndarray):
-            return np.concatenate(
-                [np.zeros((0, n_classes), dtype), *(piece.copy() for piece in self.pieces())]
-            )
-        data, indices = [np.zeros(0, dtype)], [np.zeros(0, _INDICES)]
-        indptr, at, nnz = np.zeros(n_features + 1, _INDPTR), 1, 0
+        nnz = 0
         for piece in self.pieces():
-            found, places = np.empty(piece.size, dtype), np.empty(piece.size, _INDICES)
-            ends = indptr[at : at + len(piece)]
-            size = compress_rows(piece, found, places, ends)
-            ends += nnz
-            nnz, at = nnz + size, at + len(piece)
-            data.append(found[:size].copy())
-            indices.append(places[:size].copy())
-        return SparseCoef(np.concatenate(data), np.concatenate(indices), indptr, n_classes)
+            data, indices = np.empty(piece.size, self.dtype), np.empty(piece.size, _INDICES)
+            ends = np.empty(len(piece), _INDPTR)
+            size = compress_rows(piece, data, indices, ends)
+            yield data[:size], indices[:size], nnz + ends
+            nnz += size
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The coefficients, a few rows at a time, in an array that may be used again.
@@ -195,30 +177,27 @@ class Coefficients(NamedTuple):
         Raises `ModelError` if one is too large for the type that it is stored in.
         """
         for piece in self._exact_pieces():
+            piece = _round(piece, self.dtype)
             if self.prune > 0:
                 piece = np.where(np.abs(piece) > self.prune, piece, piece.dtype.type(0))
-            if self.half:
-                with np.errstate(over="ignore"):
-                    rounded = piece.astype(_HALF).astype(piece.dtype)
-                _check_range(rounded, piece, _HALF)
-                piece = rounded
-            yield piece
+            yield _round(piece, self.file_dtype).astype(self.dtype, copy=False)
 
     def _exact_pieces(self) -> Iterator[np.ndarray]:
         from streamsvm.kernels.sparse_coef import gather_rows
 
         n_features, n_classes = self.current.shape[0], len(self.columns)
-        step = max(1, _PIECE // (max(n_classes, 1) * self.current.dtype.itemsize))
-        columns = self.columns
+        step = max(1, _PIECE // (max(n_classes, 1) * self.dtype.itemsize))
+        columns, whole = self.columns, isinstance(self.current, np.ndarray)
         if self.shared_column is not None:
             columns = np.append(columns, self.shared_column)
         buffer = np.empty((min(step, n_features), len(columns)), self.current.dtype)
         none_dirty = np.zeros((0, 2), np.uint64)
         for begin in range(0, n_features, step):
             rows = slice(begin, min(begin + step, n_features))
-            current = np.ascontiguousarray(self.current[rows, :])
+            found = self.current[rows] if whole else self.current.dense(rows.start, rows.stop)
+            current = np.ascontiguousarray(found)
             delta = self.average_delta
-            delta = current[:0] if delta is None else np.ascontiguousarray(delta[rows, :])
+            delta = current[:0] if delta is None else np.ascontiguousarray(delta[rows])
             dirty = none_dirty if self.dirty is None else self.dirty[rows]
             piece = buffer[: rows.stop - begin]
             scale = current.dtype.type(self.average_scale)
@@ -229,13 +208,18 @@ class Coefficients(NamedTuple):
                 yield piece[:, :-1] + piece[:, -1:] / n_classes
 
 
-def _check_range(found: np.ndarray, wanted: np.ndarray, dtype: np.dtype) -> None:
-    """Raise `ModelError` if `found`, which is `wanted` in `dtype`, is infinite."""
-    if not np.isfinite(found).all():
-        largest, most = float(np.abs(wanted).max()), float(np.finfo(dtype).max)
+def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return `piece` in `dtype`; raises `ModelError` if a coefficient is too large for it."""
+    if piece.dtype == dtype:
+        return piece
+    with np.errstate(over="ignore"):
+        rounded = piece.astype(dtype)
+    if not np.isfinite(rounded).all():
+        largest, most = float(np.abs(piece).max()), float(np.finfo(dtype).max)
         raise ModelError(
             f"a coefficient is {largest:.6g}, and {dtype} holds up to {most:.6g}; store them in another type"
         )
+    return rounded
 
 
 def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = False) -> dict[str, Any]:
@@ -245,8 +229,8 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
     longer to score with.
     """
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
-    dtype = _HALF if coefficients.half else coefficients.current.dtype
-    stored: dict[str, Any] = {format.STORED_DTYPE: str(_HALF)} if coefficients.half else {}
+    dtype = coefficients.file_dtype
+    stored: dict[str, Any] = {format.STORED_DTYPE: str(_HALF)} if dtype == _HALF else {}
     kind = format.index_dtype(n_features)
     dense_bytes, bytes_of_row = n_features * n_classes * dtype.itemsize, n_classes * dtype.itemsize
     bytes_of_row += kind.itemsize
@@ -296,9 +280,7 @@ def _write_sparse(
     folder: Path, coefficients: Coefficients, stored: np.dtype, most: float
 ) -> dict[str, Any] | None:
     """Write sparse coefficients; None, and what was written is of no use, if they take `most` bytes."""
-    from streamsvm.kernels.sparse_coef import compress_rows
-
-    dtype, n_features = coefficients.current.dtype, coefficients.current.shape[0]
+    n_features = coefficients.current.shape[0]
     most -= _INDPTR.itemsize * (n_features + 1)
     crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
     with contextlib.ExitStack() as stack:
@@ -315,12 +297,9 @@ def _write_sparse(
         for name, (kind, length) in shapes.items():
             _write_header(opened[name], kind, (length,))
         append(indptr=np.zeros(1, _INDPTR))
-        for piece in coefficients.pieces():
-            data, indices = np.empty(piece.size, dtype), np.empty(piece.size, _INDICES)
-            ends = np.empty(len(piece), _INDPTR)
-            size = compress_rows(piece, data, indices, ends)
-            append(data=data[:size].astype(stored, copy=False), indices=indices[:size], indptr=nnz + ends)
-            nnz += size
+        for data, indices, ends in coefficients.sparse_pieces():
+            append(data=data.astype(stored, copy=False), indices=indices, indptr=ends)
+            nnz += len(data)
             if nnz * (stored.itemsize + _INDICES.itemsize) > most:
                 return None
         for name in ("data", "indices"):  # NumPy leaves room in the header for any length
@@ -355,9 +334,10 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
         return values
 
     if layout == format.DENSE:
-        return map_values(format.COEF, shape, crc)
+        return DenseCoef(map_values(format.COEF, shape, crc), shape[0])
     if layout == format.ROWS:
-        return _open_rows(folder, record, shape, map_values)
+        features = _open_features(folder / format.COEF_ROWS, record, crc["rows"])
+        return DenseCoef(map_values(format.COEF, (len(features), shape[1]), crc["coef"]), shape[0], features)
     from streamsvm.kernels.sparse_coef import are_sorted_rows
 
     nnz = record["nnz"]
@@ -377,17 +357,16 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
     return SparseCoef(data, **arrays, n_classes=shape[1])
 
 
-def _open_rows(
-    folder: Path, record: dict[str, Any], shape: tuple[int, int], map_values: Callable[..., np.ndarray]
-) -> RowsInUse:
-    n_rows, crc, path = record["n_rows"], record["coef_crc32"], folder / format.COEF_ROWS
+def _open_features(path: Path, record: dict[str, Any], crc: object) -> np.ndarray:
+    """The features that the stored coefficients have a row for."""
+    n_rows, n_features = record["n_rows"], record["n_features"]
     if type(n_rows) is not int or n_rows < 0:
         raise TypeError("no number of rows")
-    features = map_array(path, (n_rows,), format.index_dtype(shape[0]), crc["rows"])
-    inside = n_rows == 0 or (features[0] >= 0 and features[-1] < shape[0])
+    features = map_array(path, (n_rows,), format.index_dtype(n_features), crc)
+    inside = n_rows == 0 or (features[0] >= 0 and features[-1] < n_features)
     if not (inside and bool((features[1:] > features[:-1]).all())):
         raise ModelError(f"{path} is damaged: it does not list features of the model in increasing order")
-    return RowsInUse(features, map_values(format.COEF, (n_rows, shape[1]), crc["coef"]), shape[0])
+    return features
 
 
 def write_array(path: Path, array: np.ndarray) -> int:

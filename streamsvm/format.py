@@ -35,7 +35,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 10  # 1 to 9 were never released
+RUN_VERSION = 10
 WORKER_LOGS_VERSION = 11  # of a commit that needs logs written by workers of a cluster
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
@@ -79,7 +79,7 @@ SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 8  # 1 to 7 were never released
+MODEL_VERSION = 8
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
@@ -91,8 +91,6 @@ TEMPORARY = (
     f"{MODEL}.aside",
     f"{MODEL}.old",
 )
-# Files of runs of earlier formats, which a new run may replace.
-FORMER = ("marks.bin", "weights-marks.bin", "weights-rare.bin", "rare-features.bin", "rare-features.bin.tmp")
 MODEL_JSON = "model.json"
 DENSE, SPARSE, ROWS = "dense", "csr", "rows"  # layouts of the coefficients
 COEF = "coef.npy"

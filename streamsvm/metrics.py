@@ -257,7 +257,7 @@ class _Asked:
         self, model: Model, rows: Rows, first: int, workers: Threads
     ) -> Iterator[tuple[int, np.ndarray]]:
         """The scores of rows, from number `first` on, in pieces."""
-        return model.finite_scores(rows, self.memory, first=first, where=self.where, workers=workers)
+        return model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
 
     def sums(
         self, model: Model, rows: Rows, names: np.ndarray, first: int

@@ -12,18 +12,17 @@ import numpy as np
 
 from streamsvm import format
 from streamsvm.class_costs import ClassTree
-from streamsvm.coefficients import DenseRows, StoredCoef, as_matrix
+from streamsvm.coefficients import DenseCoef, StoredCoef
 from streamsvm.data.arrays import label_column, labels_of
 from streamsvm.data.rows import Rows
-from streamsvm.data.value_kinds import trained_values
 from streamsvm.errors import ModelError
 from streamsvm.label_values import NO_LABEL, class_labels, warn_of_unknown
 from streamsvm.losses import LOSSES
 from streamsvm.model_files import ModelParts, features_of_data, read_model, save_copy
-from streamsvm.model_rows import StoreBlocks, blocks_of_store, rows_of_matrix, takes_any_feature
+from streamsvm.model_rows import StoreBlocks, blocks_of_store, rows_of_matrix
 from streamsvm.reading import Readable
 from streamsvm.scoring import Scorer, checked, log_softmax, no_probabilities
-from streamsvm.sequences import best_sequences, check_in_groups
+from streamsvm.sequences import best_sequences
 from streamsvm.transforms import Transform, apply, names_after
 from streamsvm.workers import Threads
 
@@ -96,7 +95,7 @@ class Model(Readable):
 
     def __init__(
         self,
-        coef: StoredCoef,
+        coef: StoredCoef | np.ndarray,
         record: dict[str, Any],
         feature_names: Sequence[str] | None = None,
         transforms: Sequence[Transform] = (),
@@ -109,9 +108,12 @@ class Model(Readable):
         self.tree = tree
         self.transitions_ = transitions
         self.result: FitResult | None = None
-        self._coef = coef
+        coef = DenseCoef(coef, len(coef)) if isinstance(coef, np.ndarray) else coef
+        self.stored_coef: StoredCoef = coef
         self.dtype: np.dtype = coef.dtype
+        self._scorer = Scorer(coef, coef.dtype)
         self.classes_: np.ndarray = class_labels(record)
+        self.class_names: np.ndarray = np.array(record["classes"], str)
         self.n_features = coef.shape[0]
         self.n_features_in_: int = features_of_data({"n_features": self.n_features, **record})
         self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
@@ -131,36 +133,17 @@ class Model(Readable):
 
     @functools.cached_property
     def coef_(self) -> Any:
-        return self._all_coef[: self.n_features - (self.bias is not None)].T
-
-    @functools.cached_property
-    def class_names(self) -> np.ndarray:
-        return np.array(self.record["classes"], str)
-
-    @property
-    def stored_coef(self) -> StoredCoef:
-        """The coefficients as they are stored, with those of a constant feature."""
-        return self._coef
-
-    @functools.cached_property
-    def _all_coef(self) -> Any:
-        """The coefficients, with those of a constant feature."""
-        return as_matrix(self._coef)
-
-    @functools.cached_property
-    def _scorer(self) -> Scorer:
-        return Scorer(self._coef, self.dtype)
+        return self.stored_coef.matrix()[: self.n_features - (self.bias is not None)].T
 
     def weights(self) -> np.ndarray:
         """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
-        found = self._all_coef
-        return found if isinstance(found, np.ndarray) else found.toarray()
+        return self.stored_coef.dense(0, self.n_features)
 
     @functools.cached_property
     def intercept_(self) -> np.ndarray:
         if self.bias is None:
             return np.zeros(len(self.classes_), self.dtype)
-        last = DenseRows(self._coef, self.dtype)[self.n_features - 1 : self.n_features, :]
+        last = self.stored_coef.dense(self.n_features - 1, self.n_features)
         return np.asarray(last[0] * self.dtype.type(self.bias))
 
     @property
@@ -232,7 +215,7 @@ class Model(Readable):
         """
         names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
         parts = ModelParts(
-            self._coef, self.record, names, self.transforms, self.costs, self.tree, self.transitions_
+            self.stored_coef, self.record, names, self.transforms, self.costs, self.tree, self.transitions_
         )
         save_copy(path, parts, prune=prune, dtype=dtype)
 
@@ -254,34 +237,20 @@ class Model(Readable):
         PlanError
             If `memory` cannot hold the longest row.
         """
-        for rows, _ in self.named_batches(store, memory, labelled=labelled, named=False):
+        for rows, _ in self.store_blocks(store, memory, labelled=labelled, named=False):
             yield rows
 
-    def named_batches(
-        self, store: Store, memory: int = 2**28, *, labelled: bool = True, named: bool = True
-    ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """As `batches`, with the names of the rows: int64, or an array of str objects.
+    def store_blocks(self, store: Store, memory: int, *, labelled: bool, named: bool) -> StoreBlocks:
+        """The blocks of `batches`, with the names of the rows: int64, or an array of str objects.
 
         See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
         """
-        from streamsvm.data.prefetch import Prefetcher
-
-        blocks = self.store_blocks(store, memory, labelled=labelled, named=named)
-        with Prefetcher(map(blocks.read, range(len(blocks)))) as batches:
-            yield from batches
-
-    def store_blocks(self, store: Store, memory: int, *, labelled: bool, named: bool) -> StoreBlocks:
-        """The blocks of `named_batches`, each of which may be read by itself."""
-        return blocks_of_store(
-            store, self.record, self.transforms, n_features=self.n_features_in_,
-            feature_names=self.feature_names_in_, dtype=self.dtype, memory=memory, labelled=labelled,
-            named=named,
-        )  # fmt: skip
+        return blocks_of_store(store, self, memory=memory, labelled=labelled, named=named)
 
     @property
     def takes_any_feature(self) -> bool:
         """Return True if data may have features that training did not see: they are hashed."""
-        return takes_any_feature(self.transforms)
+        return any(transform.takes_any_feature for transform in self.transforms)
 
     def transformed(self, rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
         """Rows, with the feature numbers of text, after the transforms of the training.
@@ -296,11 +265,14 @@ class Model(Readable):
         rows: Rows,
         memory: int = 2**26,
         *,
+        first: int = 0,
+        where: str = "the data",
         workers: Threads = Threads(),  # noqa: B008
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Score `rows` in pieces of at most `memory` bytes of scores, or of one row; `workers` share a piece.
 
-        For a model of sequences the pieces have whole groups of rows, if these have groups.
+        For a model of sequences the pieces have whole groups of rows, if these have groups. Raises
+        `ModelError`, which calls the data `where` and the first row `first`, if a score is not finite.
 
         Yields
         ------
@@ -309,7 +281,8 @@ class Model(Readable):
         scores : ndarray, shape (n, n_classes)
             In the model's dtype; the array is reused for the next piece.
         """
-        return self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
+        pieces = self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
+        return checked(pieces, first=first, where=where)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of all rows of `X`.
@@ -348,7 +321,7 @@ class Model(Readable):
         """
         rows = self.rows(X)
         result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
-        for begin, scores in self.finite_scores(rows):
+        for begin, scores in self.scores(rows):
             result[begin : begin + len(scores)] = scores
         return result
 
@@ -373,7 +346,7 @@ class Model(Readable):
         self.check_probabilities()
         rows = self.rows(X)
         result = np.empty((rows.n_rows, len(self.classes_)))
-        for begin, scores in self.finite_scores(rows):
+        for begin, scores in self.scores(rows):
             np.exp(self.log_probabilities(scores), out=result[begin : begin + len(scores)])
         return result
 
@@ -383,10 +356,9 @@ class Model(Readable):
 
     def check_probabilities(self) -> float:
         """The temperature; raises `ModelError` if the model has no probabilities."""
-        temperature = self.temperature
-        if temperature is None:
+        if self.temperature is None:
             raise no_probabilities(self.record.get("loss"))
-        return temperature
+        return self.temperature
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """Predict the labels of the rows of `X`; of equal scores the first class wins.
@@ -417,7 +389,7 @@ class Model(Readable):
     def _predicted(self, rows: Rows) -> np.ndarray:
         """Return the codes of the classes predicted for `rows`."""
         best = np.empty(rows.n_rows, np.int64)
-        for begin, scores in self.finite_scores(rows):
+        for begin, scores in self.scores(rows):
             best[begin : begin + len(scores)] = self.best_classes(rows, begin, scores)
         return best
 
@@ -446,8 +418,7 @@ class Model(Readable):
         -----
         `streamsvm.evaluate` has further metrics, also of rows with several labels.
         """
-        y, label = label_column(y, None)
-        rows = self.rows(X, labels_of(X, y, label), groups)
+        rows = self.rows(X, labels_of(X, *label_column(y, None)), groups)
         if len(rows.label_indptr):
             raise ModelError("y has several labels a row: streamsvm.evaluate measures predictions of them")
         kept = rows.labels != NO_LABEL
@@ -457,28 +428,9 @@ class Model(Readable):
 
     def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
         """Codes of the classes predicted for the rows from `begin` on that have these scores."""
-        best: np.ndarray
-        if self.transitions_ is not None:
-            check_in_groups(rows)
-            best = best_sequences(scores, self.transitions_, rows.qid[begin : begin + len(scores)])
-        else:
-            best = scores.argmax(axis=1)
-        return best
-
-    def finite_scores(
-        self,
-        rows: Rows,
-        memory: int = 2**26,
-        *,
-        first: int = 0,
-        where: str = "the data",
-        workers: Threads = Threads(),  # noqa: B008
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """As `scores`, but a score that is not finite is a `ModelError`.
-
-        It calls the first row `first`, and the data `where`.
-        """
-        return checked(self.scores(rows, memory, workers=workers), first=first, where=where)
+        if self.transitions_ is None:
+            return np.asarray(scores.argmax(axis=1))
+        return best_sequences(scores, self.transitions_, rows, begin)
 
     def rows(self, X: Any, y: Any = None, groups: Any = None) -> Rows:
         """The rows of a matrix with this model's features, ready to score.
@@ -494,10 +446,4 @@ class Model(Readable):
         """
         if groups is not None and self.transitions_ is None:
             raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
-        rows = rows_of_matrix(
-            X, y, groups, classes=self.classes_,
-            n_features=None if self.takes_any_feature else self.n_features_in_,
-            feature_names=self.feature_names_in_, dtype=self.dtype,
-            trained=trained_values(self.record, self.transforms), encoding=self.record.get("encoding") or {},
-        )  # fmt: skip
-        return self.transformed(rows, where="X")
+        return self.transformed(rows_of_matrix(X, y, groups, self), where="X")

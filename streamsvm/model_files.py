@@ -20,7 +20,6 @@ from streamsvm import durable, format
 from streamsvm.class_costs import ClassTree, check_costs
 from streamsvm.coefficients import (
     Coefficients,
-    DenseRows,
     StoredCoef,
     map_array,
     open_coef,
@@ -229,17 +228,17 @@ def save_copy(
         raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
     check_local(path, ModelError)
     folder = Path(os.path.realpath(path))
-    new_dtype = model.coef.dtype if dtype is None else np.dtype(np.float32)
-    transitions = model.transitions
     coefficients = Coefficients(
-        DenseRows(model.coef, new_dtype), None, 0.0, np.arange(model.coef.shape[1]), None,
-        transitions=None if transitions is None else transitions.astype(new_dtype, copy=False),
-        prune=float(prune), half=dtype == "float16",
+        model.coef, np.arange(model.coef.shape[1]), transitions=model.transitions, prune=float(prune),
+        rounded=None if dtype is None else np.dtype(dtype),
     )  # fmt: skip
+    if model.transitions is not None:
+        transitions = model.transitions.astype(coefficients.dtype, copy=False)
+        coefficients = coefficients._replace(transitions=transitions)
     record = {
         **{name: value for name, value in model.record.items() if name not in _OF_STORAGE},
         "n_features": model.coef.shape[0],
-        "dtype": str(new_dtype),
+        "dtype": str(coefficients.dtype),
         "index_base": model.record.get("index_base"),
     }
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,22 +11,17 @@ from streamsvm import format
 from streamsvm.data.arrays import as_matrix, one_row, row_groups
 from streamsvm.data.feature_names import match_features, move_columns
 from streamsvm.data.label_sets import known_codes, with_label_sets
+from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
 from streamsvm.label_values import codes_among
-from streamsvm.transforms import Transform
 
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
 MOST_FEATURES = 2**62  # of a model that hashes them
-
-
-def takes_any_feature(transforms: Sequence[Transform]) -> bool:
-    """Return True if data may have features that training did not see: they are hashed."""
-    return any(transform.takes_any_feature for transform in transforms)
 
 
 class StoreBlocks:
@@ -46,6 +41,11 @@ class StoreBlocks:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        """Read the blocks, each while the one before it is used."""
+        with Prefetcher(map(self.read, range(len(self)))) as blocks:
+            yield from blocks
+
     def first_row(self, block: int) -> int:
         return int(self._blocks.starts[block])
 
@@ -57,28 +57,14 @@ class StoreBlocks:
         )
 
 
-def blocks_of_store(
-    store: Store,
-    record: dict[str, Any],
-    transforms: Sequence[Transform],
-    *,
-    n_features: int,
-    feature_names: Any,
-    dtype: np.dtype,
-    memory: int,
-    labelled: bool,
-    named: bool,
-) -> StoreBlocks:
-    """The rows of a store in blocks that take `memory` bytes: see `Model.named_batches`.
-
-    `record` is the model's, and `n_features` and `feature_names` are of data before the transforms.
-    """
+def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, named: bool) -> StoreBlocks:
+    """The rows of a store in blocks that take `memory` bytes: see `Model.store_blocks`."""
     from streamsvm.store.scoring import blocks_to_score
     from streamsvm.transforms.fitting import first_rows
     from streamsvm.transforms.store import TransformedStore
 
-    base, shift = record.get("index_base"), 0
-    if takes_any_feature(transforms):
+    base, n_features, shift = model.record.get("index_base"), model.n_features_in_, 0
+    if model.takes_any_feature:
         if store.index_base is None:
             raise ModelError(
                 f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
@@ -89,45 +75,32 @@ def blocks_of_store(
         base, n_features, shift = 1, n_features - 1, 1
     blocks = blocks_to_score(
         store,
-        classes=record["classes"],
+        classes=model.record["classes"],
         n_features=n_features,
         index_base=base,
-        dtype=dtype,
+        dtype=model.dtype,
         memory=memory,
         labelled=labelled,
-        feature_names=feature_names,
-        transformed=lambda matched: TransformedStore(matched, transforms, shift),
+        feature_names=model.feature_names_in_,
+        transformed=lambda matched: TransformedStore(matched, model.transforms, shift),
     )
     blocks.match.warn()
     sample = first_rows(store, 0, min(store.n_rows, MOST_VALUES), MOST_VALUES)
-    warn_of_difference([sample.data], trained_values(record, transforms), str(store.path))
+    warn_of_difference([sample.data], trained_values(model.record, model.transforms), str(store.path))
     return StoreBlocks(blocks, store, named=named)
 
 
-def rows_of_matrix(
-    X: Any,
-    y: Any,
-    groups: Any,
-    *,
-    classes: np.ndarray,
-    n_features: int | None,
-    feature_names: Any,
-    dtype: np.dtype,
-    trained: Mapping[str, Any] | None,
-    encoding: Mapping[str, Any],
-) -> Rows:
-    """The rows of a matrix before the transforms, as `Model.rows` describes it.
-
-    `n_features` is None if the model takes any, and `trained` is what `trained_values` returns, `encoding`
-    how columns of a table became features, or empty.
-    """
+def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
+    """The rows of a matrix before the transforms, as `Model.rows` describes it."""
+    n_features = None if model.takes_any_feature else model.n_features_in_
+    feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MOST_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
-        matrix = as_matrix(X, dtype, ModelError, encoding)
+        matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {})
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
     match.warn()
-    warn_of_difference([matrix.data[:MOST_VALUES]], trained, "X")
+    warn_of_difference([matrix.data[:MOST_VALUES]], trained_values(model.record, model.transforms), "X")
     data, indices, indptr = matrix[:3]
     if match.columns is not None:
         width = len(feature_names)

@@ -77,20 +77,15 @@ def count_outcomes(model: Model, data: Any, **options: Any) -> Outcomes:
 class PairCounts:
     """Counts of pairs, in bounded memory: those of the frequent ones stay right (Misra & Gries 1982).
 
-    Parameters
-    ----------
-    most : int
-        Pairs that are counted at a time.
-
     Attributes
     ----------
     too_low : int
-        By how much any count may be too low. It is at most the number of pairs added, over half of `most`.
+        By how much any count may be too low. It is at most the number of pairs added, over half of
+        `MOST_PAIRS`.
     """
 
-    def __init__(self, most: int = MOST_PAIRS) -> None:
+    def __init__(self) -> None:
         self.too_low = 0
-        self._most = most
         self._codes = self._counts = np.zeros(0, np.int64)
         self._added: list[np.ndarray] = []
         self._n_added = 0
@@ -116,8 +111,8 @@ class PairCounts:
         counts = np.zeros(len(codes), np.int64)
         np.add.at(counts, at, weights)
         self._added, self._n_added = [], 0
-        if len(codes) > self._most:  # half of them stay, and all lose what the largest of the others has
-            half = len(codes) - self._most // 2
+        if len(codes) > MOST_PAIRS:  # half of them stay, and all lose what the largest of the others has
+            half = len(codes) - MOST_PAIRS // 2
             lost = int(np.partition(counts, half - 1)[half - 1])
             self.too_low += lost
             stay = counts > lost

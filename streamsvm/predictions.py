@@ -274,7 +274,7 @@ class _Wanted:
         self, model: Model, rows: Rows, names: np.ndarray, first: int, workers: Threads
     ) -> Iterator[Batch]:
         """The predictions for rows, from number `first` on."""
-        pieces = model.finite_scores(rows, self.memory, first=first, where=self.where, workers=workers)
+        pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
         for begin, scores in pieces:
             best = _best_of(
                 model, rows, begin, scores, self.top_k, self.threshold, proba=self.proba,

@@ -78,7 +78,7 @@ def rows_to_score(
         if counts is not None:
             counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
         with part_of_memory(2):
-            yield from model.named_batches(data, memory // 2, labelled=labelled, named=named)
+            yield from model.store_blocks(data, memory // 2, labelled=labelled, named=named)
     elif has_labels:
         first = 0
         for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):

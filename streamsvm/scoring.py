@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from streamsvm.coefficients import RowsInUse, SparseCoef, StoredCoef
+from streamsvm import format
+from streamsvm.coefficients import SparseCoef, StoredCoef
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.sequences import piece_bounds
@@ -30,6 +32,7 @@ class Scorer:
 
     def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
         self._coef = coef
+        self._features: Any = None if isinstance(coef, SparseCoef) else coef.features  # that it has a row for
         self._dtype = dtype
 
     def pieces(
@@ -61,24 +64,34 @@ class Scorer:
         if isinstance(self._coef, SparseCoef):
             score_sparse_rows(rows, first + begin, first + end, *self._coef[:3], scores[begin:end])
         else:
-            weights = self._coef.weights if isinstance(self._coef, RowsInUse) else self._coef
-            score_rows(rows, first + begin, first + end, weights, scores[begin:end])
+            score_rows(rows, first + begin, first + end, self._coef.weights, scores[begin:end])
 
     @functools.cached_property
-    def _places(self) -> np.ndarray | None:
-        """The row of the stored coefficients of each feature; None if there are too many features to list."""
-        listed = isinstance(self._coef, RowsInUse) and self._coef.shape[0] <= _MOST_LISTED
-        return self._coef.places() if listed else None  # type: ignore[union-attr]
+    def _places(self) -> np.ndarray:
+        """The row of the stored coefficients of each feature, or -1."""
+        n_features = self._coef.shape[0]
+        found = np.full(n_features, -1, format.index_dtype(n_features))
+        found[self._features] = np.arange(len(self._features))
+        return found
+
+    def _places_of(self, indices: np.ndarray) -> np.ndarray:
+        """The row of the stored coefficients of each of some features, or -1."""
+        found = np.searchsorted(self._features, indices)
+        inside = found < len(self._features)
+        inside[inside] = self._features[found[inside]] == indices[inside]
+        found[~inside] = -1
+        return found
 
     def _stored_features(self, rows: Rows) -> Rows:
         """The rows with the features, and their numbers, that the stored coefficients have."""
-        if not isinstance(self._coef, RowsInUse):
+        if self._features is None:
             return rows
         from streamsvm.kernels.csr import keep_columns
 
-        columns, places = rows.indices, self._places
-        if places is None:
-            columns, places = np.arange(len(rows.indices)), self._coef.places_of(rows.indices)
+        if self._coef.shape[0] <= _MOST_LISTED:
+            columns, places = rows.indices, self._places
+        else:
+            columns, places = np.arange(len(rows.indices)), self._places_of(rows.indices)
         data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
         indptr = np.empty_like(rows.indptr)
         keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)

@@ -11,15 +11,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
 
 
-def check_in_groups(rows: Rows) -> None:
-    """Raise `ModelError` unless the rows belong to groups, as a model of sequences needs."""
-    if len(rows.qid) != rows.n_rows:
-        raise ModelError(
-            "the model predicts the labels of whole sequences, and the data does not say which rows are one",
-            remedy=GIVE_GROUPS,
-        )
-
-
 def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
     """Pieces of at most `step` rows, each with its first row and the one after its last.
 
@@ -39,19 +30,27 @@ def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int
         begin = end
 
 
-def best_sequences(scores: np.ndarray, transitions: np.ndarray, qid: np.ndarray) -> np.ndarray:
-    """Class codes of the label sequences of the largest score, shape (n_rows,); ties as in `argmax`.
+def best_sequences(scores: np.ndarray, transitions: np.ndarray, rows: Rows, begin: int) -> np.ndarray:
+    """Class codes of the label sequences of the largest score, shape (n,); ties as in `argmax`.
+
+    Raises `ModelError` unless the rows belong to groups.
 
     Parameters
     ----------
-    scores : ndarray, shape (n_rows, k)
+    scores : ndarray, shape (n, k)
+        Of the rows from `begin` on, which are whole groups.
     transitions : ndarray, shape (k, k)
-    qid : ndarray of int64, shape (n_rows,)
-        Of whole groups.
+    rows : Rows
+    begin : int
     """
     from streamsvm.kernels.chains import decode_groups
 
-    best = np.zeros(len(scores), np.int64)
+    if len(rows.qid) != rows.n_rows:
+        raise ModelError(
+            "the model predicts the labels of whole sequences, and the data does not say which rows are one",
+            remedy=GIVE_GROUPS,
+        )
+    best, qid = np.zeros(len(scores), np.int64), rows.qid[begin : begin + len(scores)]
     decode_groups(
         np.ascontiguousarray(scores), transitions.astype(np.float64), np.ascontiguousarray(qid), best
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.coefficients import RowsInUse, SparseCoef, StoredCoef
+from streamsvm.coefficients import SparseCoef, StoredCoef
 
 if TYPE_CHECKING:
     from streamsvm.model import Model
@@ -60,10 +60,10 @@ def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.nd
         places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
         features = np.searchsorted(coef.indptr, places, "right") - 1
         return features, coef.indices[places] - begin, coef.data[places]
-    weights = (coef.weights if isinstance(coef, RowsInUse) else coef)[:, begin:end]
+    weights = coef.weights[:, begin:end]
     features, codes = np.nonzero(weights > 0)
     values = weights[features, codes]
-    return coef.features[features] if isinstance(coef, RowsInUse) else features, codes, values
+    return features if coef.features is None else coef.features[features], codes, values
 
 
 def _namer(model: Model) -> Callable[[int], str | int]:

@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 import streamsvm
 from streamsvm.coefficients import Coefficients
-from streamsvm.data.memory_plan import MemoryPolicy
+from streamsvm.data import memory_plan
+from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.model_files import save_model
 from streamsvm.settings import Interval, Settings
 from streamsvm.store import StoreWriter
+from streamsvm.training import fit_plan, runs
 from streamsvm.training.results import FitResult
 from streamsvm.training.resume_runs import resume_run
 from streamsvm.training.runs import fit_store, plan_store
 from streamsvm.training.trainer import Callbacks
 
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPolicy:
+    """Constants of memory plans, and which plans a fit tries first."""
+
+    dual_share: float = memory_plan.DUAL_SHARE
+    block_work: int = memory_plan.BLOCK_WORK
+    many_classes: int = memory_plan.MANY_CLASSES
+    common_dual_classes: int = memory_plan.COMMON_DUAL_CLASSES
+    prefer: Callable[[Plan], bool] | None = None
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("dual_share", "block_work", "many_classes", "common_dual_classes"):
+                patch.setattr(memory_plan, name.upper(), getattr(self, name))
+            if self.prefer is not None:
+                for module in (fit_plan, runs):
+                    patch.setattr(module, "plan_fit", self._plan_fit)
+            yield
+
+    def _plan_fit(self, *args: Any, **options: Any) -> Any:
+        def choices(*args: Any, **options: Any) -> list[Plan]:
+            plans = _choices(*args, **options)
+            preferred = list(filter(self.prefer, plans))
+            return [*preferred, *plans, *preferred[-1:]]  # the last one is tried whatever the budget
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fit_plan, "choices", choices)
+            return _plan_fit(*args, **options)
+
+
+_choices, _plan_fit = fit_plan.choices, fit_plan.plan_fit
 IN_FILES = MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
 
 
@@ -46,15 +84,15 @@ def fit_with(
     **settings: Any,
 ) -> FitResult:
     """`streamsvm.fit` on a store, with a memory policy."""
-    return fit_store(
-        store,
-        out,
-        Settings(**settings),
-        every=Interval(checkpoint_every),
-        force=force,
-        callbacks=Callbacks.of(report, progress, stop),
-        policy=policy,
-    )
+    with policy.in_use():
+        return fit_store(
+            store,
+            out,
+            Settings(**settings),
+            every=Interval(checkpoint_every),
+            force=force,
+            callbacks=Callbacks.of(report, progress, stop),
+        )
 
 
 def resume_with(
@@ -68,20 +106,17 @@ def resume_with(
     **changes: Any,
 ) -> FitResult:
     """`streamsvm.resume` of a fit, with a memory policy."""
-    result = resume_run(
-        run,
-        every=Interval(checkpoint_every),
-        callbacks=Callbacks.of(report, progress, stop),
-        policy=policy,
-        **changes,
-    )
+    callbacks = Callbacks.of(report, progress, stop)
+    with policy.in_use():
+        result = resume_run(run, every=Interval(checkpoint_every), callbacks=callbacks, **changes)
     assert isinstance(result, FitResult)
     return result
 
 
 def plan_with(policy: MemoryPolicy, store: str | Path, **settings: Any) -> dict[str, Any]:
     """`streamsvm.plan` of a store, with a memory policy."""
-    return plan_store(store, Settings(**settings), policy)
+    with policy.in_use():
+        return plan_store(store, Settings(**settings))
 
 
 def save_weights(
@@ -98,7 +133,7 @@ def save_weights(
     """Save a model of weights in memory, by default with the first column for the first class."""
     columns = np.arange(len(record["classes"])) if columns is None else columns
     save_model(
-        folder, Coefficients(weights, average_delta, average_scale, columns, dirty), record, names=names
+        folder, Coefficients(weights, columns, average_delta, average_scale, dirty), record, names=names
     )
 
 

@@ -178,7 +178,7 @@ def test_coefficients_have_a_row_for_each_class(k: int) -> None:
     model = fit(X, CODES % k, transform="bias", passes=2)
     assert model.coef_.shape == (k, D)
     np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, rtol=1e-4)
-    assert np.shares_memory(model.coef_, model.stored_coef)
+    assert np.shares_memory(model.coef_, model.stored_coef.weights)
 
 
 def test_several_labels_a_row_have_their_types() -> None:

@@ -62,7 +62,6 @@ _OTHER_FORMATS = {
     b"PAR1\x15": ("a Parquet table", _WRITE_TEXT),
     b"PK\x03\x04": ("a zip archive, as .npz and .xlsx are too", Remedy("unpack it if it contains text")),
 }
-_TAR_AT, _TAR = 257, b"ustar"
 _MAGIC = max(map(len, (*_FORMATS, *_OTHER_FORMATS)))  # at most a short line, after which a pipe may pause
 
 
@@ -181,7 +180,6 @@ class Input:
 
     def _decode(self, format: _Format, stored: bytes) -> Iterator[bytes | None]:
         """Yield the text in bounded pieces, and None before more is read from the file than `stored`."""
-        begun = False
         while stored:  # compressed streams may follow one another, padded with zero bytes
             decoder = format.decoder()
             while not decoder.eof:
@@ -195,14 +193,7 @@ class Input:
                                 f"{self.name}: the {format.name} data is truncated; fetch the file again"
                             )
                     piece, stored = stored[: format.piece], stored[format.piece :]
-                text = self._decompress(decoder, piece, format.name)
-                if text and not begun:
-                    begun = True
-                    if text[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
-                        raise InputError(
-                            f"{self.name} is a tar archive; unpack it, and give the text files in it"
-                        )
-                yield text
+                yield self._decompress(decoder, piece, format.name)
             stored = (decoder.unused_data + stored).lstrip(b"\0")
             while not stored:
                 yield None

@@ -24,38 +24,18 @@ SMALL_BLOCK = 2**22
 # Bytes that a process needs in addition to its plan: for the interpreter, libraries and compiled code.
 INTERPRETER = 120 * 2**20
 _SCAN_ROWS = 2**18  # row offsets read at a time while cutting blocks
-
-
-@dataclasses.dataclass(frozen=True)
-class MemoryPolicy:
-    """The constants of a memory plan: with the same policy the plan of a fit is the same.
-
-    Attributes
-    ----------
-    dual_share : float
-        New duals are held in memory until they are appended to the log: in this fraction of the memory that
-        weights and scratch leave.
-    block_work : int
-        Largest number of non-zeros times columns in a block: a few seconds of work, after which a run can
-        commit or stop. Fewer and larger blocks reach a smaller gap.
-    many_classes : int
-        With at least so many classes, weights are sparse rows if the matrix does not fit the budget. With
-        fewer classes a feature's row of the matrix takes less than a page.
-    common_dual_classes : int
-        With at least so many classes, weights are sparse rows, with a common dual, whatever the budget, if
-        the loss allows it (docs/measurements/engine.md).
-    prefer : callable, optional
-        ``prefer(plan)`` returns true for the plans to try before all others.
-    """
-
-    dual_share: float = 1 / 8
-    block_work: int = 2**35
-    many_classes: int = 1000
-    common_dual_classes: int = 2000
-    prefer: Callable[[Plan], bool] | None = None
-
-
-POLICY = MemoryPolicy()
+# Of a fit: with the same constants its plan is the same. New duals are held in memory until they are appended
+# to the log: in this fraction of the memory that weights and scratch leave.
+DUAL_SHARE = 1 / 8
+# Largest number of non-zeros times columns in a block: a few seconds of work, after which a run can commit or
+# stop. Fewer and larger blocks reach a smaller gap.
+BLOCK_WORK = 2**35
+# With at least so many classes, weights are sparse rows if the matrix does not fit the budget. With fewer
+# classes a feature's row of the matrix takes less than a page.
+MANY_CLASSES = 1000
+# With at least so many classes, weights are sparse rows, with a common dual, whatever the budget, if the loss
+# allows it (docs/measurements/engine.md).
+COMMON_DUAL_CLASSES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +90,6 @@ def make_plan(
     row_duals: int | None = None,
     rows_at_once: int = 1,
     shared: int = 0,
-    policy: MemoryPolicy = POLICY,
     block_rows: int | None = None,
     most_block_bytes: int | None = None,
     weights_in_memory: bool = False,
@@ -142,7 +121,6 @@ def make_plan(
         Rows of the longest group, if groups are visited as one: there must be room for its new duals.
     shared : int
         Bytes of everything else that is in memory: weights, sparse rows, buffers of commits.
-    policy : MemoryPolicy
     block_rows, most_block_bytes : int, optional
         Largest rows and bytes of a block, if the budget allows more.
     held_row_bytes : int
@@ -158,7 +136,7 @@ def make_plan(
     dual_entries, least_duals = 0, rows_at_once * row_duals
     if keeps_duals:
         worst = store.n_rows * row_duals
-        dual_entries = max(least_duals, min(worst, int((memory - fixed) * policy.dual_share) // entry))
+        dual_entries = max(least_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
     dual_bytes = dual_entries * entry
     # A non-zero: its value and index, both twice since they are copied while they are read and checked, and
     # the value in the dtype of the weights.
@@ -184,7 +162,7 @@ def make_plan(
         row_bytes=row_bytes,
         nnz_bytes=nnz_bytes,
         max_block_rows=min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max),
-        max_block_nnz=min(policy.block_work // columns, store.nnz) if store.shuffled else store.nnz,
+        max_block_nnz=min(BLOCK_WORK // columns, store.nnz) if store.shuffled else store.nnz,
         label_bytes=label_bytes,
         max_block_labels=store.n_labels,
         weights_in_memory=weights_in_memory,
@@ -268,7 +246,7 @@ def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarra
     return found
 
 
-def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tuple[int, int]:
+def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
     """The smallest budget with which `plan` could hold the largest row, or group, and its non-zeros."""
     largest = longest = 0
     for units in _units(store, plan):
@@ -276,13 +254,13 @@ def least_budget(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> tup
         longest = max(longest, int(np.diff(units.offsets).max()))
     blocks = LIVE_BLOCKS * largest
     entry = plan.dual_bytes // max(plan.dual_entries, 1)
-    need = plan.fixed + max(blocks + plan.least_duals * entry, int(blocks / (1 - policy.dual_share))) + 8
+    need = plan.fixed + max(blocks + plan.least_duals * entry, int(blocks / (1 - DUAL_SHARE))) + 8
     return need, longest
 
 
-def _too_small(store: Store, plan: Plan, policy: MemoryPolicy) -> PlanError:
+def _too_small(store: Store, plan: Plan) -> PlanError:
     """The error for a plan whose blocks cannot hold the largest unit; says which budget is enough."""
-    need, longest = least_budget(store, plan, policy)
+    need, longest = least_budget(store, plan)
     unit = "group of rows" if store.grouped else "row"
     return PlanError(
         f"{store.path}: the memory budget cannot hold a {unit} of {longest:,} non-zeros and the "
@@ -291,7 +269,7 @@ def _too_small(store: Store, plan: Plan, policy: MemoryPolicy) -> PlanError:
     )
 
 
-def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.ndarray:
+def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
     """Return the first row of each block, followed by the number of rows.
 
     A block is as many successive rows of the store as the plan allows, so that the result depends only on
@@ -302,8 +280,6 @@ def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.nd
     ----------
     store : Store
     plan : Plan
-    policy : MemoryPolicy
-        Of the plan; for the budget that the error names.
 
     Returns
     -------
@@ -327,7 +303,7 @@ def cut_blocks(store: Store, plan: Plan, policy: MemoryPolicy = POLICY) -> np.nd
                 row = int(rows[at])
                 if starts[-1] == row:  # nor an empty block
                     if cost[at + 1] - cost[at] > plan.block_bytes:
-                        raise _too_small(store, plan, policy)
+                        raise _too_small(store, plan)
                     end = at + 1  # it has more than the largest block should, but fits in memory
                 else:
                     starts.append(row)

@@ -61,10 +61,6 @@ class Rows(NamedTuple):
             codes = codes[np.repeat(self.cost > 0, of_label)]
         return np.bincount(codes, minlength=n_classes)
 
-    def with_cost(self, C: float) -> Rows:
-        """The same rows, each with the cost `C`."""
-        return self._replace(cost=np.full(self.n_rows, C))
-
 
 def unread_rows(n_rows: int) -> Rows:
     """So many rows without values or labels: what is known of rows that other processes read."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.coefficients import dense_pieces
 from streamsvm.errors import ModelError, Remedy
 from streamsvm.transforms import Transform
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from streamsvm.model import Model
 
 Step = Transform | np.ndarray
+_PIECE = 2**18  # coefficients that are looked at at a time
 
 
 class FoldedModel(NamedTuple):
@@ -83,7 +83,9 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     n_classes, n = len(model.classes_), len(columns)
     parts, sizes = [], np.zeros(model.n_features_in_, np.int64)
     intercept = np.zeros(n_classes)
-    for begin, piece in dense_pieces(model.stored_coef):
+    step = max(1, _PIECE // max(n_classes, 1))
+    for begin in range(0, model.n_features, step):
+        piece = model.stored_coef.dense(begin, min(begin + step, model.n_features))
         if prune > 0:
             piece = np.where(np.abs(piece) > prune, piece, piece.dtype.type(0))
         if bias is not None and begin + len(piece) > n:  # its row is the last

@@ -147,10 +147,6 @@ class Loss:
         """The kernel of a full visit (see `streamsvm.kernels.frame.make_kernels`)."""
         return self.kernels.visit
 
-    def visit_by(self, solver: str) -> Any:
-        """The kernel of a full visit with this block solver."""
-        return self.kernels.visits.get(solver, self.visit)
-
     @property
     def revisit(self) -> Any:
         """The kernel of a visit over the classes with duals alone; None if there is none."""

@@ -79,10 +79,7 @@ class RunDir:
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return (
-            name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY, *format.FORMER}
-            or _log(name) is not None
-        )
+        return name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY} or _log(name) is not None
 
     def is_being_tuned(self) -> bool:
         """Return True if `streamsvm.tune` has not come to train this run yet, or only tries it."""

@@ -262,7 +262,7 @@ class MemoryRun:
         transforms: Sequence[Transform] | None = None,
     ) -> str:
         """Make the model; there is no folder to complete."""
-        coef = coefficients.arrays()
+        coef = coefficients.stored()
         transforms = transforms or []
         record = {**record, "transforms": records_of(transforms)}
         self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)

@@ -91,7 +91,7 @@ class GrowingWeights(DenseWeights):
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.in_use
         delta = None if average_scale is None else weights.average_delta
-        return Coefficients(weights.current, delta, average_scale or 0.0, columns, weights.dirty)
+        return Coefficients(weights.current, columns, delta, average_scale or 0.0, weights.dirty)
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize

@@ -9,7 +9,6 @@ thousands of zeros. So a row holds only the classes that have a weight, until th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,8 +25,6 @@ from streamsvm.kernels.sparse_rows import (
 )
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import check_mapped, map_array
-
-_NOTHING = np.zeros(0, np.int64)
 
 
 class SparseWeights:
@@ -87,12 +84,8 @@ class SparseWeights:
     def n_features(self) -> int:
         return len(self.sparse_rows.extents)
 
-    def prepare(self, rows: Rows) -> Rows:
-        return rows
-
-    def bind(self, prepared: Rows) -> Rows:
+    def bind(self, rows: Rows) -> Rows:
         """The rows without their values, which no matrix is multiplied by."""
-        rows = prepared
         self._longest = int(np.diff(rows.indptr).max(initial=0))
         self.sparse_rows = self.sparse_rows._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
         self.make_room()
@@ -149,24 +142,22 @@ class SparseWeights:
             check_mapped([(self._path, self.sparse_rows.pool[None])], 1)
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        return Coefficients(_Spread(self.sparse_rows, average_scale or 0.0), None, 0.0, columns, None)
+        return Coefficients(_Spread(self.sparse_rows, average_scale or 0.0), columns)
 
 
 class _Spread:
-    """Sparse rows, or their average, as a matrix that is read a slice at a time; the slice is used again."""
+    """Sparse rows, or their average, as `Coefficients` takes them."""
 
     def __init__(self, sparse_rows: SparseRows, average_scale: float) -> None:
         self.shape = (len(sparse_rows.extents), len(sparse_rows.marks))
         self.dtype = sparse_rows.pool.dtype
         self._rows, self._scale = sparse_rows, average_scale
-        self._buffer = np.zeros((0, self.shape[1]), self.dtype)
 
-    def __getitem__(self, key: Any) -> np.ndarray:
-        begin, end, _ = key[0].indices(self.shape[0])
-        if end - begin > len(self._buffer):
-            self._buffer = np.zeros((end - begin, self.shape[1]), self.dtype)
-        spread_rows(self._rows, begin, self._scale, self._buffer[: end - begin])
-        return self._buffer[: end - begin, key[1]]
+    def dense(self, begin: int, end: int) -> np.ndarray:
+        """Return the weights of some features as a dense array."""
+        spread = np.empty((end - begin, self.shape[1]), self.dtype)
+        spread_rows(self._rows, begin, self._scale, spread)
+        return spread
 
 
 @kernel

@@ -94,10 +94,7 @@ class WeightStorage(Protocol):
     @property
     def n_features(self) -> int: ...
 
-    def prepare(self, rows: Rows) -> Any:
-        """Rows in the form that `bind` takes; changes nothing, so that a reading thread can call it."""
-
-    def bind(self, prepared: Any) -> Rows:
+    def bind(self, rows: Rows) -> Rows:
         """Make these rows the ones that kernels are about to visit; return what they take as rows."""
 
     def release(self) -> None:
@@ -168,11 +165,8 @@ class DenseWeights:
     def n_features(self) -> int:
         return self._full_shape[0]
 
-    def prepare(self, rows: Rows) -> Any:
+    def bind(self, rows: Rows) -> Rows:
         return rows
-
-    def bind(self, prepared: Any) -> Rows:
-        return prepared
 
     def release(self) -> None:
         pass
@@ -211,7 +205,7 @@ class DenseWeights:
         weights = self.weights
         dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
-        return Coefficients(weights.current, delta, average_scale or 0.0, columns, dirty)
+        return Coefficients(weights.current, columns, delta, average_scale or 0.0, dirty)
 
 
 def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:

@@ -228,10 +228,11 @@ class StoredArray(ABC):
         """Raise StoreError naming the first chunk that was never written or is lost."""
 
     @abstractmethod
-    def load_checksums(self, digest: str) -> None:
+    def load_checksums(self, digest: str | None) -> None:
         """Load the chunks' checksums; from now on each chunk that is read is compared with its own.
 
-        `digest` is what `Container.write_checksums` returned for this array.
+        `digest` is what `Container.write_checksums` returned for this array, or None if the store's record
+        has nothing of it: then `StoreError` is raised where chunks are files.
         """
 
     @abstractmethod

@@ -139,7 +139,7 @@ class JoinedStore(StoreView):
 
 
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
-    """Join one store or more, which differ in nothing but rows, classes and features.
+    """Join several stores, which differ in nothing but rows, classes and features.
 
     Features are as `common_features` says: a row is 0 where its store lacks one. Classes are all that any
     has: in the order of the first if the others have none that it lacks, else sorted.
@@ -151,8 +151,6 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
         have weights or several labels a row; or rows are in groups.
     """
     first, *others = stores
-    if not others:
-        return first
     for other in others:
         for name, what in _SAME.items():
             if getattr(first, name) != getattr(other, name):

@@ -146,7 +146,7 @@ def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner",
     """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
-        joined = join_stores(stores, join)
+        joined = join_stores(stores, join) if len(stores) > 1 else stores[0]
         stack.pop_all()
         return joined
 
@@ -256,8 +256,8 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
             )
         array.check_claimed_size()
         array.check_chunks()
-        if name in record.chunk_checksums:
-            array.load_checksums(record.chunk_checksums[name])
+        if spec.dtype is not None:
+            array.load_checksums(record.chunk_checksums.get(name))
         arrays[name] = array
     classes = arrays[layout.CATEGORIES].texts()
     if layout.text_digest(classes) != digests[layout.CATEGORIES]:

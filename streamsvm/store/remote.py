@@ -189,7 +189,7 @@ class RemoteZarrArray(_RemoteArray):
         values = np.asarray(self._array[start:stop])
         return values if self.dtype is not None else values.astype(object)
 
-    def load_checksums(self, digest: str) -> None:
+    def load_checksums(self, digest: str | None) -> None:
         """Do nothing: zarr compares each chunk with the checksum in it."""
 
     def layout(self) -> str:
@@ -234,7 +234,7 @@ class NativeRemoteArray(_RemoteArray):
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
 
-    def load_checksums(self, digest: str) -> None:
+    def load_checksums(self, digest: str | None) -> None:
         content: bytes | None = None
         with self.container.wrapped(self.name), contextlib.suppress(FileNotFoundError):
             content = self.container.content(f"{self.name}/{CHECKSUMS}")

@@ -254,7 +254,7 @@ class ZarrArray(StoredArray):
                 if not (folder / str(chunk)).is_file():
                     raise self.damage(chunk * self.chunk, "the chunk is missing")
 
-    def load_checksums(self, digest: str) -> None:
+    def load_checksums(self, digest: str | None) -> None:
         file = self.container.path / self.name / CHECKSUMS
         size = 4 * self.n_chunks
         with self.container.wrapped(self.name):

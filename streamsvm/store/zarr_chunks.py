@@ -119,7 +119,7 @@ class ChunkFiles:
         return payload
 
 
-def checksums_of(content: bytes | None, digest: str, place: object) -> np.ndarray:
+def checksums_of(content: bytes | None, digest: str | None, place: object) -> np.ndarray:
     """The checksums of an array's chunks from the file that has them, which `place` names.
 
     Raises `StoreError` if there is no such file, or another one than the record's `digest` names.

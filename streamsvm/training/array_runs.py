@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data import memory_plan
 from streamsvm.data.arrays import Matrix, labelled_rows, labels_of, row_groups, row_weights, with_layer
 from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
-from streamsvm.data.memory_plan import POLICY, available_memory, dual_id_dtype
+from streamsvm.data.memory_plan import available_memory, dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.data.schema import reading_of
 from streamsvm.errors import InputError, SettingsError
@@ -179,7 +180,7 @@ def fit_rows(
     groups = groups_of(settings, class_counts)
     columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
     shape = (n_features + loss.extra_rows(k), columns)
-    common_dual = k >= POLICY.common_dual_classes and has_common_dual(
+    common_dual = k >= memory_plan.COMMON_DUAL_CLASSES and has_common_dual(
         settings, multilabel=len(rows.label_indptr) > 0
     )
     storage: DenseWeights | SparseWeights

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data import memory_plan
 from streamsvm.data.groups import GIVE_GROUPS
 from streamsvm.data.label_order import block_warning
 from streamsvm.data.memory_plan import (
     INTERPRETER,
-    POLICY,
     SMALL_BLOCK,
-    MemoryPolicy,
     Plan,
     available_memory,
     cut_blocks,
@@ -44,9 +43,7 @@ _DIRTY = 16  # bytes of a feature's dirty bits
 _DUALS_OF_ROW = 8  # that a row has, on average and at most after the first pass, with few exceptions
 
 
-def plan_fit(
-    store: Store, settings: Settings, policy: MemoryPolicy = POLICY, *, cluster: bool = False
-) -> tuple[Plan, np.ndarray]:
+def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
     """The memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
@@ -74,14 +71,14 @@ def plan_fit(
             remedy=Remedy("number the features without gaps, and convert again"),
         )
     check_has_groups(settings, has_groups=store.grouped, where=str(store.path))
-    *better, last = choices(store, settings, find_budget(settings), policy, cluster=cluster)
+    *better, last = choices(store, settings, find_budget(settings), cluster=cluster)
     for plan in better:
         is_enough = plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block)
         if is_enough or last.needs_cluster:
             with contextlib.suppress(PlanError):  # a row is longer than its blocks
-                return plan, cut_blocks(store, plan, policy)
+                return plan, cut_blocks(store, plan)
     try:
-        return last, cut_blocks(store, last, policy)
+        return last, cut_blocks(store, last)
     except PlanError as error:
         if last.memory == settings.memory:
             if settings.splits == 1 or settings.split != ROWS or last.needs_cluster:
@@ -94,7 +91,7 @@ def plan_fit(
                               Option("memory", enough), Option("splits"), Option("cluster")),
                 needed_memory=enough,
             ) from None  # fmt: skip
-        need, longest = least_budget(store, last, policy)
+        need, longest = least_budget(store, last)
         raise PlanError(
             f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "
             f"row of {longest:,} non-zeros needs {format_size(need + INTERPRETER)}",
@@ -102,16 +99,14 @@ def plan_fit(
         ) from None
 
 
-def in_slices(
-    store: Store, settings: Settings, policy: MemoryPolicy = POLICY, *, cluster: bool = False
-) -> Store:
+def in_slices(store: Store, settings: Settings, *, cluster: bool = False) -> Store:
     """The store to train on: in random slices if it is not shuffled and has several blocks.
 
     In its own order if its labels are even in it, and slices were shorter than chunks.
     """
     if store.shuffled or store.grouped or settings.slice_rows == 0:
         return store
-    _, starts = plan_fit(store, settings, policy, cluster=cluster)
+    _, starts = plan_fit(store, settings, cluster=cluster)
     n_blocks = len(starts) - 1
     if n_blocks < 2:
         return store
@@ -123,15 +118,11 @@ def in_slices(
     return SlicedStore(store, slice_rows, settings.seed)
 
 
-def choices(
-    store: Store, settings: Settings, budget: int, policy: MemoryPolicy = POLICY, *, cluster: bool = False
-) -> list[Plan]:
+def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = False) -> list[Plan]:
     """The plans for a budget: the fastest first, the one that needs the least memory last."""
     size, dirty = array_bytes(store, settings), _DIRTY * weight_rows(store, settings)
     sequences = get_loss(settings.loss).sequences
-    plan = functools.partial(
-        _plan, store, settings, budget, policy=policy, longest=longest_group(store) if sequences else 1
-    )
+    plan = functools.partial(_plan, store, settings, budget, longest=longest_group(store) if sequences else 1)
     plans = []
     if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
         held = (1 + settings.average) * size
@@ -141,13 +132,13 @@ def choices(
             plans.append(by_rows(2 * held + dirty, needs_cluster=True))
         return plans
     common = has_common_dual(settings, multilabel=store.multilabel)
-    if not (common and store.n_classes >= policy.common_dual_classes):
+    if not (common and store.n_classes >= memory_plan.COMMON_DUAL_CLASSES):
         if settings.average:
             plans.append(plan(2 * size + dirty, weights=True, average=True))
         plans.append(plan(size + dirty, weights=True))
     touches_all = settings.trained_loss.extra_columns > 0  # each visit moves the weights of all classes
     can_be_sparse = not (sequences or touches_all or settings.splits > 1)
-    if store.n_classes >= policy.many_classes and can_be_sparse:
+    if store.n_classes >= memory_plan.MANY_CLASSES and can_be_sparse:
         held = SparseWeights.size(store.n_features, columns_of(store, settings))
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
@@ -155,9 +146,6 @@ def choices(
     else:
         plans.append(plan(0, most_block_bytes=max(SMALL_BLOCK, budget // 8)))
         plans.append(plan(0))
-    if policy.prefer is not None:
-        preferred = [plan for plan in plans if policy.prefer(plan)]
-        plans = [*preferred, *plans, *preferred[-1:]]  # the last one is tried whatever the budget
     return plans
 
 
@@ -279,7 +267,6 @@ def _plan(
     budget: int,
     held: int,
     *,
-    policy: MemoryPolicy,
     longest: int,
     weights: bool = False,
     average: bool = False,
@@ -317,7 +304,6 @@ def _plan(
         row_duals=row_duals,
         rows_at_once=longest,
         shared=held,
-        policy=policy,
         block_rows=settings.block_rows,
         most_block_bytes=most_block_bytes,
         weights_in_memory=weights,
@@ -330,9 +316,7 @@ def _plan(
     )
 
 
-def describe_fit(
-    store: Store, settings: Settings, plan: Plan, starts: np.ndarray, policy: MemoryPolicy = POLICY
-) -> dict[str, Any]:
+def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
     """A plan as a report: what `streamsvm.plan` returns."""
     size = array_bytes(store, settings)
     both = (1 + settings.average) * size
@@ -356,7 +340,7 @@ def describe_fit(
         "common_dual": plan.common_dual,
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
         "log_bytes": int(MOST_LOGS * both) + in_files,
-        "warning": _warning(store, settings, plan, in_files, policy),
+        "warning": _warning(store, settings, plan, in_files),
         "split_reason": None
         if settings.splits == 1
         else why_split(settings, store.class_counts, multilabel=store.multilabel),
@@ -365,7 +349,7 @@ def describe_fit(
     }
 
 
-def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy: MemoryPolicy) -> str | None:
+def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str | None:
     """What is slow about a plan, and what would help."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
@@ -378,7 +362,7 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int, policy
     if plan.sparse or not in_files:
         return None
     remedies = []
-    resident = choices(store, settings, plan.memory, dataclasses.replace(policy, prefer=None))[0]
+    resident = choices(store, settings, plan.memory)[0]
     enough = _enough(resident, store.n_classes)
     if limit > enough + INTERPRETER:
         remedies.append(Remedy("{}, which holds them in memory", Option("memory", enough)))

@@ -103,7 +103,7 @@ class IncrementalLearner:
             cost = np.full(rows.n_rows, self._settings.C)
         rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
         learner, n = self._learner, rows.n_rows
-        bound = learner.storage.bind(learner.storage.prepare(rows))
+        bound = learner.storage.bind(rows)
         nothing = MemoryRun(learner.dtype, _NO_IDS).old_duals(Position(), 0).segment(0, n)
         for _ in learner.learn(
             Block(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
@@ -115,7 +115,7 @@ class IncrementalLearner:
     def model(self) -> Model:
         """The model of the average of the weights so far."""
         settings = self._settings
-        coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).arrays()
+        coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).stored()
         record = {
             **self._labels,
             "n_features": self._n_features,

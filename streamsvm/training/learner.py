@@ -125,7 +125,7 @@ class Learner:
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         """Compile or load the kernels, on no rows and their duals, so that neither counts as training."""
-        rows = self.storage.bind(self.storage.prepare(rows))
+        rows = self.storage.bind(rows)
         nothing = np.zeros(0, np.int64)
         tally = self.tally
         self.tally = own_lines(N_TALLIES)

@@ -59,8 +59,7 @@ def score_blocks(
                 tallies += part
             step(block)
         return _scorings(tallies)
-    prepared = (storage.prepare(blocks.read(block)) for block in range(len(blocks)))
-    with Prefetcher(prepared) as all_rows:
+    with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
         for block, rows in enumerate(all_rows):
             learner.score(storage.bind(rows), average_scale, tallies)
             step(block)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import format
-from streamsvm.data import memory_plan
-from streamsvm.data.memory_plan import MemoryPolicy, Plan, cut_blocks
+from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings import Interval, Settings
@@ -43,7 +42,6 @@ def resume_run(
     calibrate: str | Path | None = None,
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    policy: MemoryPolicy | None = None,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> FitResult | OnlineResult:
@@ -68,7 +66,7 @@ def resume_run(
                 )
             return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks, policy or memory_plan.POLICY,
+            run, record, every, callbacks,
             passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
             workers=workers, cluster=cluster,
         )  # fmt: skip
@@ -79,7 +77,6 @@ def _resume_store(
     record: dict[str, Any],
     every: Interval,
     callbacks: Callbacks,
-    policy: MemoryPolicy,
     *,
     passes: int | None,
     tol: float | None,
@@ -104,7 +101,7 @@ def _resume_store(
         if record["store"]["slice_rows"]:
             opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
         plan = Plan(**record["plan"])
-        if plan not in choices(opened, settings, plan.memory, policy, cluster=True):
+        if plan not in choices(opened, settings, plan.memory, cluster=True):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
                 remedy=Remedy("use the version of streamsvm that made it, or fit again"),
@@ -136,7 +133,7 @@ def _resume_store(
         weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
         with find_workers(settings, workers, cluster) as found:
             resumed = StoreRun(
-                run, raw, transforms, opened, record, weights, starts, every, callbacks, policy, found,
+                run, raw, transforms, opened, record, weights, starts, every, callbacks, found,
             )  # fmt: skip
             trainer = resumed.trainer()
             run.write_settings(record)  # only now: a refusal changes nothing

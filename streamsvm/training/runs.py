@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable, format
-from streamsvm.data import memory_plan
 from streamsvm.data.hold_out import held_out_part, is_trained_on
-from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.schema import reading_of
 from streamsvm.errors import Interrupted
 from streamsvm.model_files import check_room
@@ -58,7 +56,6 @@ def fit_store(
     force: bool = False,
     resume: bool = False,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
-    policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
     fitted: FittedTransforms | None = None,
     tuned: bool = False,
@@ -72,7 +69,6 @@ def fit_store(
     `fitted` are the transforms, if they are fitted to the store already; `tuned` says that C was found by a
     search, and so chosen from the data.
     """
-    policy = policy or memory_plan.POLICY
     run = RunDir(out)
     check_place(run)
     paths = as_paths(path) or []
@@ -95,8 +91,8 @@ def fit_store(
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         on_cluster = cluster is not None
-        store = in_slices(store, settings, policy, cluster=on_cluster)
-        plan, starts = plan_fit(store, settings, policy, cluster=on_cluster)
+        store = in_slices(store, settings, cluster=on_cluster)
+        plan, starts = plan_fit(store, settings, cluster=on_cluster)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
@@ -122,7 +118,7 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks, policy=policy,
+                out, store=paths, every=every, callbacks=callbacks,
                 workers=workers, cluster=cluster,
             )  # fmt: skip
             assert isinstance(result, FitResult)
@@ -138,7 +134,6 @@ def fit_store(
                 starts,
                 every,
                 callbacks,
-                policy,
                 found,
             )
             with claimed(run, force=force, by_tune=tuned):
@@ -155,7 +150,6 @@ def fit_store(
 def plan_store(
     path: Paths,
     settings: Settings,
-    policy: MemoryPolicy | None = None,
     given: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
     *,
@@ -165,7 +159,6 @@ def plan_store(
 
     `workers` threads read the statistics of transforms, on a cluster too.
     """
-    policy = policy or memory_plan.POLICY
     with open_to_train(as_paths(path) or [], settings) as raw:
         settings = with_transform(settings, raw.meta.get("encoding"))
         asked = parse_transforms(settings.transform)
@@ -176,9 +169,9 @@ def plan_store(
         read_error_weights(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
-        store = in_slices(store, settings, policy, cluster=cluster)
-        plan, starts = plan_fit(store, settings, policy, cluster=cluster)
-        described = describe_fit(store, settings, plan, starts, policy)
+        store = in_slices(store, settings, cluster=cluster)
+        plan, starts = plan_fit(store, settings, cluster=cluster)
+        described = describe_fit(store, settings, plan, starts)
         return {**described, **worker_bytes(store, settings, plan, starts), "C_auto": chosen}
 
 

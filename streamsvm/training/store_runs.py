@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm import on_worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
-from streamsvm.data.memory_plan import MemoryPolicy, Plan, dual_id_dtype
+from streamsvm.data.memory_plan import Plan, dual_id_dtype
 from streamsvm.data.schema import reading_of
 from streamsvm.errors import ClusterError, Interrupted, Message, Remedy
 from streamsvm.run.directory import RunDir
@@ -57,7 +57,6 @@ class StoreRun:
         starts: np.ndarray,
         every: Interval,
         callbacks: Callbacks,
-        policy: MemoryPolicy,
         workers: Threads | Cluster,
     ) -> None:
         self.run = run
@@ -68,7 +67,6 @@ class StoreRun:
         self.settings = Settings.from_record(record["settings"])
         self.plan = Plan(**record["plan"])
         self.callbacks = callbacks
-        self.policy = policy
         self.workers = workers
         self.dtype = np.dtype(self.settings.dtype)
         self.weights = weights
@@ -83,7 +81,7 @@ class StoreRun:
         )
         self.blocks = self.data.blocks(store)
         self.every = every
-        self.described = describe_fit(store, self.settings, self.plan, starts, policy)
+        self.described = describe_fit(store, self.settings, self.plan, starts)
         self._warnings: list[str] = []
         self._check_workers()
 

@@ -173,14 +173,13 @@ class Trainer(abc.ABC):
         self._begin, self._before = time.perf_counter(), self.position.pass_seconds
         self.begin_pass(this_pass)
         blocks = Prefetcher(
-            self._prepared(this_pass),
+            self.source.blocks(this_pass, self.begin()),
             self.stop if self.polls_for_rows else None,
             join=self.joins_reader,
         )
         try:
-            while (item := self._next(blocks, new)) is not None:
-                block, prepared = item
-                self._learn(block, prepared, old, new)
+            while (block := self._next(blocks, new)) is not None:
+                self._learn(block, old, new)
                 position = self.position_after(block)
                 self.position = dataclasses.replace(
                     position,
@@ -216,11 +215,6 @@ class Trainer(abc.ABC):
         """The name of a pass for `progress`."""
         return f"pass {this_pass}"
 
-    def _prepared(self, this_pass: int) -> Iterator[tuple[Block, Any]]:
-        """Blocks, with their rows as the weights need them; run by a reading thread."""
-        for block in self.source.blocks(this_pass, self.begin()):
-            yield block, self.learner.storage.prepare(block.rows)
-
     def _next(self, blocks: Prefetcher, new: Any) -> Any:
         """The next block, or None at the end of the pass."""
         try:
@@ -232,13 +226,13 @@ class Trainer(abc.ABC):
         except StreamsvmError as error:
             raise self.failed(error) from None
 
-    def _learn(self, block: Block, prepared: Any, old: Any, new: Any) -> None:
+    def _learn(self, block: Block, old: Any, new: Any) -> None:
         learner, this_pass = self.learner, block.pass_number
         try:
             self.make_room(block)
         except StreamsvmError as error:  # before any of these rows was learned from
             raise self.failed(error) from None
-        rows = learner.storage.bind(prepared)
+        rows = learner.storage.bind(block.rows)
         learner.storage.check_room(rows)
         self._begin_average_if_due(this_pass)
         duals = learner.read_duals(old, block.number, rows.n_rows)._replace(scale=self.position.dual_scale)

@@ -9,7 +9,6 @@ import lzma
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,12 +186,6 @@ def hdf5(path: Path) -> None:
     h5py.File(path, "w").close()
 
 
-def packed_tar(path: Path) -> None:
-    (path.parent / "inside").write_bytes(TEXT)
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(path.parent / "inside")
-
-
 @pytest.mark.parametrize(
     ("name", "make", "message"),
     [
@@ -209,7 +202,6 @@ def packed_tar(path: Path) -> None:
             lambda path: path.write_bytes(b"PAR1\x15\x04\x15"),
             "x.parquet is not text but a Parq",
         ),
-        ("x.tar.gz", packed_tar, "x.tar.gz is a tar archive; unpack it"),
     ],
 )
 def test_other_formats_are_named(

@@ -1,4 +1,4 @@
-"""Files are recognised by their content; a wrong kind is named for what it is."""
+"""Files are recognised by their content; those that nothing reads are refused."""
 
 from __future__ import annotations
 
@@ -77,25 +77,27 @@ def test_what_numpy_pandas_and_zarr_write_is_recognised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.svm", b"\x89PNG\r\n\x1a\n" + bytes(99), "is a PNG image"),
-        ("a.pkl", pickle.dumps({"a": [1, 2]}), "is a pickle, which is not read"),
-        ("a.pkl.gz", gzip.compress(pickle.dumps({"a": [1]})), "unpacked by gzip, is a pickle"),
-        ("a.tar", tar(), "is a tar archive; unpack it"),
-        ("a.tar.gz", gzip.compress(tar()), "unpacked by gzip, is a tar archive"),
-        ("a.rds", gzip.compress(b"X\n\x00\x00\x00\x03\x00\x04"), r"unpacked by gzip, is an \.rds file of R"),
-        ("a.xlsx", archive_of("xl/workbook.xml"), "is an Excel workbook; save the table as CSV"),
-        ("a.pt", archive_of("m/data.pkl"), "a file of PyTorch, which holds a pickle"),
-        ("a.zip", archive_of("a.csv"), "is a zip archive of other files; unpack it"),
-        ("a.mtx", b"%%MatrixMarket matrix coordinate\n1 1 1\n", "is a Matrix Market file; read it with"),
-        ("a.csv", b"<!DOCTYPE html><html>", "is a web page, perhaps of an error"),
-        ("a.feather", b"ARROW1\x00\x00" + bytes(40), r"is an Arrow \(Feather\) file; write it as Parquet"),
-        ("a.bin", bytes(range(32)) * 20, "is a binary file of a kind that is not read"),
-        ("a.parquet.gz", gzip.compress(b"PAR1\x15"), "is gzip data of a file of the kind parquet; unpack it"),
+        (
+            "a.svm",
+            b"\x89PNG\r\n\x1a\n" + bytes(99),
+            r"begins with b'\\x89PNG.*and is of no kind that is read: LIB",
+        ),
+        ("a.pkl", pickle.dumps({"a": [1, 2]}), r"a\.pkl begins with .* is of no kind that is read"),
+        ("a.pkl.gz", gzip.compress(pickle.dumps({"a": [1]})), "unpacked by gzip, begins with .* no kind"),
+        ("a.tar", tar(), "is of no kind that is read: .*Parquet"),
+        ("a.tar.gz", gzip.compress(tar()), "unpacked by gzip, begins with .* no kind"),
+        (
+            "a.xlsx",
+            archive_of("xl/workbook.xml"),
+            "is a zip archive of other files than .npy; what is read: LIB",
+        ),
+        ("a.bin", bytes(range(32)) * 20, "is of no kind that is read"),
+        ("a.parquet.gz", gzip.compress(b"PAR1\x15"), "unpacked by gzip, begins with b'PAR1"),
         ("a.parquet", b"hello\n", "is not what its suffix says"),
         ("a.h5ad", b"", "is not what its suffix says"),
     ],
 )
-def test_other_kinds_are_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_other_kinds_are_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
         convert([tmp_path / name], tmp_path / "out.zarr", label="y")

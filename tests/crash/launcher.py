@@ -305,10 +305,14 @@ def warm(folder: Path) -> None:
     import streamsvm_converters
     import zarr
 
-    from streamsvm.data import memory_plan
+    from streamsvm.training import fit_plan
 
     # As if they were too large for memory: in files, which a crash may leave in any state.
-    memory_plan.POLICY = memory_plan.MemoryPolicy(prefer=lambda plan: not plan.weights_in_memory)
+    choices = fit_plan.choices
+    fit_plan.choices = lambda *args, **options: (
+        [plan for plan in choices(*args, **options) if not plan.weights_in_memory]
+        or choices(*args, **options)
+    )
 
     assert zarr
     assert streamsvm_converters

@@ -219,11 +219,12 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
 
 SPARSE = """
 from streamsvm.data import memory_plan
+from streamsvm.training import fit_plan
 from streamsvm_cli.main import run
 
-memory_plan.POLICY = memory_plan.MemoryPolicy(
-    many_classes=2, prefer=lambda plan: plan.sparse
-)
+memory_plan.MANY_CLASSES = 2
+choices = fit_plan.choices
+fit_plan.choices = lambda *args, **options: [plan for plan in choices(*args, **options) if plan.sparse]
 run()
 """
 

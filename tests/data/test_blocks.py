@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
-from streamsvm.data.memory_plan import MemoryPolicy, cut_blocks, make_plan
+from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
 from streamsvm.store.scoring import blocks_to_score
@@ -86,17 +86,19 @@ def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, bl
 def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(
     lengths, memory, parts, dual_share
 ) -> None:
-    """Also where the plan has only a part of the budget that the user gave, and with any policy."""
-    store, policy = store_of(lengths, n_classes=40), MemoryPolicy(dual_share=dual_share)
-    try:
-        with part_of_memory(parts):
-            cut_blocks(store, plan_of(store, memory // parts, policy=policy), policy)
-    except PlanError as error:
-        enough = error.needed_memory or 0
-    else:
-        return
-    assert enough > memory
-    cut_blocks(store, plan_of(store, enough // parts, policy=policy), policy)
+    """Also where the plan has only a part of the budget that the user gave, and with any share of duals."""
+    store = store_of(lengths, n_classes=40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_plan, "DUAL_SHARE", dual_share)
+        try:
+            with part_of_memory(parts):
+                cut_blocks(store, plan_of(store, memory // parts))
+        except PlanError as error:
+            enough = error.needed_memory or 0
+        else:
+            return
+        assert enough > memory
+        cut_blocks(store, plan_of(store, enough // parts))
 
 
 @settings(deadline=None)
@@ -113,7 +115,6 @@ def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> No
     lengths = [length for size, length, _ in drawn for _ in range(size)]
     labels = [count for size, _, count in drawn for _ in range(size)]
     store = store_of(lengths, groups=groups, labels=labels, weighted=weighted)
-    policy = MemoryPolicy(block_work=4 * 50)
     edges = [0, *np.cumsum([size for size, _, _ in drawn]).tolist()]
 
     def cost(plan, begin, end):
@@ -125,13 +126,14 @@ def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_plan, "_SCAN_ROWS", piece)
+        patch.setattr(memory_plan, "BLOCK_WORK", 4 * 50)
         try:
-            plan = plan_of(store, memory, block_rows=block_rows, policy=policy)
-            starts = cut_blocks(store, plan, policy)
+            plan = plan_of(store, memory, block_rows=block_rows)
+            starts = cut_blocks(store, plan)
         except PlanError as error:
             enough = max(memory + 1, error.needed_memory or 0)
-            plan = plan_of(store, enough, block_rows=block_rows, policy=policy)
-            starts = cut_blocks(store, plan, policy)
+            plan = plan_of(store, enough, block_rows=block_rows)
+            starts = cut_blocks(store, plan)
     assert starts[0] == 0
     assert starts[-1] == len(lengths)
     assert (np.diff(starts) > 0).all()
@@ -166,9 +168,10 @@ def test_weights_groups_and_labels_take_memory() -> None:
     assert full.largest_block == plain.largest_block + 9 * 3 * 2 * 8 + 18 * 2 * 4
 
 
-def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own() -> None:
+def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(memory_plan, "BLOCK_WORK", 4 * 100)
     store = store_of([60, 60, 300, 10, 10])
-    plan = plan_of(store, 10**6, policy=MemoryPolicy(block_work=4 * 100))
+    plan = plan_of(store, 10**6)
     assert cut_blocks(store, plan).tolist() == [0, 1, 2, 3, 5]
 
 

@@ -163,7 +163,7 @@ def check_chains(side: str) -> None:
         order, problem = guarded(np.arange(n), side), Problem(k, 1.0, loss.solvers.index(solver))
         with np.errstate(all="ignore"):
             duals = Duals(old, new)
-            visit = loss.visit_by(solver)
+            visit = loss.kernels.visits.get(solver, loss.visit)
             assert visit(rows, order, 0, n, problem, weights, duals, scratch, tally, None, None, None) == n
             tallies = guarded(np.zeros((2, N_TALLIES)), side)
             loss.loss_rows(rows, problem, weights, 0.5, scratch, tallies, None, None, None)

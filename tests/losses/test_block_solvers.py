@@ -224,7 +224,7 @@ def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
     old = OldDuals.create(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
     buffer = new_buffer(k, 1, np.dtype(float), dual_id_dtype(k))
     get_loss(loss).visit(
-        as_rows(X, np.array([row["y"]])).with_cost(row["C"]), np.zeros(1, np.int64), 0, 1,
+        as_rows(X, np.array([row["y"]]))._replace(cost=np.array([row["C"]])), np.zeros(1, np.int64), 0, 1,
         Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, buffer),
         Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES), None, None, None,
     )  # fmt: skip

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import few
-from helpers import fit_with, make_problem, make_store, plan_with
+from helpers import MemoryPolicy, fit_with, make_problem, make_store, plan_with
 from helpers import plain_fit as fit
 from small_problem import of_loss
 
 from streamsvm import load_model, plan
-from streamsvm.data.memory_plan import POLICY, MemoryPolicy
+from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES
 from streamsvm.training import learner
 
@@ -117,14 +117,14 @@ def test_who_has_a_common_dual(store: Path) -> None:
     assert plan_with(COMMON, store)["sparse"]
     one_more = dataclasses.replace(COMMON, common_dual_classes=K + 1, many_classes=K + 1)
     assert not plan_with(one_more, store)["sparse"]
-    assert POLICY.common_dual_classes > 1000
+    assert memory_plan.COMMON_DUAL_CLASSES > 1000
 
 
 def test_a_matrix_in_memory_is_trained_alike(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = make_problem(N, D, K, density=0.05)
-    monkeypatch.setattr("streamsvm.training.array_runs.POLICY", COMMON)
+    monkeypatch.setattr(memory_plan, "COMMON_DUAL_CLASSES", K)
     options: dict[str, Any] = {"passes": 2, "C": 0.5, "dtype": "float64"}
     model = fit(X, y, **options)
     expected = fit_with(COMMON, store, out=tmp_path / "run", inner_passes=0, **options)

@@ -49,19 +49,6 @@ def test_other_files_are_never_deleted(store: Path, tmp_path: Path, name: str) -
     assert (tmp_path / "run/model").exists()
 
 
-def test_a_run_of_an_earlier_format_is_replaced(store: Path, tmp_path: Path) -> None:
-    """Interrupted, so that it has files of weights under the names of that format."""
-    former = ("marks.bin", "weights-marks.bin", "weights-rare.bin", "rare-features.bin")
-    for name in ("lock", "run.json", "weights.bin", *former):
-        path = tmp_path / "run" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text('{"version": 3}')
-    with pytest.raises(RunError, match="is a run already"):
-        fit(store, out=tmp_path / "run", passes=1)
-    fit(store, out=tmp_path / "run", passes=1, force=True)
-    assert not {path.name for path in (tmp_path / "run").iterdir()} & set(former)
-
-
 def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
     fit(store, out=tmp_path / "run", passes=1)
     for name in ("run.json.tmp", "class-costs.npy.tmp", "duals-7.bin", "changes-31.bin"):

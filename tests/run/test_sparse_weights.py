@@ -12,11 +12,10 @@ import numba
 import numpy as np
 import pytest
 from cases import few
-from helpers import fit_with, make_problem, make_store, plan_with, resume_with
+from helpers import MemoryPolicy, fit_with, make_problem, make_store, plan_with, resume_with
 from small_problem import of_loss
 
 from streamsvm import fit, load_model
-from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, PlanError, RunError
 from streamsvm.format import SPARSE_WEIGHTS_MAGIC

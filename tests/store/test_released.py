@@ -1,4 +1,4 @@
-"""Stores and models that earlier versions wrote are read, and give what plain Python and NumPy give."""
+"""Kept files of each format that is read give what plain Python and NumPy read from them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ PLAIN = json.loads((RELEASED / "rows.json").read_text())
 STORES = [
     "store-1.zarr",
     "store-1.h5",
-    "store-1-first.zarr",
-    "store-1-first.h5",
     "store-2.zarr",
     "store-2.h5",
     "store-3.zarr",

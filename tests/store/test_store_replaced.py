@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from store_problems import Problem, assert_rows_equal, make_problem, without_checksums
+from store_problems import Problem, assert_rows_equal, make_problem
+from test_store_damage import edit_record
 
-from streamsvm import durable
+from streamsvm import durable, format
 from streamsvm.errors import StoreError
 from streamsvm.store import Store, open_store
 
@@ -86,12 +87,12 @@ def test_the_checksums_are_those_of_the_chunks_in_their_order(problem, tmp_path)
         assert np.fromfile(path / name / "crc32c", "<u4").tolist() == expected
 
 
-def test_a_store_without_a_list_of_checksums_is_read(problem, tmp_path) -> None:
+def test_a_store_whose_record_has_no_checksums_is_refused(problem, tmp_path) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
-    with open_store(without_checksums(path)) as store:
-        assert_rows_equal(store.rows(0, 2500), problem.matrix, problem.labels)
-        store.verify()
+    edit_record(path, lambda record: format.sealed({**record, "chunk_checksums": {}}))
+    with pytest.raises(StoreError, match="X/data/crc32c: not the checksums that the store's record names"):
+        open_store(path)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +115,11 @@ def test_damaged_checksums_are_refused(problem, tmp_path, spoil, reason) -> None
 # -- the store as a whole, while it is read --------------------------------------------------------
 
 
-@pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("deleted", [True, False])
-def test_a_zarr_store_replaced_while_it_is_open_gives_no_more_rows(
-    problem, tmp_path, checked, deleted
-) -> None:
+def test_a_zarr_store_replaced_while_it_is_open_gives_no_more_rows(problem, tmp_path, deleted) -> None:
     path, aside = tmp_path / "a.zarr", tmp_path / "previous"
     problem.write(path)
     changed(problem).write(tmp_path / "b.zarr")
-    if not checked:
-        for name in ("a.zarr", "b.zarr"):
-            without_checksums(tmp_path / name)
     with open_store(path) as store:
         assert_rows_equal(store.rows(0, 9), problem.matrix[:9], problem.labels[:9])
         path.rename(aside)
@@ -155,18 +150,6 @@ def test_a_zarr_store_whose_files_are_overwritten_one_by_one_gives_no_rows_of_th
         shutil.copy(tmp_path / "b.zarr/zarr.json", path / "zarr.json")
         with pytest.raises(StoreError, match="the store was written to while it was in use"):
             store.labels(0, 9)
-
-
-def test_without_checksums_a_chunk_that_is_replaced_is_noticed_by_its_folder(problem, tmp_path) -> None:
-    path = tmp_path / "a.zarr"
-    problem.write(path)
-    changed(problem).write(tmp_path / "b.zarr")
-    with open_store(without_checksums(path)) as store:
-        read_all(store)
-        os.replace(tmp_path / "b.zarr/X/data/c/1", path / "X/data/c/1")
-        os.utime(path / "X/data/c", ns=(0, 0))  # whatever the clock's resolution
-        with pytest.raises(StoreError, match="the store was written to while it was in use"):
-            read_all(store)
 
 
 def test_an_hdf5_store_that_is_replaced_stays_readable_while_it_is_open(problem, tmp_path) -> None:

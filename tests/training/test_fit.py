@@ -10,12 +10,11 @@ import pytest
 import reference
 import scipy.sparse as sp
 from cases import few
-from helpers import fit_with, make_problem, make_store
+from helpers import MemoryPolicy, fit_with, make_problem, make_store
 from run_files import metrics_of, model_bytes, stop_after
 from small_problem import BLOCK, DEFAULTS, FORMULATIONS, PARAMETERS, D, K, N, of_loss
 
 from streamsvm import fit, load_model, open_store, resume
-from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Interrupted, RunError, StoreError
 from streamsvm.kernels.random import permutation
 from streamsvm.losses import ROW_LOSSES as LOSSES

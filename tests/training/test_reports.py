@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import IN_FILES, fit_with, plan_with
+from helpers import IN_FILES, MemoryPolicy, fit_with, plan_with
 from run_files import metrics_of, model_bytes
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import fit, load_model, plan
-from streamsvm.data.memory_plan import MemoryPolicy
 from streamsvm.errors import Message, PlanError
 
 

@@ -101,7 +101,7 @@ class ClassSplitLearner(SplitLearner):
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         super().compile(rows, old)
-        rows = self.storage.bind(self.storage.prepare(rows))
+        rows = self.storage.bind(rows)
         sum_list(
             self.loss,
             self.problem,
