@@ -330,7 +330,7 @@ class Cluster:
 
         ``data.open()`` opens it on a worker.
         """
-        found = self._on_each(versions_here)
+        found = self.on_each(versions_here)
         here = versions_here()
         for address, versions in found.items():
             other = [name for name in here if name != "processor" and here[name] != versions.get(name)]
@@ -340,7 +340,7 @@ class Cluster:
                     f"the worker {address} has {name} {versions.get(name)}, and this process {here[name]}",
                     remedy=Remedy("install the same versions on all machines of the cluster"),
                 )
-        for address, problem in self._on_each(on_worker.why_unreadable, data).items():
+        for address, problem in self.on_each(on_worker.why_unreadable, data).items():
             if problem is not None:
                 raise ClusterError(f"the worker {address} cannot read the data: {problem}")
         processors = sorted({versions["processor"] for versions in found.values()})
@@ -354,8 +354,8 @@ class Cluster:
             )
         ]
 
-    def _on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """What a function returns on each worker, by their addresses; if some go meanwhile, on the others."""
+    def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Call a function on each worker, or on the others if some go; returns results by address."""
         for attempt in range(_ASKED):
             self._await_workers()
             addresses = self.workers
@@ -370,10 +370,6 @@ class Cluster:
                     if attempt + 1 == _ASKED or set(addresses) <= set(self.workers):
                         raise
         raise AssertionError
-
-    def all(self, is_so: Callable[..., bool], *arguments: Any) -> bool:
-        """Whether a function returns true on each worker."""
-        return all(self._on_each(is_so, *arguments).values())
 
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function in the process of each worker that is there, beside its tasks, if it answers."""

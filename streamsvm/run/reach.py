@@ -1,4 +1,4 @@
-"""Whether processes, perhaps of several machines, see the same folder, and what is written there."""
+"""Tells whether processes, perhaps of several machines, see the same folder and what is written there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamsvm import durable, format
+from streamsvm.errors import RunError
 from streamsvm.workers import WorkersLost
 
 _LATEST = 30.0  # seconds after which a network file system shows what another machine has made durable
@@ -25,31 +26,36 @@ class Sample(NamedTuple):
 
 @contextlib.contextmanager
 def sample_file(folder: Path) -> Iterator[Sample]:
-    """A file that is there until the end."""
+    """Keep a file in a folder until the end; raises `RunError` if it cannot be written."""
     sample = Sample(folder / _any_name(), uuid.uuid4().hex)
-    sample.path.write_text(sample.content)
+    try:
+        sample.path.write_text(sample.content)
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {durable.reason(error)}") from None
     try:
         yield sample
     finally:
         durable.remove(sample.path)
 
 
-def is_in_reach(sample: Sample) -> bool:
-    """Whether this process sees a sample, and can write beside it."""
+def why_out_of_reach(sample: Sample) -> str | None:
+    """Say why this process does not see a sample or cannot write beside it; None if it does and can."""
     own = sample.path.parent / _any_name()
     try:
         if sample.path.read_text() != sample.content:
-            return False
+            return "it sees another folder there"
         with durable.open_file(own, "wb") as file:
             file.write(sample.content.encode())
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
-        return False
+    except FileNotFoundError:
+        return "it does not see that folder"
+    except OSError as error:
+        return durable.reason(error)
     finally:
         with contextlib.suppress(OSError):
             durable.remove(own)
-    return True
+    return None
 
 
 def await_written(folder: Path, lengths: Mapping[str, int]) -> None:
@@ -75,5 +81,5 @@ def _size(path: Path) -> int:
 
 
 def _any_name() -> str:
-    """Of a log that no pass needs: what a crash leaves behind is deleted with other logs."""
+    """Name a log that no pass needs: what a crash leaves behind is deleted with other logs."""
     return format.log_name(format.DUALS, 0, uuid.uuid4().hex)

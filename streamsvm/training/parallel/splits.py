@@ -133,7 +133,7 @@ def new_learner(
     data : TrainingData, optional
         What the workers of a cluster read.
     folder : Path, optional
-        Where they write duals and weights themselves: the run directory, if they reach it.
+        The run directory, where they write duals and weights.
     """
     from streamsvm.training.learner import Learner, new_buffer
     from streamsvm.training.parallel.class_learner import ClassSplitLearner
@@ -145,6 +145,7 @@ def new_learner(
         from streamsvm.training.parallel.cluster_learners import ClusterClassLearner, ClusterRowLearner
 
         assert data is not None
+        assert folder is not None
         if groups is not None:
             return ClusterClassLearner(settings, storage, k, groups, workers, data, each, block_rows, folder)
         return ClusterRowLearner(
