@@ -64,8 +64,8 @@ class Cluster:
         are ended at the end.
     number : int, optional
         Workers to wait for, or to start; by default one, or one for each processor and split.
-    splits : int
-        Of the work: more local processes than that have nothing to do.
+    splits : int, optional
+        Of the work: more local processes than that have nothing to do. By default it has enough for all.
     limits : Limits, optional
 
     Attributes
@@ -84,8 +84,13 @@ class Cluster:
     """
 
     def __init__(
-        self, address: str | os.PathLike[str], number: int | None, splits: int, limits: Limits | None = None
+        self,
+        address: str | os.PathLike[str],
+        number: int | None = None,
+        splits: int | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        splits = splits or number or count_workers(None)
         self.limits = limits or LIMITS
         self.address = os.fspath(address)
         self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
@@ -478,17 +483,6 @@ def _start_workers(cluster: Any, number: int) -> None:
                 remedy=Remedy("run the command again"),
             )
         time.sleep(_STEP / 20)
-
-
-def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:
-    """The cluster at an address; raises `SettingsError` for a run of one split, which it cannot share."""
-    check_splits(splits)
-    return Cluster(address, workers, splits)
-
-
-def open_cluster(address: str | os.PathLike[str], workers: int | None) -> Cluster:
-    """The cluster at an address, for work that any number of workers can share."""
-    return Cluster(address, workers, workers or count_workers(None))
 
 
 def check_splits(splits: int) -> None:

@@ -70,7 +70,7 @@ class ClassSplitLearner(SplitLearner):
     ) -> None:
         self._groups = groups
         dtype, ids = np.dtype(settings.dtype), np.min_scalar_type(groups.n_columns - 1)
-        entries = max(dual_entries, groups.n_columns)
+        self.entries = entries = max(dual_entries, groups.n_columns)
 
         def new_visitor() -> Visitor:
             buffer = new_buffer(entries, block_rows, dtype, ids)

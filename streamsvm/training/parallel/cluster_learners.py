@@ -5,18 +5,13 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.cluster import Cluster
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_SUM
-from streamsvm.settings import Settings
-from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
 from streamsvm.training.parallel.cluster_pairs import centre_group, norm2_of_group, sum_group, visit_pair
 from streamsvm.training.parallel.cluster_parts import add_delta, norm2_of, score_parts, sum_deltas, visit_part
@@ -25,7 +20,6 @@ from streamsvm.training.parallel.on_cluster import OnCluster
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import Block
-from streamsvm.training.training_data import TrainingData
 
 _BLOCKS_AHEAD = 2  # that are scored before the result of one is awaited
 
@@ -35,24 +29,6 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
 
     The rounds of a block are one graph of tasks: a pair begins when its groups have ended their last one.
     """
-
-    def __init__(
-        self,
-        settings: Settings,
-        storage: Any,
-        n_classes: int,
-        groups: ClassGroups,
-        cluster: Cluster,
-        data: TrainingData,
-        dual_entries: int,
-        block_rows: int,
-        folder: Path,
-    ) -> None:
-        super().__init__(settings, storage, n_classes, groups, cluster.threads, dual_entries, block_rows)
-        self._on(
-            cluster, folder=folder, data=data, entries=max(dual_entries, groups.n_columns),
-            ids_dtype=np.min_scalar_type(groups.n_columns - 1), groups=groups,
-        )  # fmt: skip
 
     def _columns(self) -> list[tuple[int, int]]:
         return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
@@ -70,20 +46,11 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
             for g, shard in enumerate(self._find_shards())
         ]
 
-    def learn(
-        self,
-        block: Block,
-        rows: Rows,
-        old: OldDuals,
-        keep: NewDuals | None,
-        next_pause: Callable[[int], int],
-    ) -> Iterator[int]:
+    def _block_duals(self, rows: Rows, old: OldDuals) -> OldDuals:
+        """Begin a block; the workers read its duals."""
         self._find_slots()
         self._done: list[TaskResult] = []
-        yield from super().learn(block, rows, old, keep, next_pause)
-
-    def _block_duals(self, rows: Rows, old: OldDuals) -> OldDuals:
-        return old  # the workers divide them
+        return old
 
     def _end_block(self, block: Block, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
         sums = {key: value for result in self._done for key, value in result.sums.items()}
@@ -98,10 +65,9 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         cluster = self._cluster
         shards = list(self._find_shards())
         clock, results = self.tally[CLOCK], []
-        clocks: list[Any] = []
+        before: list[Any] = []
         for number in rounds:
             place, is_last = self._place(block, number, duals), number + 1 == len(self._rounds)
-            before, clocks = clocks, []
             pairs = self._rounds[number]
             for pair, at in zip(pairs, self._places(len(pairs)), strict=True):
                 g, h = pair
@@ -110,8 +76,8 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
                 )
                 shards[g], shards[h] = (cluster.task("take", take, found, n, at=at) for n in range(2))
                 results.append(cluster.task("result", take, found, 2, at=at))
-                if self.averaging:
-                    clocks.append(cluster.task("clock", take, found, 3, at=at))
+            if self.averaging:
+                before = results[-len(pairs) :]
             if self.loss.centred:
                 self._centre_groups(place, shards)
         started = cluster.start([*shards, *results])
@@ -140,29 +106,6 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
 
     The changes of the parts are added up among the workers.
     """
-
-    def __init__(
-        self,
-        settings: Settings,
-        storage: Any,
-        n_classes: int,
-        pairs: ClassPairs | None,
-        cluster: Cluster,
-        data: TrainingData,
-        dual_entries: int,
-        block_rows: int,
-        ids_dtype: np.dtype,
-        bytes_of_bits: int,
-        folder: Path,
-    ) -> None:
-        super().__init__(
-            settings, storage, n_classes, pairs, cluster.threads, dual_entries, block_rows, ids_dtype,
-            bytes_of_bits,
-        )  # fmt: skip
-        self._on(
-            cluster, folder=folder, data=data, entries=max(dual_entries, n_classes) if dual_entries else 0,
-            ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=pairs,
-        )  # fmt: skip
 
     def _columns(self) -> list[tuple[int, int]]:
         return [(0, self.storage.weights.current.shape[1])]

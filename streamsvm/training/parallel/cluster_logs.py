@@ -89,20 +89,15 @@ def _by_groups(
     log: DualLog, block: int, columns: np.ndarray, groups: np.ndarray
 ) -> dict[tuple[int, int], WorkerDuals] | OldDuals:
     """Sort what workers wrote of a block by the groups of rows and classes; return all if they did not."""
-    found = log.of_workers(block)
-    if found is None:
-        return log.segment(block, len(columns))
-    by_key: dict[tuple[int, int], WorkerDuals] = {}
-    for each in found:
-        if not (0 <= each.first_row < len(columns) and 0 <= each.first_id < len(groups)):
-            each.check()
+
+    def key_of(duals: WorkerDuals) -> tuple[int, int]:
+        if not (0 <= duals.first_row < len(columns) and 0 <= duals.first_id < len(groups)):
+            duals.check()
             raise log.foreign(block)
-        key = int(groups[columns[each.first_row]]), int(groups[each.first_id])
-        if key in by_key:  # the same work, done twice by different processors; unless one of them is damaged
-            each.check()
-            by_key[key].check()
-        by_key.setdefault(key, each)
-    return by_key
+        return int(groups[columns[duals.first_row]]), int(groups[duals.first_id])
+
+    found = log.of_workers(block, key_of)
+    return log.segment(block, len(columns)) if found is None else found
 
 
 def _read_list(

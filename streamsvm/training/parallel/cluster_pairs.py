@@ -48,9 +48,9 @@ def visit_pair(
     pair: tuple[int, int],
     left: WeightShard,
     right: WeightShard,
-    before: list[float],
+    before: list[TaskResult],
     is_last: bool,
-) -> tuple[WeightShard, WeightShard, TaskResult, float]:
+) -> tuple[WeightShard, WeightShard, TaskResult]:
     """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
 
     Duals of other groups' classes are read from the run directory and written there; those of a group's own
@@ -58,15 +58,15 @@ def visit_pair(
 
     Parameters
     ----------
-    before : list of float
-        The clocks of the average after the round before, if it goes on from there.
+    before : list of TaskResult
+        Those of the round before, if the clock of the average goes on from there.
     is_last : bool
         Whether the groups' own duals are to be written, too.
 
     Returns
     -------
     tuple
-        The groups, what is reported, and the clock of the average.
+        The groups, and what is reported.
     """
     begin = time.thread_time()
     groups, settings = job.groups, job.settings
@@ -83,7 +83,7 @@ def visit_pair(
     old_lists = lists_of_old(job, place, columns, pair, [members[at] for at in of_each], wanted)
     lists: dict[tuple[int, int], DualList] = {**own, **old_lists}
     tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = max(before, default=place.clock)
+    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=place.clock)
     if len(members):
         bounds = bounds_of(shards)
         # By what columns of the weights, which are ids of duals too, differ from those side by side.
@@ -117,8 +117,7 @@ def visit_pair(
         key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in done.items()
     }
     log = write_duals(job, place, [row_duals(of_key[g], each) for (g, _), each in done.items()])
-    result = result_of(job, shards, begin, tally, log=log, sums=sums)
-    return left, right, result, float(tally[CLOCK])
+    return left, right, result_of(job, shards, begin, tally, log=log, sums=sums)
 
 
 def _keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:

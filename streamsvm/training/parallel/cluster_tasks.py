@@ -145,11 +145,11 @@ class Job(NamedTuple):
     n_classes: int
     columns: int  # of the weights
     entries: int  # room for new duals
-    ids_dtype: np.dtype
     time_unit: float  # of the average
-    groups: ClassGroups | None = None
-    bytes_of_bits: int = 0
-    pairs: ClassPairs | None = None
+    groups: ClassGroups | None
+    pairs: ClassPairs | None
+    ids_dtype: np.dtype
+    bytes_of_bits: int
 
 
 class Place(NamedTuple):

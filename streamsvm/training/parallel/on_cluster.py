@@ -6,11 +6,11 @@ directory when the command commits. They come to the command when it measures, a
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 import uuid
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles
 from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.cluster_logs import read_weights, write_weights
 from streamsvm.training.parallel.cluster_tasks import (
     Job,
@@ -36,6 +37,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     zeros,
 )
 from streamsvm.training.sources import Block
+from streamsvm.training.training_data import TrainingData
 from streamsvm.workers import WorkersLost
 
 # Tasks after which weights are committed, if that was not done before: the scheduler keeps all that their
@@ -43,17 +45,11 @@ from streamsvm.workers import WorkersLost
 _LONGEST_GRAPH = 100_000
 
 
-@dataclasses.dataclass
-class _Counted:
-    """Counts what the workers did in a pass."""
-
-    tasks: int = 0
-    busy: float = 0.0
-    waited: float = 0.0
-    moved: int = 0
-    read: int = 0
-    gathered: int = 0
-    peak: int = 0
+# What is counted in a pass, by its names in the record of the pass.
+_NOTHING = {
+    "worker_tasks": 0, "worker_seconds": 0.0, "worker_peak_memory_bytes": 0, "moved_bytes": 0,
+    "waited_for_workers_seconds": 0.0, "worker_bytes_read": 0, "gathered_bytes": 0,
+}  # fmt: skip
 
 
 class OnCluster(Learner):
@@ -69,15 +65,20 @@ class OnCluster(Learner):
     _committed: dict[str, LogEnd] | None = None
     _begins_average = False
     _old_duals: DualFiles
+    entries: int  # room for new duals
 
-    def _on(self, cluster: Cluster, **facts: Any) -> None:
-        """Have a cluster do the work; `facts` are those of the `Job` that the settings do not tell."""
-        self._cluster, self._counted = cluster, _Counted()
+    def use(
+        self, cluster: Cluster, data: TrainingData, folder: Path, groups: ClassGroups | None, *dtypes: Any
+    ) -> Self:
+        """Let the workers of a cluster do the work; `dtypes` are those of the duals' ids and bits."""
+        weights = self.storage.weights
+        self._cluster, self._counted = cluster, dict(_NOTHING)
         self._job_facts = Job(
-            token=cluster.token, attempt=uuid.uuid4().hex, settings=self._settings,
-            n_features=self.storage.n_features, n_classes=self.n_classes,
-            columns=self.storage.weights.current.shape[1], time_unit=self.storage.weights.time_unit, **facts,
+            cluster.token, uuid.uuid4().hex, folder, data, self._settings, self.storage.n_features,
+            self.n_classes, weights.current.shape[1], self.entries, weights.time_unit, groups, self.pairs,
+            *dtypes,
         )  # fmt: skip
+        return self
 
     @functools.cached_property
     def _job(self) -> Any:
@@ -150,31 +151,26 @@ class OnCluster(Learner):
         for (begin, end), future in zip(self._columns(), self._find_shards(), strict=False):
             (shard,) = self._cluster.results([future])
             self._put_in(shard, slice(begin, end))
-            self._counted.gathered += shard.nbytes
+            self._counted["gathered_bytes"] += shard.nbytes
         self._is_here = True
 
     def _put_in(self, shard: WeightShard, columns: slice) -> None:
-        """Write what differs of some columns into the storage."""
+        """Write some columns into the storage."""
         weights, bits = self.storage.weights, np.dtype(f"u{shard.current.itemsize}")
-        both = [(weights.current[:, columns], shard.current)]
+        arrays = [(weights.current[:, columns], shard.current)]
         if len(shard.average_delta):
-            both.append((weights.average_delta[:, columns], shard.average_delta))
-        differs = np.zeros(len(shard.current), bool)
-        for some in in_slices(len(differs)):
-            at = np.arange(some.start, min(some.stop, len(differs)))
-            if len(weights.dirty):  # the rest is zero, and holes of a file perhaps
-                is_there = weights.dirty[at].any(axis=1)
-                for _, found in both:
-                    is_there |= found[at].view(bits).any(axis=1)
-                at = at[is_there]
-            for stored, found in both:
-                differs[at] |= (stored[at].view(bits) != found[at].view(bits)).any(axis=1)
-        features = np.flatnonzero(differs)
-        if len(weights.dirty):
+            arrays.append((weights.average_delta[:, columns], shard.average_delta))
+        features = np.arange(len(shard.current))
+        if len(weights.dirty):  # the rest is zero, and holes of a file perhaps
+            is_there = weights.dirty.any(axis=1)
+            for _, found in arrays:
+                is_there |= found.view(bits).any(axis=1)
+            features = np.flatnonzero(is_there)
             mark_rows_dirty(features, weights)
             self.storage.check_room(_only(features))
-        for stored, found in both:
-            stored[features] = found[features]
+        for stored, found in arrays:
+            for some in in_slices(len(features)):
+                stored[features[some]] = found[features[some]]
 
     def restore(self, files: Any, position: Any) -> None:
         logs = position.worker_logs_of(format.WEIGHT_LOG, position.weights_number)
@@ -219,32 +215,23 @@ class OnCluster(Learner):
         """Wait for the results of visits."""
         begin = time.perf_counter()
         found = self._cluster.results(futures)
-        self._counted.waited += time.perf_counter() - begin
+        self._counted["waited_for_workers_seconds"] += time.perf_counter() - begin
         return found
 
     def _count(self, result: TaskResult, keep: NewDuals | None = None) -> None:
         """Add up what a task cost, and count the duals that it wrote."""
         counted = self._counted
-        counted.tasks += 1
-        counted.busy += result.seconds
-        counted.moved += result.moved
-        counted.read += result.read
-        counted.peak = max(counted.peak, result.peak)
+        counted["worker_tasks"] += 1
+        counted["worker_seconds"] += result.seconds
+        counted["moved_bytes"] += result.moved
+        counted["worker_bytes_read"] += result.read
+        counted["worker_peak_memory_bytes"] = max(counted["worker_peak_memory_bytes"], result.peak)
         if keep is not None and result.log is not None:
             keep.add_worker_log(*result.log)
 
     def work_of_pass(self) -> dict[str, float]:
-        counted, self._counted = self._counted, _Counted()
-        return {
-            "workers": len(self._cluster.workers),
-            "worker_tasks": counted.tasks,
-            "worker_seconds": counted.busy,
-            "worker_peak_memory_bytes": counted.peak,
-            "waited_for_workers_seconds": counted.waited,
-            "moved_bytes": counted.moved,
-            "worker_bytes_read": counted.read,
-            "gathered_bytes": counted.gathered,
-        }
+        counted, self._counted = self._counted, dict(_NOTHING)
+        return {"workers": len(self._cluster.workers), **counted}
 
     # -- what needs the weights here ---------------------------------------------------------------
 

@@ -136,10 +136,10 @@ def hide(folder: str) -> None:
     """Let this process read nothing in a folder, as a machine that has another one there."""
     read_text = Path.read_text
 
-    def read_elsewhere(path: Path, *more: Any) -> str:
+    def read_elsewhere(path: Path, *more: Any, **given: Any) -> str:
         if str(path).startswith(folder):
             raise FileNotFoundError(2, "No such file or directory", str(path))
-        return read_text(path, *more)
+        return read_text(path, *more, **given)
 
     Path.read_text = read_elsewhere  # type: ignore[method-assign, assignment]
 
