@@ -288,13 +288,16 @@ class Cluster:
             If workers are lost faster than others do their work, or are not heard of. A task may take long.
         """
         awaited: collections.deque[Any] = collections.deque()
-        with self.ended_by_loss():
+        try:
             for item in items:
                 awaited += self.start([self.task(name, function, *item)])
                 while len(awaited) >= _AHEAD * max(len(self.slots), 1):
                     yield self._result_of_long(awaited.popleft())
             while awaited:
                 yield self._result_of_long(awaited.popleft())
+        except ClusterError as error:  # there is no commit to go on from
+            again = error.message.remedy or Remedy("run the command again")
+            raise ClusterError(error.message.problem, remedy=again) from None
 
     def _result_of_long(self, future: Any, others: Sequence[Any] | None = None) -> Any:
         """The result of a task that takes long, while all workers are heard of.
@@ -318,15 +321,6 @@ class Cluster:
 
     def _too_long(self, seconds: float) -> _TooLong:
         return _TooLong(f"no task ended for {seconds:g} seconds on the cluster {self.address}")
-
-    @contextlib.contextmanager
-    def ended_by_loss(self) -> Iterator[None]:
-        """Work without commits to go on from: raises `ClusterError` for what was lost with workers."""
-        try:
-            yield
-        except ClusterError as error:
-            again = error.message.remedy or Remedy("run the command again")
-            raise ClusterError(error.message.problem, remedy=again) from None
 
     # -- checks ------------------------------------------------------------------------------------
 

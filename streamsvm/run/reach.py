@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from streamsvm import durable, format
 from streamsvm.errors import RunError
@@ -17,39 +16,31 @@ from streamsvm.workers import WorkersLost
 _LATEST = 30.0  # seconds after which a network file system shows what another machine has made durable
 
 
-class Sample(NamedTuple):
-    """A file for others to look for."""
-
-    path: Path
-    content: str
-
-
 @contextlib.contextmanager
-def sample_file(folder: Path) -> Iterator[Sample]:
-    """Keep a file in a folder until the end; raises `RunError` if it cannot be written."""
-    sample = Sample(folder / _any_name(), uuid.uuid4().hex)
+def sample_file(folder: Path) -> Iterator[Path]:
+    """Keep a file of a new name in a folder until the end; raises `RunError` if it cannot be written."""
+    sample = folder / _any_name()
     try:
-        sample.path.write_text(sample.content)
+        sample.touch()
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {durable.reason(error)}") from None
     try:
         yield sample
     finally:
-        durable.remove(sample.path)
+        durable.remove(sample)
 
 
-def why_out_of_reach(sample: Sample) -> str | None:
+def why_out_of_reach(sample: Path) -> str | None:
     """Say why this process does not see a sample or cannot write beside it; None if it does and can."""
-    own = sample.path.parent / _any_name()
+    own = sample.with_name(_any_name())
     try:
-        if sample.path.read_text() != sample.content:
-            return "it sees another folder there"
+        sample.stat()
         with durable.open_file(own, "wb") as file:
-            file.write(sample.content.encode())
+            file.write(b"sample")
             file.flush()
             os.fsync(file.fileno())
     except FileNotFoundError:
-        return "it does not see that folder"
+        return "it sees no folder there, or another one"
     except OSError as error:
         return durable.reason(error)
     finally:

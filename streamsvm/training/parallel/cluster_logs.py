@@ -21,13 +21,7 @@ from streamsvm.run.dual_log import DualLog, WorkerDuals
 from streamsvm.run.weight_log import append_columns, restore_columns
 from streamsvm.run.weights import map_array
 from streamsvm.training.parallel.class_learner import DualList, divide_duals
-from streamsvm.training.parallel.cluster_tasks import (
-    Job,
-    LogPosition,
-    Place,
-    WeightShard,
-    reader_of,
-)
+from streamsvm.training.parallel.cluster_tasks import Job, LogPosition, Place, WeightShard
 from streamsvm.training.parallel.worker_duals import naming_this_worker
 from streamsvm.workers import WorkersLost
 
@@ -41,12 +35,12 @@ def write_duals(job: Job, place: Place, duals: Sequence[RowDuals]) -> LogPositio
         return None
     path = job.folder / format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
     with naming_this_worker(path):
-        return reader_of(job).new_duals.append((job.attempt, place.pass_number), path, place.number, parts)
+        return job.reader().new_duals.append((job.attempt, place.pass_number), path, place.number, parts)
 
 
 def span_of_old(job: Job, place: Place, n_rows: int, begin: int, end: int) -> OldDuals:
     """Read the old duals of successive rows of a block of `n_rows`."""
-    log = reader_of(job).dual_log(place.old_duals)
+    log = job.reader().dual_log(place.old_duals)
     return log.span(place.number, n_rows, begin, end)._replace(scale=place.dual_scale)
 
 
@@ -70,7 +64,7 @@ def lists_of_old(
         What is wanted: by the groups of the rows, and of the classes.
     """
     assert job.groups is not None
-    reader, groups, n_rows, scale = reader_of(job), job.groups.groups, len(columns), place.dual_scale
+    reader, groups, n_rows, scale = job.reader(), job.groups.groups, len(columns), place.dual_scale
     log = reader.dual_log(place.old_duals)
     by_key = reader.of_block(log, place.number, lambda: _by_groups(log, place.number, columns, groups))
     if isinstance(by_key, OldDuals):

@@ -13,7 +13,6 @@ from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
-from streamsvm.on_worker import here
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_learner import DualList, divide_duals, sum_list
 from streamsvm.training.parallel.cluster_logs import lists_of_old, row_duals, write_duals
@@ -26,9 +25,6 @@ from streamsvm.training.parallel.cluster_tasks import (
     local_weights,
     new_visitor,
     renumbered,
-    result_of,
-    rows_of,
-    whole_weights,
 )
 
 
@@ -72,7 +68,7 @@ def visit_pair(
     groups, settings = job.groups, job.settings
     assert groups is not None
     shards = [left, right]
-    rows = rows_of(job, place)
+    rows = job.rows(place)
     columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     of_rows_ = groups.groups[columns]
     members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
@@ -117,7 +113,7 @@ def visit_pair(
         key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in done.items()
     }
     log = write_duals(job, place, [row_duals(of_key[g], each) for (g, _), each in done.items()])
-    return left, right, result_of(job, shards, begin, tally, log=log, sums=sums)
+    return left, right, job.result(shards, begin, tally, log=log, sums=sums)
 
 
 def _keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
@@ -130,13 +126,11 @@ def _with_rows(
     shard: WeightShard, features: np.ndarray, weights: Weights, columns: slice, place: Place
 ) -> WeightShard:
     """Copy a shard, with new weights of some features."""
-    current, average = shard.current.copy(), shard.average_delta[:0]
-    current[features] = weights.current[:, columns]
+    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    new.current[features] = weights.current[:, columns]
     if place.averaging:
-        kept = len(shard.average_delta) and not place.begins_average
-        average = shard.average_delta.copy() if kept else np.zeros_like(current)
-        average[features] = weights.average_delta[:, columns]
-    return WeightShard(current, average, here())
+        new.average_delta[features] = weights.average_delta[:, columns]
+    return new
 
 
 def _side_by_side(
@@ -185,7 +179,7 @@ def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
 def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
     """Compute ‖w‖² of the columns of a group, without padding, as `ClassSplitLearner` does."""
     assert job.groups is not None
-    weights = whole_weights(job, shard, averaged=average_scale > 0)
+    weights = job.weights_of(shard, averaged=average_scale > 0)
     begin, end, _ = job.groups.ranges[g].tolist()
     columns, sums = np.array([[0, end - begin]]), np.zeros(1)
     sums_of_squares(weights, average_scale, columns, sums)
@@ -194,7 +188,7 @@ def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -
 
 def sum_group(job: Job, place: Place, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(rows_of(job, place).indices, job.n_features)
+    features = features_of(job.rows(place).indices, job.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -208,14 +202,11 @@ def centre_group(
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.groups is not None
-    features = features_of(rows_of(job, place).indices, job.n_features)
+    features = features_of(job.rows(place).indices, job.n_features)
     n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
-    current = shard.current.copy()
-    average = shard.average_delta.copy() if len(shard.average_delta) else shard.average_delta
-    if place.averaging and not len(average):
-        average = np.zeros_like(current)
-    for at, matrix in enumerate((current, average)):
+    new = shard.copy(averaging=place.averaging, begins_average=False)
+    for at, matrix in enumerate((new.current, new.average_delta)):
         if len(matrix):
             means = mean_of_groups([each[at] for each in sums], job.n_classes)
             subtract_from_columns(features, means, 0, n_columns, matrix)
-    return WeightShard(current, average, here(), shard.duals)
+    return new

@@ -15,7 +15,6 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.on_worker import here
 from streamsvm.training.learner import label_sets, problem_of
 from streamsvm.training.parallel.cluster_logs import span_of_old, write_duals
 from streamsvm.training.parallel.cluster_tasks import (
@@ -26,11 +25,7 @@ from streamsvm.training.parallel.cluster_tasks import (
     in_slices,
     local_weights,
     new_visitor,
-    reader_of,
     renumbered,
-    result_of,
-    rows_of,
-    whole_weights,
 )
 from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
 from streamsvm.training.parallel.split_learner import scored_part
@@ -49,7 +44,7 @@ def visit_part(job: Job, place: Place, split: int, shard: WeightShard) -> tuple[
     begin = time.thread_time()
     settings = job.settings
     splits = settings.splits
-    block = rows_of(job, place)
+    block = job.rows(place)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
     features, rows = renumbered(row_span(block, first, end), job.n_features)
     order = place.permute(end - first, settings.seed, place.pass_number, place.number * splits + split, 0)
@@ -68,7 +63,7 @@ def visit_part(job: Job, place: Place, split: int, shard: WeightShard) -> tuple[
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]
     log = write_duals(job, place, [part._replace(rows=part.rows + np.int32(first)) for part in new])
-    result = result_of(job, [shard], begin, tally, log=log)
+    result = job.result([shard], begin, tally, log=log)
     return WeightDelta(features, weights.current, weights.average_delta), result
 
 
@@ -91,8 +86,8 @@ def score_parts(
 ) -> TaskResult:
     """Score parts of a block, as `SplitLearner.score` does."""
     begin = time.thread_time()
-    rows = reader_of(job).to_score(number)
-    weights = whole_weights(job, shard, averaged=average_scale is not None)
+    rows = job.reader().to_score(number)
+    weights = job.weights_of(shard, averaged=average_scale is not None)
     scratch = Scratch.create(shard.current.shape[1], shard.current.dtype)
     pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
     problem = problem_of(job.settings, job.n_classes)
@@ -103,22 +98,19 @@ def score_parts(
             some, problem, weights, average_scale or 0.0, scratch, tallies, None, pairs, label_sets(some)
         )
         found.append(tallies)
-    return result_of(job, [shard], begin, np.array(found))
+    return job.result([shard], begin, np.array(found))
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:
     """Compute ‖w‖² as `Learner.norm2` does."""
-    weights = whole_weights(job, shard, averaged=average_scale > 0)
+    weights = job.weights_of(shard, averaged=average_scale > 0)
     return float(job.settings.trained_loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
 
 
 def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, place: Place) -> WeightShard:
     """Return the weights plus the mean of the parts' changes, of which `delta` is the sum."""
-    current, average = shard.current.copy(), shard.average_delta[:0]
-    if place.averaging:
-        kept = len(shard.average_delta) and not place.begins_average
-        average = shard.average_delta.copy() if kept else np.zeros_like(current)
-    for weights, step in ((current, delta.current), (average, delta.average_delta)):
+    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
         for some in in_slices(len(step)):
             features = delta.features[some]
             few, rows = weights[features], np.arange(len(features))
@@ -126,4 +118,4 @@ def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, place: Place) ->
             if job.settings.trained_loss.extra_columns:
                 centre_with_shared(rows, few, job.n_classes)
             weights[features] = few
-    return WeightShard(current, average, here())
+    return new

@@ -120,16 +120,6 @@ class _Reader:
         self._store.close()
 
 
-def rows_of(job: Job, place: Place) -> Rows:
-    """Read the rows of a block."""
-    return reader_of(job).rows(place.pass_number, place.number)
-
-
-def reader_of(job: Job) -> _Reader:
-    """Return this process's reader of a run, opened when it is first needed."""
-    return on_worker.opened(job.token, lambda: _Reader(job.data))
-
-
 # -- what tasks are given and return ---------------------------------------------------------------
 
 
@@ -150,6 +140,29 @@ class Job(NamedTuple):
     pairs: ClassPairs | None
     ids_dtype: np.dtype
     bytes_of_bits: int
+
+    def reader(self) -> _Reader:
+        """Return this process's reader of the run, opened when it is first needed."""
+        return on_worker.opened(self.token, lambda: _Reader(self.data))
+
+    def rows(self, place: Place) -> Rows:
+        """Read the rows of a block."""
+        return self.reader().rows(place.pass_number, place.number)
+
+    def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
+        """Return a view of the weights for kernels that do not change them."""
+        average = shard.average_delta
+        if averaged and not len(average):
+            average = np.zeros_like(shard.current)
+        return Weights.create(shard.current, average, self.time_unit, np.zeros((0, 2), np.uint64))
+
+    def result(
+        self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, **more: Any
+    ) -> TaskResult:
+        """Report a task that was given `shards` and began at a time of this thread's clock."""
+        moved = sum(shard.nbytes for shard in shards if shard.worker != on_worker.here())
+        seconds = time.thread_time() - begin
+        return TaskResult(tally, seconds, moved, self.reader().newly_read(), peak_private_memory(), **more)
 
 
 class Place(NamedTuple):
@@ -179,6 +192,14 @@ class WeightShard(NamedTuple):
     def nbytes(self) -> int:
         return self.current.nbytes + self.average_delta.nbytes
 
+    def copy(self, *, averaging: bool, begins_average: bool) -> WeightShard:
+        """Copy the weights and, while an average is formed, its delta, which is zero at first."""
+        average = self.average_delta[:0]
+        if averaging:
+            kept = len(self.average_delta) and not begins_average
+            average = self.average_delta.copy() if kept else np.zeros_like(self.current)
+        return WeightShard(self.current.copy(), average, on_worker.here(), self.duals)
+
 
 LogPosition = tuple[str, LogEnd]  # the name of a log, and how far it has come
 
@@ -193,15 +214,6 @@ class TaskResult(NamedTuple):
     peak: int  # memory of the worker
     log: LogPosition | None = None  # of the new duals, if there are any
     sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by groups of rows and classes
-
-
-def result_of(
-    job: Job, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, **more: Any
-) -> TaskResult:
-    """Report a task that was given `shards` and began at a time of this thread's clock."""
-    moved = sum(shard.nbytes for shard in shards if shard.worker != on_worker.here())
-    seconds = time.thread_time() - begin
-    return TaskResult(tally, seconds, moved, reader_of(job).newly_read(), peak_private_memory(), **more)
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:
@@ -243,14 +255,6 @@ def local_weights(features: np.ndarray, shards: Sequence[WeightShard], place: Pl
                 columns[:] = each.average_delta[features]
     none = np.zeros((0, 2), np.uint64)
     return Weights.create(current, average, job.time_unit if place.averaging else np.inf, none)
-
-
-def whole_weights(job: Job, shard: WeightShard, *, averaged: bool) -> Weights:
-    """Return a view of the weights for kernels that do not change them."""
-    average = shard.average_delta
-    if averaged and not len(average):
-        average = np.zeros_like(shard.current)
-    return Weights.create(shard.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
 
 
 def in_slices(n: int) -> Iterator[slice]:

@@ -134,14 +134,14 @@ def test_threads_and_workers_take_turns(
 
 def hide(folder: str) -> None:
     """Let this process read nothing in a folder, as a machine that has another one there."""
-    read_text = Path.read_text
+    stat = Path.stat
 
-    def read_elsewhere(path: Path, *more: Any, **given: Any) -> str:
+    def stat_elsewhere(path: Path, **given: Any) -> Any:
         if str(path).startswith(folder):
             raise FileNotFoundError(2, "No such file or directory", str(path))
-        return read_text(path, *more, **given)
+        return stat(path, **given)
 
-    Path.read_text = read_elsewhere  # type: ignore[method-assign, assignment]
+    Path.stat = stat_elsewhere  # type: ignore[method-assign, assignment]
 
 
 def test_a_worker_that_does_not_reach_the_run_directory(store: Path, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_worker_that_does_not_reach_the_run_directory(store: Path, tmp_path: P
             with pytest.raises(ClusterError) as caught:
                 fit(store, run, BY_ROWS, cluster=cluster.scheduler_address, resume_or_start=True)
             assert str(caught.value) == (
-                f"the worker {one} cannot write to the run directory {run}: it does not see that folder; put "
-                "it on a file system that all machines share, at the same path"
+                f"the worker {one} cannot write to the run directory {run}: it sees no folder there, "
+                "or another one; put it on a file system that all machines share, at the same path"
             )
     assert not new.exists()
     assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
