@@ -4,7 +4,7 @@ The constants of the processor are measured first, those of the network are give
 non-zeros, d features and k classes (L = k/16 lines of 64 bytes a feature) costs
 
 one split   n (row + z value + z L line), and reading n z values; inner passes cost half as much again
-classes     2S - 1 matchdays, on each of which one of S pairs visits a row: per core (2S - 1)/S n visits
+classes     2S - 1 rounds, in each of which one of S pairs visits a row: per core (2S - 1)/S n visits
             over the 2 ceil(k/2S/16) lines of a pair, n (a + b S) serial to file the duals.
             Groups move to their neighbour on each day, so that a machine sends two and receives two: about
             2 w for each block of rows, whatever S is. Each worker process reads and holds all blocks: one

@@ -64,8 +64,8 @@ class Cluster:
         are ended at the end.
     number : int, optional
         Workers to wait for, or to start; by default one, or one for each processor and split.
-    splits : int
-        Of the work: more local processes than that have nothing to do.
+    splits : int, optional
+        Of the work: more local processes than that have nothing to do. By default it has enough for all.
     limits : Limits, optional
 
     Attributes
@@ -84,8 +84,13 @@ class Cluster:
     """
 
     def __init__(
-        self, address: str | os.PathLike[str], number: int | None, splits: int, limits: Limits | None = None
+        self,
+        address: str | os.PathLike[str],
+        number: int | None = None,
+        splits: int | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        splits = splits or number or count_workers(None)
         self.limits = limits or LIMITS
         self.address = os.fspath(address)
         self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
@@ -283,13 +288,16 @@ class Cluster:
             If workers are lost faster than others do their work, or are not heard of. A task may take long.
         """
         awaited: collections.deque[Any] = collections.deque()
-        with self.ended_by_loss():
+        try:
             for item in items:
                 awaited += self.start([self.task(name, function, *item)])
                 while len(awaited) >= _AHEAD * max(len(self.slots), 1):
                     yield self._result_of_long(awaited.popleft())
             while awaited:
                 yield self._result_of_long(awaited.popleft())
+        except ClusterError as error:  # there is no commit to go on from
+            again = error.message.remedy or Remedy("run the command again")
+            raise ClusterError(error.message.problem, remedy=again) from None
 
     def _result_of_long(self, future: Any, others: Sequence[Any] | None = None) -> Any:
         """The result of a task that takes long, while all workers are heard of.
@@ -314,15 +322,6 @@ class Cluster:
     def _too_long(self, seconds: float) -> _TooLong:
         return _TooLong(f"no task ended for {seconds:g} seconds on the cluster {self.address}")
 
-    @contextlib.contextmanager
-    def ended_by_loss(self) -> Iterator[None]:
-        """Work without commits to go on from: raises `ClusterError` for what was lost with workers."""
-        try:
-            yield
-        except ClusterError as error:
-            again = error.message.remedy or Remedy("run the command again")
-            raise ClusterError(error.message.problem, remedy=again) from None
-
     # -- checks ------------------------------------------------------------------------------------
 
     def check(self, data: Any) -> list[str]:
@@ -330,7 +329,7 @@ class Cluster:
 
         ``data.open()`` opens it on a worker.
         """
-        found = self._on_each(versions_here)
+        found = self.on_each(versions_here)
         here = versions_here()
         for address, versions in found.items():
             other = [name for name in here if name != "processor" and here[name] != versions.get(name)]
@@ -340,7 +339,7 @@ class Cluster:
                     f"the worker {address} has {name} {versions.get(name)}, and this process {here[name]}",
                     remedy=Remedy("install the same versions on all machines of the cluster"),
                 )
-        for address, problem in self._on_each(on_worker.why_unreadable, data).items():
+        for address, problem in self.on_each(on_worker.why_unreadable, data).items():
             if problem is not None:
                 raise ClusterError(f"the worker {address} cannot read the data: {problem}")
         processors = sorted({versions["processor"] for versions in found.values()})
@@ -354,8 +353,8 @@ class Cluster:
             )
         ]
 
-    def _on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """What a function returns on each worker, by their addresses; if some go meanwhile, on the others."""
+    def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Call a function on each worker, or on the others if some go; returns results by address."""
         for attempt in range(_ASKED):
             self._await_workers()
             addresses = self.workers
@@ -370,10 +369,6 @@ class Cluster:
                     if attempt + 1 == _ASKED or set(addresses) <= set(self.workers):
                         raise
         raise AssertionError
-
-    def all(self, is_so: Callable[..., bool], *arguments: Any) -> bool:
-        """Whether a function returns true on each worker."""
-        return all(self._on_each(is_so, *arguments).values())
 
     def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function in the process of each worker that is there, beside its tasks, if it answers."""
@@ -482,17 +477,6 @@ def _start_workers(cluster: Any, number: int) -> None:
                 remedy=Remedy("run the command again"),
             )
         time.sleep(_STEP / 20)
-
-
-def find_cluster(address: str | os.PathLike[str], workers: int | None, splits: int) -> Cluster:
-    """The cluster at an address; raises `SettingsError` for a run of one split, which it cannot share."""
-    check_splits(splits)
-    return Cluster(address, workers, splits)
-
-
-def open_cluster(address: str | os.PathLike[str], workers: int | None) -> Cluster:
-    """The cluster at an address, for work that any number of workers can share."""
-    return Cluster(address, workers, workers or count_workers(None))
 
 
 def check_splits(splits: int) -> None:

@@ -35,8 +35,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 10
-WORKER_LOGS_VERSION = 11  # of a commit that needs logs written by workers of a cluster
+RUN_VERSION = 10  # 1 to 9 were never released
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"

@@ -150,9 +150,9 @@ def evaluate(
             check_is_store([data], y=y, groups=groups)
             if observe is not None:
                 raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
-            from streamsvm.cluster import open_cluster
+            from streamsvm.cluster import Cluster
 
-            found = stack.enter_context(open_cluster(cluster, workers))
+            found = stack.enter_context(Cluster(cluster, workers))
             there = StoreToScore(
                 absolute(data), label, layer, raw, True, False, memory, None, model.record.get("label")
             )

@@ -197,9 +197,9 @@ def predict(
     with ExitStack() as stack:
         if cluster is not None:
             check_is_store(sources.values(), groups=groups)
-            from streamsvm.cluster import open_cluster
+            from streamsvm.cluster import Cluster
 
-            found = stack.enter_context(open_cluster(cluster, workers))
+            found = stack.enter_context(Cluster(cluster, workers))
         threads = stack.enter_context(Threads(n_workers))
         kept = _Kept(model, top_k, proba=proba)
         sink: Sink = kept

@@ -269,8 +269,7 @@ def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> t
 
 def _write_manifest(run: RunDir, position: Position) -> None:
     """Write a commit aside, sync it, and rename it."""
-    version = format.WORKER_LOGS_VERSION if position.worker_logs else format.RUN_VERSION
-    record = {"version": version, "run": run.identity, **encode(position)}
+    record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
     manifest = json.dumps(format.sealed(record)).encode()
     if len(manifest) > durable.MOST_RECORD:
         raise RunError(
@@ -431,7 +430,7 @@ def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> Po
         raise RunError(f"{path} is damaged: not JSON") from None
     if not format.is_sealed(manifest):
         raise RunError(f"{path} is damaged: its checksum does not match")
-    if manifest.get("version") not in (format.RUN_VERSION, format.WORKER_LOGS_VERSION):
+    if manifest.get("version") != format.RUN_VERSION:
         raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
     if manifest.get("run") != run.identity:
         raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")

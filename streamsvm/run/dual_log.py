@@ -9,6 +9,7 @@ each class, and the counts are of the other duals.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,19 +167,21 @@ class DualLog:
         """Look through the logs of workers now, and not when their duals are first asked for."""
         self._of_workers  # noqa: B018
 
-    def of_workers(self, block: int) -> list[WorkerDuals] | None:
-        """What workers wrote of a block, by the first id; None if they did not."""
+    def of_workers(
+        self, block: int, key_of: Callable[[WorkerDuals], tuple[int, int]]
+    ) -> dict[tuple[int, int], WorkerDuals] | None:
+        """Return what workers wrote of a block, by what `key_of` says of it; None if they wrote nothing."""
         if block not in self._of_workers:
             return None
         found: dict[tuple[int, int], WorkerDuals] = {}
         for log, part in self._of_workers[block]:
             duals = WorkerDuals(self.files, log, part)
-            key = duals.first_row, duals.first_id
+            key = key_of(duals)
             if key in found:  # the same work, done twice; unless one of them is damaged
                 duals.check()
                 found[key].check()
             found.setdefault(key, duals)
-        return sorted(found.values(), key=lambda duals: duals.first_id)
+        return found
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
         """Return the duals of a block; rows without any have a count of 0.
@@ -206,11 +209,11 @@ class DualLog:
     def span(self, block: int, n_rows: int, begin: int, end: int) -> OldDuals:
         """Return a copy of the duals of successive rows of a block of `n_rows`, at ends of workers' parts."""
         files, n_bytes = self.files, self.files.bytes_of_bits
-        of_workers = self.of_workers(block)
+        of_workers = self.of_workers(block, lambda duals: (duals.first_row, duals.first_id))
         if of_workers is None:
             return span_of(self.segment(block, n_rows), begin, end, n_bytes)
         parts = [RowDuals.none(files.ids_dtype, files.values_dtype, n_bytes)]
-        for duals in of_workers:
+        for duals in sorted(of_workers.values(), key=lambda duals: duals.first_id):
             if not 0 <= duals.first_row < n_rows:
                 raise _foreign(files.path, block)
             if begin <= duals.first_row < end:

@@ -1,4 +1,4 @@
-"""Whether processes, perhaps of several machines, see the same folder, and what is written there."""
+"""Tells whether processes, perhaps of several machines, see the same folder and what is written there."""
 
 from __future__ import annotations
 
@@ -8,48 +8,45 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from streamsvm import durable, format
+from streamsvm.errors import RunError
 from streamsvm.workers import WorkersLost
 
 _LATEST = 30.0  # seconds after which a network file system shows what another machine has made durable
 
 
-class Sample(NamedTuple):
-    """A file for others to look for."""
-
-    path: Path
-    content: str
-
-
 @contextlib.contextmanager
-def sample_file(folder: Path) -> Iterator[Sample]:
-    """A file that is there until the end."""
-    sample = Sample(folder / _any_name(), uuid.uuid4().hex)
-    sample.path.write_text(sample.content)
+def sample_file(folder: Path) -> Iterator[Path]:
+    """Keep a file of a new name in a folder until the end; raises `RunError` if it cannot be written."""
+    sample = folder / _any_name()
+    try:
+        sample.touch()
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {durable.reason(error)}") from None
     try:
         yield sample
     finally:
-        durable.remove(sample.path)
+        durable.remove(sample)
 
 
-def is_in_reach(sample: Sample) -> bool:
-    """Whether this process sees a sample, and can write beside it."""
-    own = sample.path.parent / _any_name()
+def why_out_of_reach(sample: Path) -> str | None:
+    """Say why this process does not see a sample or cannot write beside it; None if it does and can."""
+    own = sample.with_name(_any_name())
     try:
-        if sample.path.read_text() != sample.content:
-            return False
+        sample.stat()
         with durable.open_file(own, "wb") as file:
-            file.write(sample.content.encode())
+            file.write(b"sample")
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
-        return False
+    except FileNotFoundError:
+        return "it sees no folder there, or another one"
+    except OSError as error:
+        return durable.reason(error)
     finally:
         with contextlib.suppress(OSError):
             durable.remove(own)
-    return True
+    return None
 
 
 def await_written(folder: Path, lengths: Mapping[str, int]) -> None:
@@ -75,5 +72,5 @@ def _size(path: Path) -> int:
 
 
 def _any_name() -> str:
-    """Of a log that no pass needs: what a crash leaves behind is deleted with other logs."""
+    """Name a log that no pass needs: what a crash leaves behind is deleted with other logs."""
     return format.log_name(format.DUALS, 0, uuid.uuid4().hex)

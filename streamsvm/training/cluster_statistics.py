@@ -60,7 +60,7 @@ def gather_on_cluster(
     Parameters
     ----------
     address, workers
-        As for `open_cluster`.
+        As for `Cluster`.
     paths : sequence of str
         Of the store, from the root.
     store : TransformedStore
@@ -74,7 +74,7 @@ def gather_on_cluster(
     data = TrainingData(tuple(paths), store.inner.fingerprint, settings, (), 0, no_blocks, None)
 
     def gather(wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]:
-        from streamsvm.cluster import open_cluster
+        from streamsvm.cluster import Cluster
 
         found = spans(store.n_rows)
 
@@ -85,7 +85,7 @@ def gather_on_cluster(
                 yield part
                 progress(stop, store.n_rows)
 
-        with open_cluster(address, workers) as cluster:
+        with Cluster(address, workers) as cluster:
             cluster.check(data)
             token, memory = cluster.token + uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:

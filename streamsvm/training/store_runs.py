@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import Plan, dual_id_dtype
 from streamsvm.data.schema import reading_of
-from streamsvm.errors import ClusterError, Interrupted, Message, Remedy
+from streamsvm.errors import ClusterError, Interrupted, Remedy
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
-from streamsvm.run.reach import is_in_reach, sample_file
+from streamsvm.run.reach import sample_file, why_out_of_reach
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings import Interval, Settings
@@ -86,25 +85,18 @@ class StoreRun:
         self._check_workers()
 
     def _check_workers(self) -> None:
-        if not isinstance(self.workers, Threads):
-            self._warnings = self.workers.check(self.data)
-
-    def _shared_folder(self) -> Path | None:
-        """The run directory, if the workers of a cluster see it and may write there."""
+        """Raise `ClusterError` unless the workers read the store and write to the run directory."""
         if isinstance(self.workers, Threads):
-            return None
+            return
+        self._warnings = self.workers.check(self.data)
         folder = self.run.path.absolute()
-        with sample_file(folder) as sample:
-            if self.workers.all(is_in_reach, sample):
-                return folder
-        self._warnings.append(
-            Message(
-                f"the workers do not reach the run directory {folder}, so duals and weights go through "
-                "this process",
-                Remedy("put it where all machines can write"),
-            )
-        )
-        return None
+        with sample_file(folder if folder.exists() else folder.parent) as sample:
+            for worker, problem in self.workers.on_each(why_out_of_reach, sample).items():
+                if problem is not None:
+                    raise ClusterError(
+                        f"the worker {worker} cannot write to the run directory {folder}: {problem}",
+                        remedy=Remedy("put it on a file system that all machines share, at the same path"),
+                    )
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
@@ -148,7 +140,6 @@ class StoreRun:
         settings, store = self.settings, self.store
         loss = settings.trained_loss
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
-        folder = self._shared_folder()
         # Of the matrix: with sparse rows it has none.
         shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
         n_ids = dual_ids(store, settings) + self.plan.common_dual
@@ -162,7 +153,7 @@ class StoreRun:
         files.warnings += self._warnings
         storage = self._storage(shape)
         trainer = Fit(
-            self.data.source(self.blocks, unread=folder is not None),
+            self.data.source(self.blocks, unread=not isinstance(self.workers, Threads)),
             settings,
             files,
             new_learner(
@@ -177,7 +168,7 @@ class StoreRun:
                 pairs=self.weights.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
                 data=self.data,
-                folder=folder,
+                folder=self.run.path.absolute(),
             ),
             position,
             self.callbacks,

@@ -219,7 +219,7 @@ def test_workers_divide_rows_or_classes_of_a_block(tmp_path: Path) -> None:
         span = log.span(0, 20, begin, end)
         assert span.counts.tolist() == np.count_nonzero(of_rows[begin:end], axis=1).tolist()
         assert span.values.sum() == pytest.approx(of_rows[begin:end].sum())
-    assert log.of_workers(2) is None
+    assert log.of_workers(2, lambda duals: (0, 0)) is None
     assert not read_block(log, 2).any()
 
 

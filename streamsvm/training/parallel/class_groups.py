@@ -56,16 +56,16 @@ def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGr
     )
 
 
-def matchdays(n_groups: int) -> list[list[tuple[int, int]]]:
-    """A tournament of an even number of groups: on each day every group meets one other, and each one once.
+def tournament_rounds(n_groups: int) -> list[list[tuple[int, int]]]:
+    """Schedule a tournament of an even number of groups: each meets one other a round, and every other once.
 
     The circle method: one group stays, the others go round. (Alber et al. 2017, Algorithm 5, as printed,
     leaves out some pairs and repeats others.)
     """
     circle = list(range(n_groups))
-    days = []
+    rounds = []
     for _ in range(n_groups - 1):
         meets = zip(circle[: n_groups // 2], reversed(circle[n_groups // 2 :]), strict=True)
-        days.append([(min(pair), max(pair)) for pair in meets])
+        rounds.append([(min(pair), max(pair)) for pair in meets])
         circle = [circle[0], circle[-1], *circle[1:-1]]
-    return days
+    return rounds

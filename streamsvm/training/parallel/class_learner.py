@@ -28,7 +28,7 @@ from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer, problem_of
-from streamsvm.training.parallel.class_groups import ClassGroups, matchdays
+from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import Block
@@ -36,6 +36,8 @@ from streamsvm.workers import Threads
 
 _CENTRED_PARTS = 8  # of the features, which the workers share
 _NO_BITS = np.zeros((0, 0), np.uint8)
+
+DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # of some rows: the count of each, ids and values
 
 
 class ClassSplitLearner(SplitLearner):
@@ -68,14 +70,14 @@ class ClassSplitLearner(SplitLearner):
     ) -> None:
         self._groups = groups
         dtype, ids = np.dtype(settings.dtype), np.min_scalar_type(groups.n_columns - 1)
-        entries = max(dual_entries, groups.n_columns)
+        self.entries = entries = max(dual_entries, groups.n_columns)
 
         def new_visitor() -> Visitor:
             buffer = new_buffer(entries, block_rows, dtype, ids)
             return Visitor(self.loss, settings, groups.n_columns, buffer)
 
         super().__init__(settings, storage, n_classes, None, workers, new_visitor, ids)
-        self._days = matchdays(len(groups.ranges))
+        self._rounds = tournament_rounds(len(groups.ranges))
 
     def _fit_classes(self) -> None:
         columns = self._groups.n_columns
@@ -128,21 +130,21 @@ class ClassSplitLearner(SplitLearner):
         duals = self._block_duals(rows, old)
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.indices, self.storage.weights)
-        begin, day, n_days = self.visited, 0, len(self._days)
-        while day < n_days:
-            pause, first = next_pause(self.visited), day
+        begin, done, n_rounds = self.visited, 0, len(self._rounds)
+        while done < n_rounds:
+            pause, first = next_pause(self.visited), done
             while True:
-                day += 1
-                at = rows.n_rows * day // n_days
-                if day == n_days or begin + at >= pause:
+                done += 1
+                at = rows.n_rows * done // n_rounds
+                if done == n_rounds or begin + at >= pause:
                     break
-            for number, tallies in self._visit_days(block, rows, duals, range(first, day)):
+            for number, tallies in self._visit_rounds(block, rows, duals, range(first, done)):
                 self.tally[CLOCK] = tallies[:, CLOCK].max()
                 self.tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
-                if number == 0:  # a row is visited once each day
+                if number == 0:  # a row is visited once in each round
                     self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
             self.tally[VISITED] = begin + at
-            if day == n_days:
+            if done == n_rounds:
                 self._end_block(block, rows, duals, keep)
             if self.visited >= pause:
                 yield at
@@ -150,7 +152,7 @@ class ClassSplitLearner(SplitLearner):
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
         return BlockDuals(rows, old, self._groups)
 
-    def _end_block(self, block: Block, rows: Rows, duals: BlockDuals, keep: NewDuals | None) -> None:
+    def _end_block(self, block: Block, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
         """Count the new duals of a block, and keep them."""
         for members, lists in zip(duals.members, duals.lists, strict=True):
             for each in lists:
@@ -159,18 +161,18 @@ class ClassSplitLearner(SplitLearner):
             for part in duals.parts():
                 keep.append_duals(block.number, part.as_buffer())
 
-    def _visit_days(
-        self, block: Block, rows: Rows, duals: BlockDuals, days: range
+    def _visit_rounds(
+        self, block: Block, rows: Rows, duals: Any, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Let the pairs of some matchdays meet; yields each day and the tallies of its pairs."""
+        """Let the pairs of some rounds meet; yields the number of each and the tallies of its pairs."""
         features = features_of(rows.indices, self.storage.n_features) if self.loss.centred else None
-        for day in days:
-            work = functools.partial(self._visit_pair, block, rows, duals, day)
-            tallies = self._workers.map(work, self._days[day])
+        for number in rounds:
+            work = functools.partial(self._visit_pair, block, rows, duals, number)
+            tallies = self._workers.map(work, self._rounds[number])
             if features is not None:
                 parts = np.array_split(features, _CENTRED_PARTS)
                 self._workers.map(self.centre, parts)
-            yield day, np.array(tallies)
+            yield number, np.array(tallies)
 
     def centre(self, features: np.ndarray) -> None:
         if not self.loss.centred:
@@ -181,20 +183,20 @@ class ClassSplitLearner(SplitLearner):
             centre(features, weights.average_delta, self._groups.ranges)
 
     def _visit_pair(
-        self, block: Block, rows: Rows, duals: BlockDuals, day: int, pair: tuple[int, int]
+        self, block: Block, rows: Rows, duals: BlockDuals, round_: int, pair: tuple[int, int]
     ) -> np.ndarray:
         """Visit the rows of two groups over their classes; returns the tally of these visits."""
         tally = own_lines(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
         members = np.sort(np.concatenate([duals.members[g] for g in pair]))
-        number = block.number * len(self._days) + day
+        number = block.number * len(self._rounds) + round_
         order = members[block.permute(len(members), self._settings.seed, block.pass_number, number, 0)]
         problem = self.problem._replace(ranges=self._groups.ranges[list(pair)])
         weights = self.moved_weights()
         with self._visitors.lent() as visitor:
             new = visitor.visit(
                 rows, order, duals.of_pair(pair), problem, weights._replace(dirty=weights.dirty[:0]), tally,
-                (block.pass_number, number), was_read=block.was_read and day == 0,
+                (block.pass_number, number), was_read=block.was_read and round_ == 0,
             )  # fmt: skip
         duals.replace(pair, new)
         return tally
@@ -215,7 +217,7 @@ class BlockDuals:
         ends = np.searchsorted(group_of_row[order], np.arange(n_groups + 1))
         self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
         # By both groups: counts of the members, ids and values.
-        self.lists: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [
+        self.lists: list[list[DualList]] = [
             divide_duals(old, members, groups.groups, n_groups) for members in self.members
         ]
 
@@ -255,9 +257,8 @@ class BlockDuals:
                 self.lists[g][h] = part
 
 
-def divide_duals(
-    duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int) -> list[DualList]:
+    """Divide the duals of some rows by the groups of their classes."""
     counts, ids, values = by_group(duals, members, groups, n_groups)
     ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1]
     return list(zip(counts, np.split(ids, ends), np.split(values, ends), strict=True))
@@ -268,9 +269,9 @@ def sum_list(
     problem: Problem,
     rows: Rows,
     members: np.ndarray,
-    duals: tuple[np.ndarray, np.ndarray, np.ndarray],
+    duals: DualList,
 ) -> float:
-    """The dual objective's sum over duals of some rows of a block, as `divide_duals` has them."""
+    """Sum up the dual objective over duals of some rows of a block."""
     counts, ids, values = duals
     found = of_rows(len(members), np.arange(len(members)), counts, ids, values)
     return float(loss.kernels.sum_duals(rows._replace(cost=rows.cost[members]), found, problem))

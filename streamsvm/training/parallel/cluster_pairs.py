@@ -13,29 +13,23 @@ from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
-from streamsvm.on_worker import here
 from streamsvm.training.learner import features_of, problem_of
-from streamsvm.training.parallel.class_learner import divide_duals, sum_list
+from streamsvm.training.parallel.class_learner import DualList, divide_duals, sum_list
 from streamsvm.training.parallel.cluster_logs import lists_of_old, row_duals, write_duals
 from streamsvm.training.parallel.cluster_tasks import (
-    Held,
     Job,
-    Lists,
     Place,
-    Told,
-    Work,
+    TaskResult,
+    WeightShard,
     bounds_of,
     local_weights,
     new_visitor,
     renumbered,
-    rows_of,
-    whole_weights,
-    work_of,
 )
 
 
 def _rows_at(rows: Rows, at: np.ndarray) -> Rows:
-    """Some rows of one label each, in this order."""
+    """Select rows of one label each, in this order."""
     lengths = np.diff(rows.indptr)[at]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     values = np.repeat(rows.indptr[at] - indptr[:-1], lengths) + np.arange(indptr[-1])
@@ -48,59 +42,54 @@ def visit_pair(
     job: Job,
     place: Place,
     pair: tuple[int, int],
-    left: Held,
-    right: Held,
-    lists: dict[tuple[int, int], Lists],
-    before: list[Work],
+    left: WeightShard,
+    right: WeightShard,
+    before: list[TaskResult],
     is_last: bool,
-) -> tuple[Held, Held, Told, Work]:
+) -> tuple[WeightShard, WeightShard, TaskResult]:
     """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
+
+    Duals of other groups' classes are read from the run directory and written there; those of a group's own
+    classes stay with its weights until the last round.
 
     Parameters
     ----------
-    lists : dict
-        Duals by the groups of the rows and of the classes: those that the groups do not bring along. None, if
-        the workers read them.
-    before : list of Work
-        What was done on the matchday before, if the average's clock goes on from there.
+    before : list of TaskResult
+        Those of the round before, if the clock of the average goes on from there.
     is_last : bool
-        Whether the groups' own duals are to be returned, too.
+        Whether the groups' own duals are to be written, too.
 
     Returns
     -------
     tuple
-        The groups; what is `Told`, with new duals as `lists`; the `Work` alone.
+        The groups, and what is reported.
     """
     begin = time.thread_time()
     groups, settings = job.groups, job.settings
     assert groups is not None
-    held = [left, right]
-    rows = rows_of(job, place)
+    shards = [left, right]
+    rows = job.rows(place)
     columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     of_rows_ = groups.groups[columns]
     members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
     at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
     of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
-    own = {(g, g): each.duals for g, each in zip(pair, held, strict=True) if each.duals is not None}
-    if place.logs is not None:
-        wanted = keys_of(pair, diagonal=place.step == 0)
-        rows_of_each = [members[at] for at in of_each]
-        lists = lists_of_old(job, place.logs, place, columns, pair, rows_of_each, wanted)
-    lists = {**own, **lists}
+    own = {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
+    wanted = _keys_of(pair, diagonal=place.step == 0)
+    old_lists = lists_of_old(job, place, columns, pair, [members[at] for at in of_each], wanted)
+    lists: dict[tuple[int, int], DualList] = {**own, **old_lists}
     tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = max([work.tally[CLOCK] for work in before], default=place.clock)
-    moved = sum(each.nbytes for each in held if each.worker != here())
+    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=place.clock)
     if len(members):
-        bounds = bounds_of(held)
+        bounds = bounds_of(shards)
         # By what columns of the weights, which are ids of duals too, differ from those side by side.
         shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
         labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
         features, few = renumbered(_rows_at(rows, members), job.n_features)
         few = few._replace(labels=labels.astype(columns.dtype))
         old = _side_by_side(lists, pair, shifts, of_each, len(members))
-        weights = local_weights(features, held, place, job)
-        n_days = len(groups.ranges) - 1
-        number = place.number * n_days + place.step
+        weights = local_weights(features, shards, place, job)
+        number = place.number * (len(groups.ranges) - 1) + place.step
         order = place.permute(len(members), settings.seed, place.pass_number, number, 0)
         ranges = groups.ranges[list(pair)] + np.array(shifts)[:, None]
         problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
@@ -110,52 +99,48 @@ def visit_pair(
         )  # fmt: skip
         left, right = (
             _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), place)
-            for at, each in enumerate(held)
+            for at, each in enumerate(shards)
         )
         places = np.repeat(np.arange(2), np.diff(bounds))
         lists = _by_groups(new, pair, shifts, of_each, places)
     elif place.begins_average:
-        left, right = (each._replace(average_delta=each.average_delta[:0]) for each in held)
+        left, right = (each._replace(average_delta=each.average_delta[:0]) for each in shards)
     left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
-    told = {key: lists[key] for key in keys_of(pair, diagonal=is_last)}
+    done = {key: lists[key] for key in _keys_of(pair, diagonal=is_last)}
     of_key = {g: members[at] for g, at in zip(pair, of_each, strict=True)}
     whole = problem_of(settings, groups.n_columns)._replace(ranges=groups.ranges)
     sums = {
-        key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in told.items()
+        key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in done.items()
     }
-    written = None
-    if place.logs is not None:
-        parts = [row_duals(of_key[g], each) for (g, _), each in told.items() if len(each[1])]
-        written, told = write_duals(job, place.logs, place, parts), {}
-    work = work_of(job, tally, begin, moved)
-    return left, right, Told(work, told, written, sums), work
+    log = write_duals(job, place, [row_duals(of_key[g], each) for (g, _), each in done.items()])
+    return left, right, job.result(shards, begin, tally, log=log, sums=sums)
 
 
-def keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
-    """Of the duals that a pair reads or tells: by the groups of the rows and of the classes."""
+def _keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
+    """List the duals that a pair reads or writes, by the groups of the rows and of the classes."""
     g, h = pair
     return [(g, h), (h, g), *([(g, g), (h, h)] if diagonal else [])]
 
 
-def _with_rows(held: Held, features: np.ndarray, weights: Weights, columns: slice, place: Place) -> Held:
-    """Weights in which some features have new ones."""
-    current, average = held.current.copy(), held.average_delta[:0]
-    current[features] = weights.current[:, columns]
+def _with_rows(
+    shard: WeightShard, features: np.ndarray, weights: Weights, columns: slice, place: Place
+) -> WeightShard:
+    """Copy a shard, with new weights of some features."""
+    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    new.current[features] = weights.current[:, columns]
     if place.averaging:
-        kept = len(held.average_delta) and not place.begins_average
-        average = held.average_delta.copy() if kept else np.zeros_like(current)
-        average[features] = weights.average_delta[:, columns]
-    return Held(current, average, here())
+        new.average_delta[features] = weights.average_delta[:, columns]
+    return new
 
 
 def _side_by_side(
-    lists: dict[tuple[int, int], Lists],
+    lists: dict[tuple[int, int], DualList],
     pair: tuple[int, int],
     shifts: Sequence[int],
     of_each: Sequence[np.ndarray],
     n_rows: int,
 ) -> OldDuals:
-    """The duals of a pair's rows, whose ids are columns side by side."""
+    """Join the duals of a pair's rows; their ids become columns side by side."""
     found = []
     for at, g in enumerate(pair):
         parts = [lists[g, h] for h in pair]
@@ -175,8 +160,8 @@ def _by_groups(
     shifts: Sequence[int],
     of_each: Sequence[np.ndarray],
     places: np.ndarray,
-) -> dict[tuple[int, int], Lists]:
-    """New duals by the groups of rows and classes, whose ids are columns of all weights again."""
+) -> dict[tuple[int, int], DualList]:
+    """Divide new duals by the groups of rows and classes; their ids become columns of all weights again."""
     found = of_rows(len(of_each[0]) + len(of_each[1]), *_joined(new))
     lists = {}
     for at, g in enumerate(pair):
@@ -187,24 +172,24 @@ def _by_groups(
 
 
 def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
-    """Rows, counts, ids and values of several parts."""
+    """Concatenate rows, counts, ids and values of several parts."""
     return [np.concatenate([part[at] for part in parts]) for at in range(4)]
 
 
-def norm2_of_group(job: Job, g: int, held: Held, average_scale: float) -> float:
-    """‖w‖² of the columns of a group, without padding: as many numbers as `ClassSplitLearner` adds up."""
+def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
+    """Compute ‖w‖² of the columns of a group, without padding, as `ClassSplitLearner` does."""
     assert job.groups is not None
-    weights = whole_weights(job, held, averaged=average_scale > 0)
+    weights = job.weights_of(shard, averaged=average_scale > 0)
     begin, end, _ = job.groups.ranges[g].tolist()
     columns, sums = np.array([[0, end - begin]]), np.zeros(1)
     sums_of_squares(weights, average_scale, columns, sums)
     return float(sums[0])
 
 
-def sum_group(job: Job, place: Place, held: Held) -> tuple[np.ndarray, np.ndarray]:
-    """The sums of the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(rows_of(job, place).indices, job.n_features)
-    matrices = (held.current, held.average_delta)
+def sum_group(job: Job, place: Place, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
+    """Sum up the columns of a group: of its weights and their average, for the features of a block."""
+    features = features_of(job.rows(place).indices, job.n_features)
+    matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
         for matrix in matrices
@@ -213,18 +198,15 @@ def sum_group(job: Job, place: Place, held: Held) -> tuple[np.ndarray, np.ndarra
 
 
 def centre_group(
-    job: Job, place: Place, g: int, held: Held, sums: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> Held:
-    """The weights of a group without the mean over the classes of all groups."""
+    job: Job, place: Place, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> WeightShard:
+    """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.groups is not None
-    features = features_of(rows_of(job, place).indices, job.n_features)
+    features = features_of(job.rows(place).indices, job.n_features)
     n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
-    current = held.current.copy()
-    average = held.average_delta.copy() if len(held.average_delta) else held.average_delta
-    if place.averaging and not len(average):
-        average = np.zeros_like(current)
-    for at, matrix in enumerate((current, average)):
+    new = shard.copy(averaging=place.averaging, begins_average=False)
+    for at, matrix in enumerate((new.current, new.average_delta)):
         if len(matrix):
             means = mean_of_groups([each[at] for each in sums], job.n_classes)
             subtract_from_columns(features, means, 0, n_columns, matrix)
-    return Held(current, average, here(), held.duals)
+    return new

@@ -1,4 +1,6 @@
-"""What the workers of a cluster do: pure functions, whose arguments they leave as they are.
+"""What the tasks of a cluster are given and return, and how workers read data.
+
+Tasks are pure functions, which leave their arguments as they are.
 
 A worker reads the blocks itself. It visits rows with weights of the features that they have, so that it
 copies no others, and computes the very sums that threads do.
@@ -27,13 +29,12 @@ from streamsvm.run.weights import map_array
 from streamsvm.settings import Settings
 from streamsvm.training.learner import features_of, new_buffer
 from streamsvm.training.parallel.class_groups import ClassGroups
+from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.parallel.worker_duals import DualLogs
 from streamsvm.training.training_data import TrainingData
 
 _T = TypeVar("_T")
-
-Lists = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts, ids and values, as `divide_duals` has them
 
 _SLICE = 2**12  # features that are copied at a time
 _KEPT = 2  # blocks that a worker keeps
@@ -43,7 +44,7 @@ _KEPT = 2  # blocks that a worker keeps
 
 
 class _Reader:
-    """The blocks of a run: the last ones are kept, and the next one of the pass is read ahead."""
+    """Reads the blocks of a run: keeps the last ones, and reads the next one of the pass ahead."""
 
     def __init__(self, data: TrainingData) -> None:
         forget_peak()
@@ -61,7 +62,7 @@ class _Reader:
         self._lock = threading.Lock()
 
     def dual_log(self, files: DualFiles) -> DualLog:
-        """The duals of the last pass."""
+        """Open the log of the duals of the last pass."""
         with self._lock:
             if self._duals is None or self._duals.files != files:
                 self._duals = DualLog(files)
@@ -69,7 +70,7 @@ class _Reader:
             return self._duals
 
     def of_block(self, log: DualLog, block: int, find: Callable[[], _T]) -> _T:
-        """What `find` finds out about the duals of a block, once for all tasks of that block."""
+        """Call `find` for the duals of a block, once for all tasks of that block."""
         with self._lock:
             if self._of_block[:2] != (log, block):
                 self._of_block = log, block, find()
@@ -94,21 +95,21 @@ class _Reader:
         return found.result()
 
     def to_score(self, number: int) -> Rows:
-        """A block by itself, with C as it is in the end; its other parts are soon asked for."""
+        """Read one block with the final costs; it is kept, since its other parts are requested next."""
         with self._lock:
             if self._scored is None or self._scored[0] != number:
                 self._scored = number, self._blocks.read(number)
             return self._scored[1]
 
     def newly_read(self) -> int:
-        """Bytes read since this was asked last."""
+        """Return the bytes read since the last call."""
         with self._lock:
             read = self._store.bytes_read - self._bytes_told
             self._bytes_told += read
             return read
 
     def forget(self) -> None:
-        """Keep no rows: another run has begun."""
+        """Drop the rows in memory: another run has begun."""
         with self._lock:
             self._rows.clear()
             self._scored, self._of_block = None, (None, 0, None)
@@ -119,16 +120,6 @@ class _Reader:
         self._store.close()
 
 
-def rows_of(job: Job, place: Place) -> Rows:
-    """The rows of a block, as this worker reads them."""
-    return reader_of(job).rows(place.pass_number, place.number)
-
-
-def reader_of(job: Job) -> _Reader:
-    """The data of a run, as this worker reads it."""
-    return on_worker.opened(job.token, lambda: _Reader(job.data))
-
-
 # -- what tasks are given and return ---------------------------------------------------------------
 
 
@@ -136,17 +127,42 @@ class Job(NamedTuple):
     """What all tasks of a run need to know."""
 
     token: str  # names the run
+    attempt: str  # names the training in the command: one that goes on from a commit writes other logs
+    folder: Path  # the run directory
     data: TrainingData
     settings: Settings
     n_features: int
     n_classes: int
     columns: int  # of the weights
     entries: int  # room for new duals
-    ids_dtype: np.dtype
     time_unit: float  # of the average
-    groups: ClassGroups | None = None
-    bytes_of_bits: int = 0
-    pairs: ClassPairs | None = None
+    groups: ClassGroups | None
+    pairs: ClassPairs | None
+    ids_dtype: np.dtype
+    bytes_of_bits: int
+
+    def reader(self) -> _Reader:
+        """Return this process's reader of the run, opened when it is first needed."""
+        return on_worker.opened(self.token, lambda: _Reader(self.data))
+
+    def rows(self, place: Place) -> Rows:
+        """Read the rows of a block."""
+        return self.reader().rows(place.pass_number, place.number)
+
+    def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
+        """Return a view of the weights for kernels that do not change them."""
+        average = shard.average_delta
+        if averaged and not len(average):
+            average = np.zeros_like(shard.current)
+        return Weights.create(shard.current, average, self.time_unit, np.zeros((0, 2), np.uint64))
+
+    def result(
+        self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, **more: Any
+    ) -> TaskResult:
+        """Report a task that was given `shards` and began at a time of this thread's clock."""
+        moved = sum(shard.nbytes for shard in shards if shard.worker != on_worker.here())
+        seconds = time.thread_time() - begin
+        return TaskResult(tally, seconds, moved, self.reader().newly_read(), peak_private_memory(), **more)
 
 
 class Place(NamedTuple):
@@ -154,77 +170,70 @@ class Place(NamedTuple):
 
     pass_number: int
     number: int  # of the block
-    step: int  # the matchday, or the round
+    step: int  # the round: of the tournament, or of the parts of the block
     was_read: bool
     averaging: bool
     begins_average: bool
-    clock: float  # of the average, unless tallies of earlier tasks tell
+    clock: float  # of the average, unless earlier tasks tell
     permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
-    logs: Logs | None = None  # if the workers reach the run directory; else tasks are given old duals
+    old_duals: DualFiles  # of the last pass
+    dual_scale: float  # by which the old values are to be multiplied
 
 
-class Logs(NamedTuple):
-    """What workers need to know to read the duals of the last pass, and to write new ones."""
-
-    old: DualFiles
-    scale: float  # by which the old values are to be multiplied
-    folder: Path | None  # where new ones are written; None if they are not kept
-    attempt: str  # names the training in a process: one that goes on from a commit writes other logs
-
-
-class Held(NamedTuple):
-    """Weights that a worker holds: all columns, or those of one group."""
+class WeightShard(NamedTuple):
+    """Weights in the memory of a worker: all columns, or those of one group."""
 
     current: np.ndarray  # (n_features, K)
     average_delta: np.ndarray  # the same shape; or (0, K)
     worker: str = ""
-    duals: Lists | None = None  # of the group's own rows for its own classes, within a block
+    duals: DualList | None = None  # of the group's own rows for its own classes, within a block
 
     @property
     def nbytes(self) -> int:
         return self.current.nbytes + self.average_delta.nbytes
 
+    def copy(self, *, averaging: bool, begins_average: bool) -> WeightShard:
+        """Copy the weights and, while an average is formed, its delta, which is zero at first."""
+        average = self.average_delta[:0]
+        if averaging:
+            kept = len(self.average_delta) and not begins_average
+            average = self.average_delta.copy() if kept else np.zeros_like(self.current)
+        return WeightShard(self.current.copy(), average, on_worker.here(), self.duals)
 
-Written = tuple[str, LogEnd]  # the name of a log, and how far it has come
+
+LogPosition = tuple[str, LogEnd]  # the name of a log, and how far it has come
 
 
-class Work(NamedTuple):
-    """What a task has to tell of itself."""
+class TaskResult(NamedTuple):
+    """What a task reports to the command: sums over its rows, and what it cost."""
 
-    tally: np.ndarray
+    tally: np.ndarray  # of its visits; or one for each part that it scored
     seconds: float  # of the processor
     moved: int  # bytes of weights that came from another worker
-    read: int  # bytes of the store, decoded, since this process told last
+    read: int  # bytes of the store, decoded, since this process reported last
     peak: int  # memory of the worker
+    log: LogPosition | None = None  # of the new duals, if there are any
+    sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by groups of rows and classes
 
 
-class Told(NamedTuple):
-    """What the visits of a task have found, beside the weights."""
-
-    work: Work
-    duals: Any  # new ones, unless they were written to the run directory
-    written: Written | None = None
-    sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by classes: as duals
+def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:
+    """Return the weights of a training that has not begun."""
+    return WeightShard(np.zeros((n_features, columns), dtype), np.zeros((0, columns), dtype))
 
 
-def work_of(job: Job, tally: np.ndarray, begin: float, moved: int) -> Work:
-    """What to tell of a task that began at a time of this thread's clock."""
-    seconds = time.thread_time() - begin
-    return Work(tally, seconds, moved, reader_of(job).newly_read(), peak_private_memory())
-
-
-def zeros(n_features: int, columns: int, dtype: np.dtype) -> Held:
-    """Weights of a training that has not begun."""
-    return Held(np.zeros((n_features, columns), dtype), np.zeros((0, columns), dtype))
+def scaled(shard: WeightShard, factor: float) -> WeightShard:
+    """Return weights multiplied by a factor, before an average begins."""
+    current = shard.current * shard.current.dtype.type(factor)
+    return shard._replace(current=current, worker=on_worker.here())
 
 
 def take(results: Sequence[Any], at: int) -> Any:
-    """One of several results, to be moved without the others."""
+    """Select one item of a task's result, so that only it is transferred."""
     return results[at]
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
-    """A visitor of weights with so many columns, which copies its new duals when one of the run would."""
+    """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
     dtype = np.dtype(job.settings.dtype)
     entries = job.entries and job.entries - job.columns + columns
     buffer = new_buffer(entries, n_rows, dtype, job.ids_dtype, job.bytes_of_bits)
@@ -232,41 +241,33 @@ def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     return Visitor(job.settings.trained_loss, job.settings, columns, buffer, pairs)
 
 
-def local_weights(features: np.ndarray, held: Sequence[Held], place: Place, job: Job) -> Weights:
-    """The weights of some features, of all that are held, side by side."""
-    dtype = held[0].current.dtype
-    shape = len(features), sum(each.current.shape[1] for each in held)
+def local_weights(features: np.ndarray, shards: Sequence[WeightShard], place: Place, job: Job) -> Weights:
+    """Copy the weights of some features, those of all shards side by side."""
+    dtype = shards[0].current.dtype
+    shape = len(features), sum(each.current.shape[1] for each in shards)
     current = map_array(None, shape, dtype)
     for some in in_slices(len(features)):
-        np.concatenate([each.current[features[some]] for each in held], axis=1, out=current[some])
+        np.concatenate([each.current[features[some]] for each in shards], axis=1, out=current[some])
     average = map_array(None, shape if place.averaging else (0, shape[1]), dtype)
     if place.averaging and not place.begins_average:
-        for each, columns in zip(held, np.split(average, bounds_of(held)[1:-1], axis=1), strict=True):
+        for each, columns in zip(shards, np.split(average, bounds_of(shards)[1:-1], axis=1), strict=True):
             if len(each.average_delta):
                 columns[:] = each.average_delta[features]
     none = np.zeros((0, 2), np.uint64)
     return Weights.create(current, average, job.time_unit if place.averaging else np.inf, none)
 
 
-def whole_weights(job: Job, held: Held, *, averaged: bool) -> Weights:
-    """The weights as kernels take them that do not move them."""
-    average = held.average_delta
-    if averaged and not len(average):
-        average = np.zeros_like(held.current)
-    return Weights.create(held.current, average, job.time_unit, np.zeros((0, 2), np.uint64))
-
-
 def in_slices(n: int) -> Iterator[slice]:
-    """Slices of `n` features: indexing copies, and a copy of all weights at once may not fit into memory."""
+    """Cut `n` features into slices: indexing copies, and a copy of all weights may not fit into memory."""
     return (slice(begin, begin + _SLICE) for begin in range(0, n, _SLICE))
 
 
-def bounds_of(held: Sequence[Held]) -> np.ndarray:
-    return np.cumsum([0, *(each.current.shape[1] for each in held)])
+def bounds_of(shards: Sequence[WeightShard]) -> np.ndarray:
+    return np.cumsum([0, *(each.current.shape[1] for each in shards)])
 
 
 def renumbered(rows: Rows, n_features: int) -> tuple[np.ndarray, Rows]:
-    """The features of rows, ascending, and the rows with these numbered from 0 on."""
+    """Return the features of rows, ascending, and the rows with these numbered from 0 on."""
     features = features_of(rows.indices, n_features)
     numbers = np.zeros(n_features, rows.indices.dtype)
     numbers[features] = np.arange(len(features))

@@ -97,7 +97,7 @@ class RowSplitLearner(SplitLearner):
     ) -> None:
         dtype = np.dtype(settings.dtype)
         rows_of_part = -(-block_rows // settings.splits)
-        entries = max(dual_entries, n_classes) if dual_entries else 0
+        self.entries = entries = max(dual_entries, n_classes) if dual_entries else 0
         columns = storage.weights.current.shape[1]
 
         def new_visitor() -> Visitor:

@@ -90,9 +90,10 @@ def find_workers(
     """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
     number = count_workers(wanted)
     if cluster is not None:
-        from streamsvm.cluster import find_cluster
+        from streamsvm.cluster import Cluster, check_splits
 
-        return find_cluster(cluster, wanted, settings.splits)
+        check_splits(settings.splits)
+        return Cluster(cluster, wanted, settings.splits)
     return Threads(min(number, settings.splits))
 
 
@@ -133,7 +134,7 @@ def new_learner(
     data : TrainingData, optional
         What the workers of a cluster read.
     folder : Path, optional
-        Where they write duals and weights themselves: the run directory, if they reach it.
+        The run directory, where they write duals and weights.
     """
     from streamsvm.training.learner import Learner, new_buffer
     from streamsvm.training.parallel.class_learner import ClassSplitLearner
@@ -141,20 +142,19 @@ def new_learner(
 
     k, groups = len(class_counts), groups_of(settings, class_counts)
     each = -(-dual_entries // settings.splits)  # not 0: duals would not be kept
+    threads = workers if isinstance(workers, Threads) else workers.threads
+    for_classes: tuple[Any, ...] = settings, storage, k, groups, threads, each, block_rows
+    for_rows = settings, storage, k, pairs, threads, each, block_rows, ids_dtype, bytes_of_bits
     if not isinstance(workers, Threads):
         from streamsvm.training.parallel.cluster_learners import ClusterClassLearner, ClusterRowLearner
 
         assert data is not None
-        if groups is not None:
-            return ClusterClassLearner(settings, storage, k, groups, workers, data, each, block_rows, folder)
-        return ClusterRowLearner(
-            settings, storage, k, pairs, workers, data, each, block_rows, ids_dtype, bytes_of_bits, folder
-        )
+        assert folder is not None
+        learner = ClusterRowLearner(*for_rows) if groups is None else ClusterClassLearner(*for_classes)
+        return learner.use(workers, data, folder, groups, ids_dtype, bytes_of_bits)
     if groups is not None:
-        return ClassSplitLearner(settings, storage, k, groups, workers, each, block_rows)
+        return ClassSplitLearner(*for_classes)
     if settings.splits > 1:
-        return RowSplitLearner(
-            settings, storage, k, pairs, workers, each, block_rows, ids_dtype, bytes_of_bits
-        )
+        return RowSplitLearner(*for_rows)
     buffer = new_buffer(dual_entries, block_rows, np.dtype(settings.dtype), ids_dtype, bytes_of_bits)
     return Learner(settings, storage, buffer, k, pairs, common_dual=common_dual)

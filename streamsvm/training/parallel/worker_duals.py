@@ -18,7 +18,7 @@ _KEPT = 4  # logs that are open: the last pass may be visited again, for what wa
 
 
 class DualLogs:
-    """One log for each pass of each training: one that goes on from a commit is another."""
+    """Keeps one log for each pass of each training: one that goes on from a commit is another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class DualLogs:
 
 @contextlib.contextmanager
 def naming_this_worker(path: Path) -> Iterator[None]:
-    """Errors of writing, with what and who; what was begun is deleted with other logs."""
+    """Add the path and this worker's address to errors of writing; partial logs are deleted with others."""
     try:
         yield
     except OSError as error:

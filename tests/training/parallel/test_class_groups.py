@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.training.parallel.class_groups import group_classes, matchdays
+from streamsvm.training.parallel.class_groups import group_classes, tournament_rounds
 
 
 @given(
@@ -43,10 +43,10 @@ def test_groups_cost_about_the_same() -> None:
 
 
 @pytest.mark.parametrize("n_groups", [2, 4, 6, 8, 16, 34])
-def test_in_a_tournament_every_pair_meets_once_and_nobody_twice_a_day(n_groups: int) -> None:
-    days = matchdays(n_groups)
-    assert len(days) == n_groups - 1
-    for day in days:
-        assert sorted(itertools.chain.from_iterable(day)) == list(range(n_groups))
-    pairs = sorted(itertools.chain.from_iterable(days))
+def test_in_a_tournament_every_pair_meets_once_and_nobody_twice_a_round(n_groups: int) -> None:
+    rounds = tournament_rounds(n_groups)
+    assert len(rounds) == n_groups - 1
+    for pairs in rounds:
+        assert sorted(itertools.chain.from_iterable(pairs)) == list(range(n_groups))
+    pairs = sorted(itertools.chain.from_iterable(rounds))
     assert pairs == list(itertools.combinations(range(n_groups), 2))

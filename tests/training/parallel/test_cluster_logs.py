@@ -15,14 +15,14 @@ from run_files import model_bytes
 
 import streamsvm
 from streamsvm import cluster as cluster_module
-from streamsvm.errors import Interrupted, RunError
+from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.run import weights
 from streamsvm.run.directory import RunDir
 
 distributed = pytest.importorskip("distributed")
 from streamsvm.cluster import Cluster  # noqa: E402
 from streamsvm.training.parallel import on_cluster  # noqa: E402
-from streamsvm.training.parallel.cluster_tasks import Held  # noqa: E402
+from streamsvm.training.parallel.cluster_tasks import WeightShard  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
@@ -70,7 +70,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def counting(self: Cluster, futures: list[Any]) -> list[Any]:
         values = results(self, futures)
-        found.extend(value for value in values if isinstance(value, Held))
+        found.extend(value for value in values if isinstance(value, WeightShard))
         return values
 
     monkeypatch.setattr(Cluster, "results", counting)
@@ -113,27 +113,55 @@ def test_a_commit_is_of_what_workers_wrote(
 
 @EACH
 @pytest.mark.parametrize("largest", [2**26, 0], ids=["whole", "changes"])
-def test_workers_that_do_not_reach_the_run_directory(
+def test_threads_and_workers_take_turns(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], largest: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """They give the same bytes, with a warning; and either kind goes on with what the other has begun.
-
-    Whether this process writes all weights at each commit, or those that changed.
-    """
+    """Either goes on with what the other began, whether threads write all weights or those that changed."""
     monkeypatch.setattr(weights, "_WRITTEN_WHOLE", largest)
-    run, address = tmp_path / "run", local.scheduler_address
-    begin = [(2, False), (4, True), (3, False), (2, True)]
-    for n, (blocks, reached) in enumerate(begin):
-        monkeypatch.setattr(cluster_module.Cluster, "all", lambda *_, reached=reached: reached)
-        more = {"cluster": address, "stop": stop_after(blocks), "resume_or_start": n > 0}
+    run, settings = tmp_path / "run", {**settings, "first_C": 0.02, "C": 0.1}
+    turns: list[tuple[int, dict[str, Any]]] = [
+        (blocks, {"cluster": local.scheduler_address} if cluster else {"workers": 2})
+        for blocks, cluster in ((2, False), (4, True), (3, False), (2, True))
+    ]
+    for n, (blocks, who) in enumerate(turns):
         with pytest.raises(Interrupted):
-            fit(store, run, settings, **more)
-    monkeypatch.setattr(cluster_module.Cluster, "all", lambda *_: False)
-    result = streamsvm.resume(run, cluster=address, progress=False)
-    assert any("do not reach the run directory" in warning for warning in result.warnings)
+            fit(store, run, settings, stop=stop_after(blocks), resume_or_start=n > 0, **who)
+    streamsvm.resume(run, progress=False)
     fit(store, tmp_path / "threads", settings)
     assert model_bytes(run) == model_bytes(tmp_path / "threads")
+
+
+def hide(folder: str) -> None:
+    """Let this process read nothing in a folder, as a machine that has another one there."""
+    stat = Path.stat
+
+    def stat_elsewhere(path: Path, **given: Any) -> Any:
+        if str(path).startswith(folder):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return stat(path, **given)
+
+    Path.stat = stat_elsewhere  # type: ignore[method-assign, assignment]
+
+
+def test_a_worker_that_does_not_reach_the_run_directory(store: Path, tmp_path: Path) -> None:
+    """It is one line before anything is written; a run that is there stays as it is."""
+    new, begun = tmp_path / "new", tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(store, begun, BY_ROWS, stop=stop_after(2))
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    with start() as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        one = sorted(client.scheduler_info()["workers"])[0]
+        client.run(hide, str(tmp_path), workers=[one])
+        for run in (new, begun):
+            with pytest.raises(ClusterError) as caught:
+                fit(store, run, BY_ROWS, cluster=cluster.scheduler_address, resume_or_start=True)
+            assert str(caught.value) == (
+                f"the worker {one} cannot write to the run directory {run}: it sees no folder there, "
+                "or another one; put it on a file system that all machines share, at the same path"
+            )
+    assert not new.exists()
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
 
 
 @EACH
@@ -171,21 +199,14 @@ def test_this_process_has_the_weights_only_when_it_needs_them(
 
 
 @EACH
-@pytest.mark.parametrize("workers_write", [True, False])
-def test_without_commits_tasks_do_not_depend_on_all_earlier_ones(
-    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], workers_write: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """After many tasks there is a commit; if workers do not write, their weights are sent to them anew."""
+def test_after_many_tasks_there_is_a_commit(
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that tasks do not depend on all earlier ones."""
     monkeypatch.setattr(on_cluster, "_LONGEST_GRAPH", 1)
-    if not workers_write:
-        monkeypatch.setattr(Cluster, "all", lambda *more: False)
-    gathered, settings = counted(monkeypatch), {**settings, "gap": "none"}
+    settings = {**settings, "gap": "none"}
     result = fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
-    if workers_write:
-        assert result.checkpoints >= 12  # of 12 blocks
-    else:
-        assert len(gathered) >= 8
+    assert result.checkpoints >= 12  # of 12 blocks
     fit(store, tmp_path / "threads", settings)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
 
@@ -197,7 +218,7 @@ def no_disk_left() -> None:
 
 @EACH
 def test_a_disk_that_becomes_full(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    """Then the process that waits for the workers does the writing; and says who could not write what."""
+    """The run ends with a line that says who could not write, and resumes."""
     run, done, warnings = tmp_path / "run", [], []
     with start() as cluster, distributed.Client(cluster, set_as_default=False) as client:
         one = sorted(client.scheduler_info()["workers"])[0]
@@ -209,12 +230,16 @@ def test_a_disk_that_becomes_full(store: Path, tmp_path: Path, settings: dict[st
         def report(event: dict[str, Any]) -> None:
             warnings.append(event.get("warning") or "")
 
-        result = streamsvm.fit(
-            store, out=run, cluster=cluster.scheduler_address, workers=2, progress=progress, report=report,
-            checkpoint_every="1 blocks", **settings,
-        )  # fmt: skip
+        with pytest.raises(ClusterError) as caught:
+            streamsvm.fit(
+                store, out=run, cluster=cluster.scheduler_address, workers=2, progress=progress,
+                report=report, checkpoint_every="1 blocks", **settings,
+            )  # fmt: skip
     assert any(f"{one} cannot write {run}/" in warning for warning in warnings)
-    assert any("do not reach the run directory" in warning for warning in result.warnings)
+    assert str(caught.value).startswith(f"the worker {one} cannot write to the run directory {run}: ")
+    assert "continues from the last commit" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    streamsvm.resume(run, progress=False)
     fit(store, tmp_path / "threads", settings)
     assert model_bytes(run) == model_bytes(tmp_path / "threads")
 

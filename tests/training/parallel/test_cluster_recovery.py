@@ -33,7 +33,7 @@ from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.files import RunFiles
-from streamsvm.run.reach import is_in_reach, sample_file
+from streamsvm.run.reach import sample_file, why_out_of_reach
 from streamsvm.workers import WorkersLost
 
 distributed = pytest.importorskip("distributed")
@@ -185,7 +185,7 @@ def test_the_scheduler_goes_and_the_client_gives_it_up() -> None:
             workers.hold(1)
         assert not isinstance(error.value, WorkersLost)  # nothing to go on with
         with pytest.raises(ClusterError, match=r"1 did not come in 1 seconds"):
-            workers.all(is_in_reach, Path("sample"))
+            workers.on_each(os.getpid)
 
 
 @EACH
@@ -315,7 +315,7 @@ def test_two_runs_at_once_write_one_log_a_pass_and_worker(store: Path, local: An
 
 def test_training_waits_for_long_tasks_whose_workers_are_heard_of(local: Any) -> None:
     with Cluster(local.scheduler_address, None, 2) as cluster:
-        assert cluster.all(is_here)  # they import this module, and give no sign of life meanwhile
+        cluster.on_each(is_here)  # they import this module, and give no sign of life meanwhile
     with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=2.0)) as cluster:
         tasks = [cluster.task("long", sleep_for, seconds) for seconds in (3.0, 0.0)]
         assert cluster.results(cluster.start(tasks)) == [3.0, 0.0]
@@ -338,7 +338,7 @@ def test_a_check_does_not_wait_for_a_worker_that_has_gone() -> None:
     with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=20.0)) as workers:
         (worker,) = cluster.workers.values()
         os.kill(worker.process.pid, signal.SIGKILL)  # the next one has another address
-        assert workers.all(is_here)
+        assert list(workers.on_each(is_here).values()) == [True]
 
 
 def is_here() -> bool:
@@ -424,9 +424,12 @@ def sleep_for(seconds: float) -> float:
 
 
 def test_a_folder_is_in_reach_of_who_sees_it_and_may_write_there(tmp_path: Path) -> None:
+    nothing = "it sees no folder there, or another one"
     with sample_file(tmp_path) as sample:
-        assert is_in_reach(sample)
-        assert not is_in_reach(sample._replace(path=tmp_path / "elsewhere" / sample.path.name))
-        assert not is_in_reach(sample._replace(content="another folder of the same name"))
+        assert why_out_of_reach(sample) is None
+        assert why_out_of_reach(tmp_path / "elsewhere" / sample.name) == nothing
+        assert why_out_of_reach(tmp_path / "another name of a file") == nothing
     assert not list(tmp_path.iterdir())
-    assert not is_in_reach(sample)
+    assert why_out_of_reach(sample) == nothing
+    with pytest.raises(RunError, match=r"cannot write to .*none: "), sample_file(tmp_path / "none"):
+        pass
