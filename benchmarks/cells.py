@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from measured import drop_caches, run
 
-from streamsvm.text import format_size, parse_size
+from streamsvm.base.text import format_size, parse_size
 
 LABEL = "cell_type"
 

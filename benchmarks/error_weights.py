@@ -19,7 +19,7 @@ from sklearn.metrics import f1_score
 from tasks import Task
 
 from streamsvm import Evaluation, evaluate, fit
-from streamsvm.settings import BALANCED
+from streamsvm.settings.fit import BALANCED
 
 SHARES = (0.5, 0.3, 0.1, 0.06, 0.04)  # of the classes of the generated rows
 LIBLINEAR = {"cs": "-s 4", "ovr": "-s 3", "ovr2": "-s 1"}  # the same problems as ours

@@ -19,10 +19,10 @@ from typing import BinaryIO, NamedTuple
 import numba
 import numpy as np
 
+from streamsvm.base.format import index_dtype
+from streamsvm.base.label_values import INTEGER
 from streamsvm.data.rows import Rows
-from streamsvm.format import index_dtype
 from streamsvm.kernels.random import GAMMA, mix
-from streamsvm.label_values import INTEGER
 from streamsvm.store import StoreWriter, store_kind
 
 PARTS = ("train", "test")

@@ -22,9 +22,9 @@ import numpy as np
 from common import choose, data_folder, find_pairs, print_table, write_json
 from tasks import Task, fit_task, load_task
 
+from streamsvm.base.threads import Threads
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.training.trainer import Trainer
-from streamsvm.workers import Threads
 
 GAPS = 1e-1, 1e-2
 PASSES = 1, 3, 5  # after which accuracies are measured

@@ -67,9 +67,9 @@ def run(python: Path, store: Path) -> dict[str, float]:
 def child(store: str, out: str, begun: float) -> None:
     from streamsvm import fit
     from streamsvm.run.files import RunFiles
-    from streamsvm.training import runs
-    from streamsvm.training.fit import Fit
+    from streamsvm.training import fit_store
     from streamsvm.training.learner import Learner
+    from streamsvm.training.passes import Fit
 
     phases: Counter[str] = Counter({"import": time.monotonic() - begun})
 
@@ -85,7 +85,7 @@ def child(store: str, out: str, begun: float) -> None:
 
         setattr(owner, name, call)
 
-    timed("read", runs, "open_to_train")
+    timed("read", fit_store, "open_to_train")
     timed("load", Learner, "compile")
     timed("score", Fit, "_score")
     timed("commit", RunFiles, "commit")

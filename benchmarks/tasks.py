@@ -15,7 +15,7 @@ from streamsvm_converters import convert
 
 from streamsvm import fit, open_store
 from streamsvm.data.rows import Rows
-from streamsvm.training.results import FitResult
+from streamsvm.model.results import FitResult
 
 History = list[dict[str, Any]]  # the reports of the passes
 

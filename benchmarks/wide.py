@@ -18,8 +18,8 @@ from measured import drop_caches, run, size_of
 
 from streamsvm.data import memory_plan
 from streamsvm.errors import Interrupted
-from streamsvm.settings import Interval, Settings
-from streamsvm.training.runs import fit_store
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.training.fit_store import fit_store
 from streamsvm.training.trainer import Callbacks
 
 MB = 10**6

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamsvm_cli.wording import count, shell_text, shell_value
 
-from streamsvm.text import format_size
+from streamsvm.base.text import format_size
 
 _EVERY = 30.0  # seconds between two lines of progress in one stage
 _LEAST = 1.0  # and of two stages

@@ -10,7 +10,7 @@ import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.options import Force, Json, Quiet
 
-from streamsvm.text import format_size
+from streamsvm.base.text import format_size
 
 
 def export(

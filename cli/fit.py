@@ -12,8 +12,8 @@ from streamsvm_cli.console import Console, Table, stop_on_signals
 from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
-from streamsvm.settings import Settings
-from streamsvm.text import format_size
+from streamsvm.base.text import format_size
+from streamsvm.settings.fit import Settings
 
 _SLOW_READING = 0.5  # of the time
 

@@ -10,8 +10,8 @@ from streamsvm_cli.console import Console
 from streamsvm_cli.options import Json, Label, Quiet
 from streamsvm_cli.wording import wrong_usage
 
-from streamsvm import durable
-from streamsvm.text import format_size
+from streamsvm.base import durable
+from streamsvm.base.text import format_size
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _FEW = 8  # items of a list on a line

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from streamsvm_cli.console import Console
 from streamsvm_cli.wording import count
 
+from streamsvm.base.text import as_url
+from streamsvm.base.threads import count_workers
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
-from streamsvm.text import as_url
-from streamsvm.workers import count_workers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,7 @@ def _rows_of_file(
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     from streamsvm_converters import open_reader
 
-    from streamsvm.data.schema import schema_of_model
+    from streamsvm.model.schema import schema_of_model
 
     threads = count_workers(None)
     reader = open_reader(

@@ -47,7 +47,7 @@ def _run() -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        from streamsvm.durable import reason
+        from streamsvm.base.durable import reason
 
         complain(f"{error.filename or 'output'}: {reason(error)}")
         sys.exit(1)

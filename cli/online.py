@@ -24,8 +24,8 @@ from streamsvm_cli.options import (
 )
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
-from streamsvm.settings import OnlineSettings
-from streamsvm.text import format_size
+from streamsvm.base.text import format_size
+from streamsvm.settings.fit import OnlineSettings
 
 
 @with_settings(OnlineSettings, seed=None)
@@ -67,7 +67,7 @@ def online(
     from streamsvm_converters import TextSource
 
     import streamsvm
-    from streamsvm.data.text_layout import text_layout
+    from streamsvm.model.text_layout import text_layout
 
     layout = text_layout(
         like,

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from streamsvm_cli.wording import wrong_usage
 
+from streamsvm.base.text import parse_size
 from streamsvm.errors import SettingsError
-from streamsvm.setting import Setting, setting_of
-from streamsvm.settings import OnlineSettings, Settings
-from streamsvm.text import parse_size
+from streamsvm.settings.field import Setting, setting_of
+from streamsvm.settings.fit import OnlineSettings, Settings
 
 _LONGEST = 45  # characters of a list of choices beside an option
 

@@ -40,7 +40,7 @@ def resume(
     from streamsvm_converters import TextSource
 
     import streamsvm
-    from streamsvm import format
+    from streamsvm.base import format
     from streamsvm.run.directory import RunDir
 
     streams = RunDir(run).read_settings().get("kind") == format.ONLINE

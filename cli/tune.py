@@ -12,7 +12,7 @@ from streamsvm_cli.fit import finish
 from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count
 
-from streamsvm.settings import SEARCHED, Settings
+from streamsvm.settings.fit import SEARCHED, Settings
 
 _BAR = 24  # characters of the longest bar
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
+from streamsvm.base.text import printable
 from streamsvm.errors import Call, Message, Option, SettingsError
-from streamsvm.text import printable
 
 _SIZES = {"memory"}  # options in bytes
 

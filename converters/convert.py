@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from streamsvm.base.decode import encode
+from streamsvm.base.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
+from streamsvm.base.label_values import OBJECT, TEXT, dtype_of_names
+from streamsvm.base.progress import Progress, logger, shown
+from streamsvm.base.repr import Readable
+from streamsvm.base.text import as_python_value, check_local, parse_size
 from streamsvm.data.label_sets import recode
 from streamsvm.data.statistics import BYTES
 from streamsvm.errors import InputError, PlanError, StoreError
-from streamsvm.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
-from streamsvm.label_values import OBJECT, TEXT, dtype_of_names
-from streamsvm.progress import Progress, logger, shown
-from streamsvm.reading import Readable
-from streamsvm.schema import encode
-from streamsvm.text import as_python_value, check_local, parse_size
 
 if TYPE_CHECKING:
     from streamsvm_converters.external_shuffle import ExternalShuffle
@@ -278,7 +278,7 @@ def convert(
     from streamsvm_converters.waiting_rows import NumberedRows, WaitingRows
 
     from streamsvm.data.prefetch import Prefetcher
-    from streamsvm.data.schema import read_schema
+    from streamsvm.model.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
     index_base, n_features, seed, threads, chunk_nnz, bits = map(

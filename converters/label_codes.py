@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.base.text import check_classes, printable
 from streamsvm.errors import InputError, Option, PlanError, Remedy
-from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.text import check_classes, printable
 
 MISSING = -2  # the code of a row without a label
 _BYTES_PER_LABEL = 400

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.format import index_dtype
+from streamsvm.base.format import index_dtype
 
 _LEAST = 2**14  # values of a range at least: fewer would make many small files
 

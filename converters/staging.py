@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamsvm.durable import PREVIOUS, reason, remove, staging_path, sync_dir, working_folder
+from streamsvm.base.durable import PREVIOUS, reason, remove, staging_path, sync_dir, working_folder
+from streamsvm.base.format import LOCK
+from streamsvm.base.text import check_local
 from streamsvm.errors import Option, Remedy, StoreError
-from streamsvm.format import LOCK
-from streamsvm.text import check_local
 
 
 @contextlib.contextmanager

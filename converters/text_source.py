@@ -13,13 +13,13 @@ import numpy as np
 from streamsvm_converters.libsvm.inputs import STDIN, total_size
 from streamsvm_converters.libsvm.position import Position
 
+from streamsvm.base.decode import Check, Count, SchemaError, decode, encode
+from streamsvm.base.durable import open_file, reason
+from streamsvm.base.format import are_labels
+from streamsvm.base.label_values import INTEGER, TEXT, class_name, dtype_of_names
+from streamsvm.base.text import check_classes, check_local, parse_size, printable
 from streamsvm.data.rows import Rows
-from streamsvm.durable import open_file, reason
 from streamsvm.errors import InputError, Option, Remedy, StreamsvmError, part_of_memory
-from streamsvm.format import are_labels
-from streamsvm.label_values import INTEGER, TEXT, class_name, dtype_of_names
-from streamsvm.schema import Check, Count, SchemaError, decode, encode
-from streamsvm.text import check_classes, check_local, parse_size, printable
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm.reader import LibsvmReader

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.data.csr_checks import row_pieces
+from streamsvm.data.checks import row_pieces
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StoreError
 from streamsvm.kernels.jit import kernel

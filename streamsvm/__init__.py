@@ -20,49 +20,49 @@ if TYPE_CHECKING:
     from streamsvm import plot
     from streamsvm.api import FitResult, OnlineResult, fit, online
     from streamsvm.api_runs import plan, resume
-    from streamsvm.calibration import Calibration, calibrate
     from streamsvm.data.rows import Rows
     from streamsvm.exporting import Exported, export_model
-    from streamsvm.label_metrics import Evaluation
-    from streamsvm.label_set_metrics import LabelSetEvaluation
-    from streamsvm.metrics import evaluate
-    from streamsvm.model import Model, load_model
-    from streamsvm.predictions import Predictions, predict
+    from streamsvm.model.model import Model, load_model
+    from streamsvm.model.results import TuneResult
+    from streamsvm.prediction.calibration import Calibration, calibrate
+    from streamsvm.prediction.label_metrics import Evaluation
+    from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
+    from streamsvm.prediction.metrics import evaluate
+    from streamsvm.prediction.predictions import Predictions, predict
     from streamsvm.reporting.page import report
-    from streamsvm.settings import OnlineSettings, Settings
+    from streamsvm.settings.fit import OnlineSettings, Settings
     from streamsvm.store import Store, open_store
-    from streamsvm.training.results import TuneResult
-    from streamsvm.tuning import tune
+    from streamsvm.tuning.tune import tune
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "Calibration": "streamsvm.calibration",
-    "Evaluation": "streamsvm.label_metrics",
+    "Calibration": "streamsvm.prediction.calibration",
+    "Evaluation": "streamsvm.prediction.label_metrics",
     "Exported": "streamsvm.exporting",
     "FitResult": "streamsvm.api",
-    "LabelSetEvaluation": "streamsvm.label_set_metrics",
-    "Model": "streamsvm.model",
+    "LabelSetEvaluation": "streamsvm.prediction.label_set_metrics",
+    "Model": "streamsvm.model.model",
     "OnlineResult": "streamsvm.api",
-    "OnlineSettings": "streamsvm.settings",
-    "Predictions": "streamsvm.predictions",
+    "OnlineSettings": "streamsvm.settings.fit",
+    "Predictions": "streamsvm.prediction.predictions",
     "Rows": "streamsvm.data.rows",
-    "Settings": "streamsvm.settings",
+    "Settings": "streamsvm.settings.fit",
     "Store": "streamsvm.store",
-    "TuneResult": "streamsvm.training.results",
-    "calibrate": "streamsvm.calibration",
+    "TuneResult": "streamsvm.model.results",
+    "calibrate": "streamsvm.prediction.calibration",
     "convert": "streamsvm_converters",
-    "evaluate": "streamsvm.metrics",
+    "evaluate": "streamsvm.prediction.metrics",
     "export_model": "streamsvm.exporting",
     "fit": "streamsvm.api",
-    "load_model": "streamsvm.model",
+    "load_model": "streamsvm.model.model",
     "online": "streamsvm.api",
     "open_store": "streamsvm.store",
     "plan": "streamsvm.api_runs",
-    "predict": "streamsvm.predictions",
+    "predict": "streamsvm.prediction.predictions",
     "report": "streamsvm.reporting.page",
     "resume": "streamsvm.api_runs",
-    "tune": "streamsvm.tuning",
+    "tune": "streamsvm.tuning.tune",
 }
 __all__ = [
     "Calibration",

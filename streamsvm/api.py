@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from streamsvm.base.progress import Progress, Report, shown
+from streamsvm.base.text import as_paths
 from streamsvm.data.arrays import check_is_matrix, label_column
 from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
-from streamsvm.model import Model
-from streamsvm.progress import Progress, Report, shown
-from streamsvm.setting import GIVEN
-from streamsvm.settings import Interval, OnlineSettings, Settings
-from streamsvm.text import as_paths
-from streamsvm.training import array_runs, runs, stream_runs
-from streamsvm.training.results import FitResult, OnlineResult
+from streamsvm.model.model import Model
+from streamsvm.model.results import FitResult, OnlineResult
+from streamsvm.settings.field import GIVEN
+from streamsvm.settings.fit import Interval, OnlineSettings, Settings
+from streamsvm.training import fit_arrays, fit_store, fit_stream
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks
 
@@ -306,7 +306,7 @@ def fit(
             setting="sample_weight",
         )
     with shown(progress) as progress:
-        return runs.fit_store(
+        return fit_store.fit_store(
             paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
             callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
             cluster=cluster,
@@ -336,7 +336,7 @@ def _fit_matrix(
         if given[name] != parameters[name].default:
             raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=instead, setting=name)
     try:
-        return array_runs.fit_matrix(
+        return fit_arrays.fit_matrix(
             X, y, given["groups"], settings, callbacks=callbacks, given=tables, workers=given["workers"]
         )
     except Interrupted as error:
@@ -428,6 +428,6 @@ def online(
     settings = OnlineSettings.from_arguments(given)
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
-        return stream_runs.learn_stream(
+        return fit_stream.learn_stream(
             stream, out, settings, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )

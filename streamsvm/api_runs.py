@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamsvm.api import without_tables
-from streamsvm.progress import Progress, Report, shown
-from streamsvm.settings import Interval, Settings
-from streamsvm.text import as_paths
-from streamsvm.training import resume_runs, runs
-from streamsvm.training.results import FitResult, OnlineResult
+from streamsvm.base.progress import Progress, Report, shown
+from streamsvm.base.text import as_paths
+from streamsvm.model.results import FitResult, OnlineResult
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.training import fit_store
+from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks
 
@@ -84,7 +85,7 @@ def plan(
         As in `fit`.
     """
     given, tables = without_tables(dict(locals()))
-    return runs.plan_store(
+    return fit_store.plan_store(
         as_paths(data) or [], Settings.from_arguments(given), given=tables, workers=workers,
         cluster=cluster is not None,
     )  # fmt: skip
@@ -152,7 +153,7 @@ def resume(
     """
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
-        return resume_runs.resume_run(
+        return resume_run(
             run,
             open_stream,
             passes=passes,

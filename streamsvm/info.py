@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm import durable, format
+from streamsvm.base import durable, format
 from streamsvm.errors import RunError, StreamsvmError
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
 def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
     """The description of a run, what is damaged, and whether another process replaced what was read."""
     from streamsvm.kernels.tally import VISITED
-    from streamsvm.model import load_model
-    from streamsvm.model_files import saved_record
+    from streamsvm.model.files import saved_record
+    from streamsvm.model.model import load_model
     from streamsvm.run.checkpoint import metrics_size, read_commit
     from streamsvm.run.directory import RunDir
 
@@ -169,8 +169,8 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
 
 
 def _model(path: Path) -> dict[str, Any]:
-    from streamsvm.model import load_model
-    from streamsvm.strongest import strongest_features
+    from streamsvm.model.model import load_model
+    from streamsvm.model.strongest import strongest_features
 
     model = load_model(path)
     shown = model.record["classes"][:_CLASSES]

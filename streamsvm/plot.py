@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from streamsvm.base.label_values import class_name
+from streamsvm.base.text import shortened
 from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError
-from streamsvm.label_values import class_name
-from streamsvm.outcomes import model_of, outcomes_of
+from streamsvm.model.strongest import strongest_features
+from streamsvm.prediction.outcomes import model_of, outcomes_of
 from streamsvm.run.history import History, history_of, number, points, with_seconds
-from streamsvm.strongest import strongest_features
-from streamsvm.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,19 +13,20 @@ import pytest
 import scipy.sparse as sp
 
 import streamsvm
-from streamsvm.coefficients import Coefficients
 from streamsvm.data import memory_plan
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.kernels.duals import OldDuals
-from streamsvm.model_files import save_model
-from streamsvm.settings import Interval, Settings
+from streamsvm.model.coefficients import Coefficients
+from streamsvm.model.files import save_model
+from streamsvm.model.results import FitResult
+from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import StoreWriter
-from streamsvm.training import fit_plan, runs
-from streamsvm.training.results import FitResult
-from streamsvm.training.resume_runs import resume_run
-from streamsvm.training.runs import fit_store, plan_store
+from streamsvm.training import fit_plan
+from streamsvm.training import fit_store as fit_store_module
+from streamsvm.training.fit_store import fit_store, plan_store
+from streamsvm.training.resume import resume_run
 from streamsvm.training.trainer import Callbacks
 
 
@@ -45,7 +46,7 @@ class MemoryPolicy:
             for name in ("dual_share", "block_work", "many_classes", "common_dual_classes"):
                 patch.setattr(memory_plan, name.upper(), getattr(self, name))
             if self.prefer is not None:
-                for module in (fit_plan, runs):
+                for module in (fit_plan, fit_store_module):
                     patch.setattr(module, "plan_fit", self._plan_fit)
             yield
 

@@ -16,8 +16,8 @@ from streamsvm_cli.commands import app
 from typer.main import get_command
 
 import streamsvm
-from streamsvm.setting import setting_of
-from streamsvm.settings import OnlineSettings, Settings
+from streamsvm.settings.field import setting_of
+from streamsvm.settings.fit import OnlineSettings, Settings
 
 PAIRS = [("fit", Settings), ("plan", Settings), ("online", OnlineSettings)]
 FIELDS = [(name, field) for name, settings in PAIRS for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def differences(name: str, field: dataclasses.Field, option: Any) -> Iterator[st
             yield f"the choice {choice!r} is not shown"
     default: Any = option.default
     if default is not None and setting.size:
-        default = streamsvm.text.parse_size(default)
+        default = streamsvm.base.text.parse_size(default)
     if default != (None if (name, field.name) == ("online", "seed") else field.default):
         yield f"another default: {default!r}"
 

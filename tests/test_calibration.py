@@ -20,9 +20,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import log_loss
 
-from streamsvm import Calibration, Model, calibrate, evaluate, fit, format, load_model, open_store, predict
-from streamsvm.calibration import set_temperature
+from streamsvm import Calibration, Model, calibrate, evaluate, fit, load_model, open_store, predict
+from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, PlanError, SettingsError, StreamsvmWarning
+from streamsvm.prediction.calibration import set_temperature
 from streamsvm.run.directory import RunDir, locked
 
 N, D, K = 150, 8, 5
@@ -347,7 +348,7 @@ def test_equal_best_scores_are_no_error() -> None:
 
 
 def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.calibration._MOST_EVALUATIONS", 1)
+    monkeypatch.setattr("streamsvm.prediction.calibration._MOST_EVALUATIONS", 1)
     with pytest.warns(StreamsvmWarning, match="not exact, after 1 reading"):
         calibrate(make_model(), X, LABELS)
 
@@ -426,7 +427,7 @@ def test_a_model_that_was_replaced_meanwhile_is_left_alone(
         saved(folder, make_model(scale=2.0))
         return set_temperature(*words, **more)
 
-    monkeypatch.setattr("streamsvm.calibration.set_temperature", replace_it)
+    monkeypatch.setattr("streamsvm.prediction.calibration.set_temperature", replace_it)
     with pytest.raises(ModelError, match="was replaced by another model meanwhile"):
         calibrate(folder, X, LABELS)
     np.testing.assert_array_equal(load_model(folder).coef_, make_model(scale=2.0).coef_)

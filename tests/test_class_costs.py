@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from streamsvm.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
 from streamsvm.errors import InputError
 
 CLASSES = ["b", "a", "c"]

@@ -14,7 +14,7 @@ import pytest
 from helpers import make_problem, make_store
 
 import streamsvm
-from streamsvm.cluster import Cluster, Limits
+from streamsvm.cluster.client import Cluster, Limits
 from streamsvm.errors import ClusterError, ModelError, PlanError, SettingsError
 from streamsvm.store import open_store
 
@@ -176,7 +176,7 @@ def test_a_store_that_workers_cannot_read(
 ) -> None:
     """As on machines that do not have it: here they look for it in another folder."""
     monkeypatch.chdir(store.parent)
-    monkeypatch.setattr("streamsvm.predictions.absolute", str)
+    monkeypatch.setattr("streamsvm.prediction.predictions.absolute", str)
     with pytest.raises(ClusterError, match="cannot read the data"):
         streamsvm.predict(run, store.name, cluster=address)
 

@@ -11,8 +11,10 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_store, save_weights
 
-from streamsvm import coefficients, evaluate, fit, format, load_model, open_store
+from streamsvm import evaluate, fit, load_model, open_store
+from streamsvm.base import format
 from streamsvm.errors import ModelError
+from streamsvm.model import coefficients
 
 D, K = 200, 70
 COLUMNS = 80  # of the weights, padding included
@@ -163,7 +165,7 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     scores = X @ weights
     assert np.count_nonzero(scores) > 50
     np.testing.assert_array_equal(model.decision_function(X), scores)
-    monkeypatch.setattr("streamsvm.scoring._MOST_LISTED", 1000)
+    monkeypatch.setattr("streamsvm.model.scoring._MOST_LISTED", 1000)
     np.testing.assert_array_equal(load_model(folder).decision_function(X), scores)
     assert model.coef_.dtype == dtype
     np.testing.assert_array_equal(model.coef_.T.toarray(), weights)
@@ -186,7 +188,7 @@ def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listed", [0, 2**26])
 def test_models_without_any_row_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
-    monkeypatch.setattr("streamsvm.scoring._MOST_LISTED", listed)
+    monkeypatch.setattr("streamsvm.model.scoring._MOST_LISTED", listed)
     model = load_model(save_few_rows(tmp_path / "model", np.zeros((20_000, 3), np.float32)))
     assert model.record["n_rows"] == 0
     assert not model.decision_function(np.ones((2, 20_000))).any()

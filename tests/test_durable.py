@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from helpers import save_weights
 
-from streamsvm import durable, export_model, load_model, predict, report
+from streamsvm import export_model, load_model, predict, report
+from streamsvm.base import durable
 from streamsvm.errors import ModelError, RunError
 
 

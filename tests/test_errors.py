@@ -53,7 +53,7 @@ def test_options_in_python_and_in_a_shell(option: Option, python: str, shell: st
 
 
 def test_the_budget_of_a_remedy_is_enough_in_a_shell_too() -> None:
-    from streamsvm.text import parse_size
+    from streamsvm.base.text import parse_size
 
     for needed in (1, 2**20 - 1, 2**20, 2**20 + 1, 10**12 + 7):
         words = shlex.split(shell_text(PlanError("too small", needed_memory=needed)))

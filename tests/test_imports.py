@@ -116,48 +116,22 @@ def test_our_own_stores_are_written_and_read_without_their_libraries(tmp_path: P
 # they name the type of an object that the module is given, and that it needs no other module to use (`data`
 # cuts any `Store` into blocks, and `store` returns the `Rows` of `data`).
 LAYERS = (
-    ("errors", "schema", "format"),
-    ("text", "durable", "page_cache", "progress", "workers"),
-    ("label_values",),
-    ("reading",),
-    ("class_costs",),
+    ("errors",),
+    ("base",),
     ("kernels",),
-    ("losses", "cluster", "on_worker"),
-    (
-        "setting",
-        "setting_rules",
-        "settings",
-    ),
+    ("losses",),
+    ("settings",),
     ("data",),
-    ("store",),
+    ("store", "chains"),
     ("transforms",),
-    ("coefficients", "sequences"),
-    ("scoring",),
-    ("transform_files",),
-    ("model_files",),
-    ("training.results",),
-    ("model_rows",),
+    ("cluster.client", "cluster.worker"),  # the connection, which knows nothing of training
     ("model",),
-    ("strongest",),
-    ("rows_to_score",),
-    ("prediction_files", "cluster_scoring"),
-    ("predictions",),
-    ("calibration",),
-    # These two read what a store, a run or a model says of its data.
-    ("data.schema", "data.text_layout"),
-    ("run",),
-    ("training",),
-    ("label_metrics",),
-    ("label_set_metrics",),
-    ("metrics", "info"),
-    ("outcomes",),
-    ("plot",),
-    ("reporting",),
-    ("api",),
-    ("api_runs",),
-    ("exporting",),
-    ("tuning",),
-    ("sklearn_data", "sklearn"),
+    ("run", "cluster.scores"),  # what workers predict
+    ("prediction",),
+    ("training", "cluster"),  # a fit starts tasks, and tasks train
+    ("api", "info"),
+    ("prediction.outcomes", "plot", "api_runs"),  # of the data that a run was validated with
+    ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),
 )
 
@@ -264,22 +238,10 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    names = (
-        "store",
-        "data.statistics",
-        "format",
-        "data.rows",
-        "data.schema",
-        "data.prefetch",
-        "data.csr_checks",
-        "data.feature_names",
-        "data.label_sets",
-        "data.statistics",
-        "schema",
-        "errors",
-        "durable",
+    names = ("base", "errors", "store", "model.schema", "kernels.jit", "kernels.random", "kernels.simd")
+    names += tuple(
+        f"data.{name}" for name in ("checks", "label_sets", "names", "prefetch", "rows", "statistics")
     )
-    names += ("kernels.jit", "kernels.random", "kernels.simd", "text", "progress", "reading", "label_values")
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):
         names = {name for name in imports_of(path) if within(name, {"streamsvm"})}

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from helpers import make_problem, make_store, save_weights
 
-from streamsvm import fit, format, load_model, resume
+from streamsvm import fit, load_model, resume
+from streamsvm.base import format
 from streamsvm.errors import Interrupted, ModelError, RunError
 from streamsvm.info import inspect
 from streamsvm.run import append_log
@@ -117,7 +118,7 @@ def test_a_model_whose_folder_is_just_renamed_is_waited_for(tmp_path: Path, monk
     os.rename(folder, folder.with_name("model.old"))
     other_model(tmp_path / "new", 2)
     monkeypatch.setattr(
-        "streamsvm.model_files.time.sleep", lambda seconds: os.rename(tmp_path / "new", folder), raising=False
+        "streamsvm.model.files.time.sleep", lambda seconds: os.rename(tmp_path / "new", folder), raising=False
     )
     assert (load_model(folder.parent if inside else folder).coef_ == 2).all()
 

@@ -14,10 +14,10 @@ from command_line import succeeds
 from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm import format
-from streamsvm.cluster_scoring import StoreToScore
+from streamsvm.base import format
+from streamsvm.cluster.scores import StoreToScore
 from streamsvm.errors import InputError, ModelError, StoreError
-from streamsvm.model_files import saved_record, write_record
+from streamsvm.model.files import saved_record, write_record
 
 N = 120
 

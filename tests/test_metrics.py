@@ -14,7 +14,7 @@ from helpers import plain_fit as fit
 from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
 
 from streamsvm import Model, evaluate, load_model, open_store, predict
-from streamsvm.class_costs import read_tree
+from streamsvm.data.class_costs import read_tree
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
 

@@ -17,9 +17,10 @@ from helpers import as_rows, make_problem, make_store, save_weights
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, read_rows
 
-from streamsvm import Model, fit, format, load_model, online, open_store
+from streamsvm import Model, fit, load_model, online, open_store
+from streamsvm.base import format
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError, StreamsvmWarning
-from streamsvm.model_files import check_room
+from streamsvm.model.files import check_room
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm import Model, format, load_model
-from streamsvm.class_costs import ClassTree, read_tree
+from streamsvm import Model, load_model
+from streamsvm.base import format
+from streamsvm.data.class_costs import ClassTree, read_tree
 from streamsvm.errors import ModelError
 
 CLASSES = ["a", "b", "c"]

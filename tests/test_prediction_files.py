@@ -14,8 +14,9 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store, save_weights
 
-from streamsvm import fit, load_model, predict, prediction_files
+from streamsvm import fit, load_model, predict
 from streamsvm.errors import ModelError, SettingsError
+from streamsvm.prediction import outputs as prediction_files
 
 N, D, K = 150, 9, 4
 X, LABELS = make_problem(N, D, K)

@@ -17,7 +17,7 @@ from helpers import make_problem
 from streamsvm_converters import TextSource, convert
 
 import streamsvm
-from streamsvm import progress
+from streamsvm.base import progress
 from streamsvm.errors import InputError, SettingsError
 
 

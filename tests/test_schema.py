@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.schema import Check, Count, Positive, SchemaError, between, decode, encode
+from streamsvm.base.decode import Check, Count, Positive, SchemaError, between, decode, encode
 
 
 class Place(NamedTuple):

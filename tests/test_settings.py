@@ -15,9 +15,9 @@ from helpers import make_problem, make_store
 from streamsvm_converters import TextSource, convert, read_rows
 
 from streamsvm import evaluate, fit, online, predict
+from streamsvm.base.text import check_classes, format_size, parse_size, printable
 from streamsvm.errors import SettingsError
-from streamsvm.settings import OnlineSettings, Settings
-from streamsvm.text import check_classes, format_size, parse_size, printable
+from streamsvm.settings.fit import OnlineSettings, Settings
 
 
 @pytest.fixture

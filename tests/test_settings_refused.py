@@ -11,7 +11,7 @@ from helpers import make_problem, make_store
 
 from streamsvm import fit
 from streamsvm.errors import SettingsError
-from streamsvm.settings import Interval, Settings
+from streamsvm.settings.fit import Interval, Settings
 
 
 @pytest.fixture(scope="module")

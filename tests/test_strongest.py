@@ -9,9 +9,10 @@ import pytest
 from helpers import plain_fit as fit
 from helpers import save_weights
 
-from streamsvm import load_model, strongest
+from streamsvm import load_model
 from streamsvm.info import inspect
-from streamsvm.strongest import strongest_features
+from streamsvm.model import strongest
+from streamsvm.model.strongest import strongest_features
 
 TOP = 4
 

@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from streamsvm import load_model, resume, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
-from streamsvm.training.fit import Fit
-from streamsvm.tuning import parse_grid
+from streamsvm.training.passes import Fit
+from streamsvm.tuning.tune import parse_grid
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 X, Y = DIGITS[:600] / 16, LABELS[:600]

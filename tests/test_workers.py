@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamsvm.workers import Spares, Threads, map_ahead
+from streamsvm.base.threads import Spares, Threads, map_ahead
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])

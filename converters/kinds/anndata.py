@@ -17,11 +17,11 @@ from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
-from streamsvm.data.feature_names import match_features, move_columns
+from streamsvm.base.format import UNSEEN_LABEL, index_dtype
+from streamsvm.base.label_values import TEXT
+from streamsvm.data.names import match_features, move_columns
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import InputError, SettingsError
-from streamsvm.format import UNSEEN_LABEL, index_dtype
-from streamsvm.label_values import TEXT
 from streamsvm.store import Store, open_store
 from streamsvm.store.anndata import AnnDataStore
 from streamsvm.store.joined import common_features

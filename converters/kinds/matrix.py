@@ -22,12 +22,12 @@ from streamsvm_converters.libsvm.labels import canonical_name
 from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.sorted_rows import Piece, sorted_rows
 
+from streamsvm.base.durable import open_file, reason
+from streamsvm.base.format import UNSEEN_LABEL, index_dtype
+from streamsvm.base.label_values import TEXT
+from streamsvm.base.text import printable
 from streamsvm.data.rows import Rows
-from streamsvm.durable import open_file, reason
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
-from streamsvm.format import UNSEEN_LABEL, index_dtype
-from streamsvm.label_values import TEXT
-from streamsvm.text import printable
 
 _FIRST_ERRORS = 5
 _MOST_VALUES = 2**20  # of rows read at a time

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamsvm.data.schema import DataSchema
+    from streamsvm.model.schema import DataSchema
 
 ANALYZERS = ("word", "char", "char_wb")
 

@@ -12,8 +12,8 @@ from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.libsvm.position import Counts, Source
 
+from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows
-from streamsvm.label_values import TEXT, dtype_of_names
 
 
 @dataclass

@@ -9,9 +9,9 @@ import stat
 import zlib
 from pathlib import Path
 
-from streamsvm.durable import reason
+from streamsvm.base.durable import reason
+from streamsvm.base.text import check_local
 from streamsvm.errors import InputError
-from streamsvm.text import check_local
 
 STDIN = "-"
 _BEGIN = 4096  # bytes that are looked at

@@ -17,12 +17,12 @@ from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, d
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
 from streamsvm_converters.tables.text import hashed_texts, joined_texts
 
-from streamsvm.data.feature_names import feature_names
+from streamsvm.base.decode import encode
+from streamsvm.base.format import UNSEEN_LABEL
+from streamsvm.base.label_values import TEXT
+from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
-from streamsvm.format import UNSEEN_LABEL
-from streamsvm.label_values import TEXT
-from streamsvm.schema import encode
 
 _FIRST_ERRORS = 5
 _NO_NORMS = np.empty(0)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from streamsvm_converters.libsvm.position import Source
 
-from streamsvm.durable import reason
+from streamsvm.base.durable import reason
+from streamsvm.base.text import check_local, format_size
 from streamsvm.errors import Call, InputError, Option, Remedy
-from streamsvm.text import check_local, format_size
 
 STDIN = "-"
 

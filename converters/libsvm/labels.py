@@ -13,8 +13,8 @@ from streamsvm_converters.libsvm.lines import COMMA, OK, Parsed
 from streamsvm_converters.libsvm.numbers import compiled, inlined
 from streamsvm_converters.libsvm.parse_errors import show
 
-from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.label_values import INTEGER, dtype_of_names
+from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.base.label_values import INTEGER, dtype_of_names
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 

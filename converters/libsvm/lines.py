@@ -122,7 +122,7 @@ def is_utf8(text, at, end):
 
 @compiled
 def has_control(text, at, end):
-    """Whether well-formed UTF-8 contains a control character beyond ASCII (listed in `streamsvm.text`)."""
+    """Whether well-formed UTF-8 contains a control character beyond ASCII (see `streamsvm.base.text`)."""
     for place in range(at, end - 1):
         first, second = text[place], text[place + 1]
         if first == 0xC2 and second < 0xA0:  # U+0080 to U+009F

@@ -7,8 +7,8 @@ import re
 
 from streamsvm_converters.libsvm import lines
 
+from streamsvm.base.text import CONTROL
 from streamsvm.errors import Call, Message, Option, Remedy
-from streamsvm.text import CONTROL
 
 _SHOWN = 40  # characters of an offending token that a message repeats
 _PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)

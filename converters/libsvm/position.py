@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamsvm.schema import Count
+from streamsvm.base.decode import Count
 
 
 class Source(NamedTuple):

@@ -21,11 +21,11 @@ from streamsvm_converters.libsvm.parse_errors import explain, show
 from streamsvm_converters.libsvm.position import Place, Position, Source
 from streamsvm_converters.libsvm.rows import compact, repair
 
-from streamsvm.data.csr_checks import first_labels
+from streamsvm.base.format import index_dtype
+from streamsvm.data.checks import first_labels
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
-from streamsvm.format import index_dtype
 
 Progress = Callable[[int, int | None, int], None]
 

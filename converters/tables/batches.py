@@ -15,8 +15,8 @@ from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.position import Source
 from streamsvm_converters.tables.quotes import Quotes
 
+from streamsvm.base.text import format_size, printable
 from streamsvm.errors import InputError, Option, PlanError, Remedy
-from streamsvm.text import format_size, printable
 
 _DELIMITERS = ",\t;|"
 DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}

@@ -11,9 +11,9 @@ from streamsvm_converters.label_codes import MISSING_TEXTS, label_text
 from streamsvm_converters.tables.batches import Table, listed, load_pyarrow
 from streamsvm_converters.tables.encoding import Column, ColumnsEncoding
 
+from streamsvm.base.format import index_dtype
+from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Option, Remedy
-from streamsvm.format import index_dtype
-from streamsvm.text import printable
 
 _NO_CATEGORY = -2  # the code of a missing value
 

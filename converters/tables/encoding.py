@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from streamsvm.base.decode import Check, SchemaError, between, decode
+from streamsvm.base.text import printable
 from streamsvm.errors import InputError
-from streamsvm.schema import Check, SchemaError, between, decode
-from streamsvm.text import printable
 
 _NOT_EMPTY = Check(lambda value: len(value) > 0, "not empty")
 _Length = Annotated[int, between(1, 100)]

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.csr_checks import row_norms
-from streamsvm.data.feature_names import feature_names
+from streamsvm.base.format import LABEL_DTYPE, index_dtype
+from streamsvm.base.label_values import class_record, is_missing
+from streamsvm.base.text import check_classes
+from streamsvm.data.checks import row_norms
 from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
+from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
-from streamsvm.format import LABEL_DTYPE, index_dtype
-from streamsvm.label_values import class_record, is_missing
-from streamsvm.text import check_classes
 
 
 class Matrix(NamedTuple):

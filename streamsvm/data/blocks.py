@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.data.feature_names import FeatureMatch
+from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.label_sets import recode
+from streamsvm.data.names import FeatureMatch
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, StoreError
-from streamsvm.format import LABEL_DTYPE, UNSEEN_LABEL
 
 if TYPE_CHECKING:
     from streamsvm.store import Store

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from streamsvm.base.text import parse_part
 from streamsvm.data.rows import Rows
-from streamsvm.settings import NONE, Settings
-from streamsvm.text import parse_part
+from streamsvm.settings.fit import NONE, Settings
 
 if TYPE_CHECKING:
     from streamsvm.store import Store

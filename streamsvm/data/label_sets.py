@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.csr_checks import first_labels
+from streamsvm.base.format import LABEL_DTYPE
+from streamsvm.base.label_values import codes_among
+from streamsvm.data.checks import first_labels
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, StreamsvmWarning, warn
-from streamsvm.format import LABEL_DTYPE
-from streamsvm.label_values import codes_among
 
 _SETS = (list, tuple, set, frozenset, np.ndarray)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from streamsvm.base.decode import Count
+from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import PlanError
-from streamsvm.page_cache import memory_limit
-from streamsvm.schema import Count
 
 if TYPE_CHECKING:
     from streamsvm.store import Store

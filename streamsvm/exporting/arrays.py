@@ -9,7 +9,7 @@ import numpy as np
 from streamsvm.exporting.folding import fold, linear_only
 
 if TYPE_CHECKING:
-    from streamsvm.model import Model
+    from streamsvm.model.model import Model
 
 
 def write_npz(model: Model, file: BinaryIO, *, prune: float) -> None:

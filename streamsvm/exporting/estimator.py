@@ -11,7 +11,7 @@ from streamsvm.exporting.arrays import is_sparse
 from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
 
 if TYPE_CHECKING:
-    from streamsvm.model import Model
+    from streamsvm.model.model import Model
 
 
 _LARGE = 2**24  # coefficients

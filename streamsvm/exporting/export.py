@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
 
 import numpy as np
 
-from streamsvm import durable
+from streamsvm.base import durable
+from streamsvm.base.text import check_local
 from streamsvm.errors import ModelError, Remedy, SettingsError
 from streamsvm.exporting.liblinear_export import LABELS_SUFFIX
-from streamsvm.model import Model, load_model
-from streamsvm.prediction_files import as_cell
-from streamsvm.strongest import strongest_features
-from streamsvm.text import check_local
+from streamsvm.model.model import Model, load_model
+from streamsvm.model.strongest import strongest_features
+from streamsvm.prediction.outputs import as_cell
 
 if TYPE_CHECKING:
     from typing import BinaryIO

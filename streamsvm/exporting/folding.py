@@ -15,7 +15,7 @@ from streamsvm.errors import ModelError, Remedy
 from streamsvm.transforms import Transform
 
 if TYPE_CHECKING:
-    from streamsvm.model import Model
+    from streamsvm.model.model import Model
 
 Step = Transform | np.ndarray
 _PIECE = 2**18  # coefficients that are looked at at a time

@@ -12,7 +12,7 @@ from streamsvm.errors import StreamsvmWarning, warn
 from streamsvm.exporting.folding import fold, linear_only, two_class_difference
 
 if TYPE_CHECKING:
-    from streamsvm.model import Model
+    from streamsvm.model.model import Model
 
 LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
 _PIECE = 2**20  # numbers that are written at a time

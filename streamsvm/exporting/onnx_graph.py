@@ -10,7 +10,7 @@ from streamsvm.errors import ModelError
 from streamsvm.exporting.folding import Step, fold
 
 if TYPE_CHECKING:
-    from streamsvm.model import Model
+    from streamsvm.model.model import Model
 
 _OPSET, _IR_VERSION = 17, 8  # which runtimes of 2022 and later read
 _MOST_BYTES = 2**31 - 2**20  # of an ONNX file
@@ -31,7 +31,7 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
         raise ModelError("onnx is not installed: pip install 'streamsvm[onnx]'") from None
-    from streamsvm.text import format_size
+    from streamsvm.base.text import format_size
 
     dtype, n_classes = model.dtype, len(model.classes_)
     size = model.n_features_in_ * n_classes * dtype.itemsize

@@ -19,7 +19,7 @@ from streamsvm.kernels.label_sets import is_own
 class ClassPairs(NamedTuple):
     """Margins from a table, or from a tree of classes as the length of the path between two; and costs.
 
-    Without a tree its arrays are empty; they are described in `streamsvm.class_costs.ClassTree`.
+    Without a tree its arrays are empty; they are described in `streamsvm.data.class_costs.ClassTree`.
     """
 
     shifts: np.ndarray  # (k, K) dtype of the weights: (Δ - 1) / M off the diagonal, else 0; or (0, K)

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import durable, plot
+from streamsvm import plot
+from streamsvm.base import durable
+from streamsvm.base.text import parse_size, shortened
 from streamsvm.errors import ModelError, RunError, StreamsvmError
 from streamsvm.info import inspect
-from streamsvm.label_set_metrics import LabelSetEvaluation
-from streamsvm.model import Model, load_model
-from streamsvm.outcomes import Outcomes, count_outcomes
+from streamsvm.model.model import Model, load_model
+from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
+from streamsvm.prediction.outcomes import Outcomes, count_outcomes
 from streamsvm.reporting.pictures import Pictures
 from streamsvm.run.directory import RunDir
 from streamsvm.run.history import History, number, read_history, with_seconds
-from streamsvm.settings import Settings
-from streamsvm.text import parse_size, shortened
+from streamsvm.settings.fit import Settings
 from streamsvm.training.held_out import open_held_out
 
 _PACKAGES = ("streamsvm", "numpy", "scipy", "numba", "h5py", "zarr", "matplotlib", "jinja2")

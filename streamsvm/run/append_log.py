@@ -1,6 +1,6 @@
 """A checksummed, append-only log: what a commit adds to, and what a resumed run reads.
 
-A log is a sequence of parts. A part is a header (see `streamsvm.format.LOG_HEADER`) and arrays, each
+A log is a sequence of parts. A part is a header (see `streamsvm.base.format.LOG_HEADER`) and arrays, each
 padded to 8 bytes; what the arrays mean is for the owner of the log. Nothing is ever overwritten: a commit
 records how long the log was (`LogEnd`), and what follows is cut off when the run resumes.
 """
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm import durable
+from streamsvm.base import durable
+from streamsvm.base.decode import Count
+from streamsvm.base.format import LOG_CRC, LOG_HEADER
 from streamsvm.errors import RunError
-from streamsvm.format import LOG_CRC, LOG_HEADER
-from streamsvm.schema import Count
 
 _PIECE = 2**20  # bytes read at a time while a log is checked
 

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from streamsvm import durable, format
-from streamsvm.data.label_order import LabelGroups
+from streamsvm.base import durable, format
+from streamsvm.base.decode import Check, Count, SchemaError, decode, encode
+from streamsvm.data.order import LabelGroups
 from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
-from streamsvm.run.reach import await_written
+from streamsvm.run.shared_folder import await_written
 from streamsvm.run.weights import WeightStorage
-from streamsvm.schema import Check, Count, SchemaError, decode, encode
 
 _KEPT = 2
 MOST_LOGS = 3.5  # times the weights: the most that the logs of two commits take (see `_write_weights`)
@@ -63,7 +63,7 @@ class StreamPosition:
     norms : tuple of float and int
         Sum and number of the squared norms from which C is chosen.
     label_groups : list of list of float
-        State of `streamsvm.data.label_order.LabelGroups`.
+        State of `streamsvm.data.order.LabelGroups`.
     ended : bool
         Whether the stream was read to its end.
     """

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from streamsvm import durable, format
+from streamsvm.base import durable, format
+from streamsvm.base.decode import Check, Count, Positive, SchemaError, decode
+from streamsvm.base.text import check_local
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
-from streamsvm.schema import Check, Count, Positive, SchemaError, decode
-from streamsvm.settings import AUTO, OnlineSettings, Settings
-from streamsvm.text import check_local
+from streamsvm.settings.fit import AUTO, OnlineSettings, Settings
 
 # What `resume` may change in run.json: commits made before the change still belong to the run.
 _CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid", "calibrate"}, "store": {"path"}}

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
-from streamsvm.format import DUALS_MAGIC
 from streamsvm.kernels.dual_lists import joined, span_of
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
 from streamsvm.run.append_log import AppendLog, LogEnd, Part, check_length, check_part, mapped, offsets, scan

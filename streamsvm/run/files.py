@@ -11,20 +11,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm import durable, format
-from streamsvm.class_costs import ClassTree
-from streamsvm.coefficients import Coefficients
+from streamsvm.base import durable, format
+from streamsvm.data.class_costs import ClassTree
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
-from streamsvm.model import Model
-from streamsvm.model_files import save_model, saved_record, write_record
+from streamsvm.model.coefficients import Coefficients
+from streamsvm.model.files import save_model, saved_record, write_record
+from streamsvm.model.model import Model
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import Position, WriteWeights, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
-from streamsvm.settings import Interval
+from streamsvm.settings.fit import Interval
 from streamsvm.transforms import Transform, records_of
 
 
@@ -158,7 +158,7 @@ class RunFiles:
 
         That is the files of weights, which no later process reads, and all commits but the last.
 
-        `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model_files.save_model`.
+        `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model.files.save_model`.
         """
         complete = complete or self._keep_temperature
         save_model(

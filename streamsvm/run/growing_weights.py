@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm import durable
-from streamsvm.coefficients import Coefficients
+from streamsvm.base import durable
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.weights import Weights, padded_classes
-from streamsvm.model_files import check_room
+from streamsvm.model.coefficients import Coefficients
+from streamsvm.model.files import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
 # The unit of time of the average (see `Weights`): the length of a stream is not known, and need not be. Visit

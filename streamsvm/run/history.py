@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from streamsvm import durable
+from streamsvm.base import durable
 from streamsvm.errors import RunError
+from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
-from streamsvm.training.results import FitResult, OnlineResult
 
 _MOST_BYTES = 2**26  # of a file of lines: those of the longest runs take a few megabytes
 _MOST_NAMED = 3  # damaged lines that are named one by one

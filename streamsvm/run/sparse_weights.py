@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.sparse_rows import (
@@ -24,6 +23,7 @@ from streamsvm.kernels.sparse_rows import (
     scale_sparse_rows,
 )
 from streamsvm.kernels.weights import Weights
+from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.weights import check_mapped, map_array
 
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base.format import COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
 from streamsvm.errors import Remedy, RunError
-from streamsvm.format import COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
 from streamsvm.kernels.duals import OldDuals, repeats_class
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES

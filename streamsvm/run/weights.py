@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamsvm import durable
-from streamsvm.coefficients import Coefficients
+from streamsvm.base import durable
+from streamsvm.base.text import format_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.weights import Weights
+from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
 from streamsvm.run.weight_log import mark_known, multiply_known
-from streamsvm.text import format_size
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them

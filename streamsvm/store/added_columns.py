@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import durable, format
+from streamsvm.base import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.added_to_zarr import ARRAY, CATEGORICAL, TEXT, save_columns
@@ -106,7 +106,7 @@ class ObsColumns:
         return [f"{self.key}_{part}" for part in ("label", "score", "margin", "probability")]
 
     def write(self, batch: Any) -> None:
-        """Take a `streamsvm.prediction_files.Batch`."""
+        """Take a `streamsvm.prediction.outputs.Batch`."""
         codes = batch.codes[:, 0].astype(np.min_scalar_type(len(self._classes)))
         new = {"label": codes, "score": batch.scores[:, 0].astype(np.float32)}
         new["margin"] = batch.margins.astype(np.float32)

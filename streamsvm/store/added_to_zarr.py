@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamsvm import durable
+from streamsvm.base import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.zarr_metadata import METADATA, encoded
 

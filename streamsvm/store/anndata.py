@@ -7,12 +7,12 @@ import hashlib
 
 import numpy as np
 
-from streamsvm import format
-from streamsvm.data.csr_checks import find_violation, first_labels
-from streamsvm.data.feature_names import feature_names, sort_rows
+from streamsvm.base import format
+from streamsvm.base.label_values import TEXT
+from streamsvm.data.checks import find_violation, first_labels
+from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
-from streamsvm.label_values import TEXT
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray

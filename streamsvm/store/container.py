@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import durable
+from streamsvm.base import durable
+from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import Remedy, StoreError, StreamsvmWarning, warn
-from streamsvm.page_cache import memory_limit
 from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.layout import ArraySpec

@@ -6,7 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from streamsvm import format
+from streamsvm.base import format
+from streamsvm.base.text import as_url
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
@@ -14,7 +15,6 @@ from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.obs_columns import Column, column_names, index_column, index_length
 from streamsvm.store.open import open_container
 from streamsvm.store.remote import Url, open_remote
-from streamsvm.text import as_url
 
 _FIRST = 5  # names
 _SPARSE = ("csr_matrix", "csc_matrix")

@@ -12,9 +12,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from streamsvm import durable
+from streamsvm.base import durable
+from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
-from streamsvm.page_cache import dont_need
 from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.hdf5_chunks import compressed_chunks

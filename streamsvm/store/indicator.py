@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import format
-from streamsvm.data.csr_checks import is_monotonic
+from streamsvm.base import format
+from streamsvm.base.label_values import dtype_of_names
+from streamsvm.data.checks import is_monotonic
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
-from streamsvm.label_values import dtype_of_names
 from streamsvm.store.container import Container, StoredArray
 
 _MOST_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text

@@ -9,12 +9,12 @@ from operator import itemgetter
 
 import numpy as np
 
-from streamsvm import format
-from streamsvm.data.feature_names import first_of, match_features
+from streamsvm.base import format
+from streamsvm.base.label_values import INTEGER, TEXT
 from streamsvm.data.label_sets import recode
+from streamsvm.data.names import first_of, match_features
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
-from streamsvm.label_values import INTEGER, TEXT
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 from streamsvm.store.views import MatchedStore, StoreView

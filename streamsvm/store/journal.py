@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from streamsvm import durable, format
+from streamsvm.base import durable, format
+from streamsvm.base.decode import Count, Positive, decode
 from streamsvm.errors import StoreError, StreamsvmWarning, warn
-from streamsvm.schema import Count, Positive, decode
 
 _SUFFIX = ".journal"
 _VERSION = 1

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
+from streamsvm.base.label_values import TEXT
 from streamsvm.errors import StoreError
-from streamsvm.label_values import TEXT
 
 LABEL = "label"
 DATA = "X/data"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
+from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.errors import StoreError
-from streamsvm.label_values import TEXT, dtype_of_names
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.matrices import number_in

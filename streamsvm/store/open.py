@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
+from streamsvm.base.decode import Count, SchemaError, between, decode
+from streamsvm.base.label_values import INTEGER, dtype_of_names
+from streamsvm.base.text import as_url
 from streamsvm.errors import Call, Option, Remedy, StoreError
-from streamsvm.label_values import INTEGER, dtype_of_names
-from streamsvm.schema import Count, SchemaError, between, decode
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
@@ -22,7 +23,6 @@ from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.reader import Store
 from streamsvm.store.views import with_labels
-from streamsvm.text import as_url
 
 
 def open_store(

@@ -10,23 +10,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm import format
-from streamsvm.data.csr_checks import (
-    find_label_violation,
-    find_violation,
-    first_labels,
-)
-from streamsvm.data.feature_names import feature_names
+from streamsvm.base import format
+from streamsvm.base.label_values import TEXT
+from streamsvm.base.repr import Readable
+from streamsvm.base.text import check_classes
+from streamsvm.data.checks import find_label_violation, find_violation, first_labels
+from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StoreError
-from streamsvm.label_values import TEXT
-from streamsvm.reading import Readable
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.matrices import number_in, read_pointers
-from streamsvm.text import check_classes
 
 Progress = Callable[[int, int], None]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader, Ranges

@@ -8,13 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.data.csr_checks import (
-    find_label_violation,
-    find_violation,
-    first_labels,
-    is_monotonic,
-    row_norms,
-)
+from streamsvm.data.checks import find_label_violation, find_violation, first_labels, is_monotonic, row_norms
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from streamsvm.data.blocks import Blocks
-from streamsvm.data.feature_names import match_features
 from streamsvm.data.memory_plan import cut_blocks, make_plan
+from streamsvm.data.names import match_features
 from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.store.reader import Store
 from streamsvm.store.views import MatchedStore

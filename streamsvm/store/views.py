@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from streamsvm import format
-from streamsvm.data.csr_checks import row_norms
-from streamsvm.data.feature_names import FeatureMatch, move_columns
+from streamsvm.base import format
+from streamsvm.data.checks import row_norms
+from streamsvm.data.names import FeatureMatch, move_columns
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.store.chunk_reader import Ranges

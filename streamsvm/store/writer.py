@@ -11,17 +11,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
+from streamsvm.base.label_values import TEXT
+from streamsvm.base.text import check_classes
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
-from streamsvm.label_values import TEXT
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter, WriteTasks
 from streamsvm.store.container import Container, array_metadata
 from streamsvm.store.open import open_container
 from streamsvm.store.rows_writer import RowsWriter, Sizes
-from streamsvm.text import check_classes
 
 CODECS = ("fast", "small", "none")
 

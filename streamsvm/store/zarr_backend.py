@@ -19,7 +19,7 @@ import numcodecs
 import numpy as np
 import zstandard
 
-from streamsvm import durable
+from streamsvm.base import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader, Ranges

@@ -20,9 +20,9 @@ import numcodecs.blosc
 import numpy as np
 import zstandard
 
-from streamsvm.durable import open_descriptor
+from streamsvm.base.durable import open_descriptor
+from streamsvm.base.page_cache import dont_need, will_need
 from streamsvm.errors import StoreError
-from streamsvm.page_cache import dont_need, will_need
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import inflate
 from streamsvm.store.container import DAMAGED, SLACK

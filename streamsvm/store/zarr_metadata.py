@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
 
 METADATA = "zarr.json"
 

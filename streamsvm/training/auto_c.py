@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.data.hold_out import is_trained_on
 from streamsvm.losses import get_loss
-from streamsvm.settings import AUTO, Settings
+from streamsvm.settings.fit import AUTO, Settings
 
 if TYPE_CHECKING:
     from streamsvm.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.errors import Call, ConvergenceWarning, Message, Option, Remedy, warn
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 
 History = Sequence[Mapping[str, Any]]
 

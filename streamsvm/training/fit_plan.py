@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base.page_cache import memory_limit
+from streamsvm.base.text import format_size
 from streamsvm.data import memory_plan
 from streamsvm.data.groups import GIVE_GROUPS
-from streamsvm.data.label_order import block_warning
 from streamsvm.data.memory_plan import (
     INTERPRETER,
     SMALL_BLOCK,
@@ -23,19 +24,18 @@ from streamsvm.data.memory_plan import (
     longest_group,
     make_plan,
 )
+from streamsvm.data.order import block_warning
 from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
-from streamsvm.page_cache import memory_limit
 from streamsvm.run.checkpoint import MOST_LOGS
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
-from streamsvm.settings import AUTO, COSTS, MARGINS, ROWS, Settings
+from streamsvm.settings.fit import AUTO, COSTS, MARGINS, ROWS, Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import SlicedStore, choose_slice_rows
-from streamsvm.text import format_size
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.splits import groups_of, why_split
 

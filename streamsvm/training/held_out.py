@@ -11,7 +11,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
-from streamsvm.settings import CLASSES, Settings
+from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
 from streamsvm.store.scoring import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups

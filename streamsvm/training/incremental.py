@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base.format import index_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
-from streamsvm.format import index_dtype
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.model import Model
+from streamsvm.model.model import Model
 from streamsvm.run.checkpoint import Position, check_finite
 from streamsvm.run.files import MemoryRun
 from streamsvm.run.growing_weights import TIME_UNIT
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import AUTO, Settings
+from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import Block

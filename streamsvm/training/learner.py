@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.coefficients import Coefficients
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.candidates import Scratch
@@ -29,9 +28,10 @@ from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISIT
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
+from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.weights import WeightStorage
-from streamsvm.settings import AUTO, Settings
+from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
 from streamsvm.training.sources import Block
 

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.data.label_order import STREAM_WARNING, LabelGroups
-from streamsvm.data.schema import reading_of
+from streamsvm.data.order import STREAM_WARNING, LabelGroups
 from streamsvm.errors import (
     Call,
     InputError,
@@ -26,11 +25,12 @@ from streamsvm.errors import (
     StreamsvmError,
 )
 from streamsvm.kernels.tally import CORRECT, EMPTY
+from streamsvm.model.results import OnlineResult
+from streamsvm.model.schema import reading_of
 from streamsvm.run.checkpoint import Position, StreamPosition
 from streamsvm.run.files import RunFiles
-from streamsvm.settings import AUTO, OnlineSettings, Settings
+from streamsvm.settings.fit import AUTO, OnlineSettings, Settings
 from streamsvm.training.learner import Learner
-from streamsvm.training.results import OnlineResult
 from streamsvm.training.sources import Block, StreamPlace, StreamSource
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import records_of

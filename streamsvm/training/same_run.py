@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.errors import Call, Option, Remedy, RunError
 from streamsvm.run.directory import RunDir
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.rows import Rows, unread_rows
 from streamsvm.errors import InputError
-from streamsvm.format import index_dtype
 from streamsvm.kernels.random import local_permutation, permutation
-from streamsvm.settings import AUTO
+from streamsvm.settings.fit import AUTO
 from streamsvm.training.auto_c import c_for, running_costs
 from streamsvm.transforms import Transform, apply, features_after
 

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.prefetch import Prefetcher, Stopped
 from streamsvm.errors import StreamsvmError
-from streamsvm.progress import Progress, Report, logged
 from streamsvm.run.checkpoint import Position
 from streamsvm.run.files import MemoryRun, RunFiles
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import Block, Source
 

@@ -12,10 +12,10 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import Remedy, StoreError
 from streamsvm.losses import get_loss
-from streamsvm.settings import NONE, Settings
+from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.sliced import SlicedStore
-from streamsvm.training.error_weights import check_error_weights
+from streamsvm.training.costs import check_error_weights
 from streamsvm.training.sources import BlocksSource
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore

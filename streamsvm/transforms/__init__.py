@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, SettingsError
-from streamsvm.settings import NONE
+from streamsvm.settings.fit import NONE
 from streamsvm.transforms.base import RowFault, Transform
 
 TRANSFORMS = {  # name in a record, and of a user: module and class

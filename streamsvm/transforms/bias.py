@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from streamsvm.base.format import index_dtype
 from streamsvm.data.rows import Rows
-from streamsvm.format import index_dtype
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
 

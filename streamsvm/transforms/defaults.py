@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, ScaleWarning, warn
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.transforms.base import Transform
 
 OF_TABLES = "scale=std,bias"  # with columns of numbers

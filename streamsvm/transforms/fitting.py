@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
+from streamsvm.base.threads import map_ahead
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
@@ -21,7 +22,6 @@ from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import TrainingData
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import watch_scales
-from streamsvm.workers import map_ahead
 
 OF_DATA = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _FOR_COUNTS = {"normalize", "log1p"}

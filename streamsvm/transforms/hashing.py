@@ -14,12 +14,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from streamsvm.base.format import index_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
-from streamsvm.format import index_dtype
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
-from streamsvm.settings import MOST_BITS
+from streamsvm.settings.fit import MOST_BITS
 from streamsvm.transforms.base import TrainingData, Transform
 
 

@@ -19,13 +19,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.base.durable import open_file, reason
+from streamsvm.base.format import index_dtype
+from streamsvm.base.text import check_local
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
-from streamsvm.durable import open_file, reason
 from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
-from streamsvm.format import index_dtype
 from streamsvm.kernels.csr import keep_columns
-from streamsvm.text import check_local
 from streamsvm.transforms.base import TrainingData, Transform, checked_count
 
 _TOP, _FILE = "top:", "file"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StreamsvmError

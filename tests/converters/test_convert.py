@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from streamsvm_converters import convert, read_rows
 
+from streamsvm.base.durable import locked
 from streamsvm.data.rows import Rows
-from streamsvm.durable import locked
 from streamsvm.errors import InputError, PlanError, StoreError
 from streamsvm.store import StoreWriter, open_store
 

@@ -15,8 +15,8 @@ from streamsvm_converters import TextSource, convert, read_rows
 from streamsvm_converters.libsvm.labels import canonical_name
 
 import streamsvm
-from streamsvm.data.schema import read_schema
 from streamsvm.errors import InputError
+from streamsvm.model.schema import read_schema
 from streamsvm.store import open_store
 
 SPELLINGS = [

@@ -22,7 +22,7 @@ import zstandard
 from cases import few
 from trials import stage
 
-from streamsvm import durable
+from streamsvm.base import durable
 from streamsvm.training.trainer import Trainer
 
 FIT = ("--passes", 2, "--C", 0.0003, "--block-rows", 300, "--json")

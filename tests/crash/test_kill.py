@@ -21,10 +21,10 @@ from streamsvm_converters import staging
 from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import stage
 
-from streamsvm.model_files import save_model
+from streamsvm.model.files import save_model
 from streamsvm.run import checkpoint
 from streamsvm.store.writer import StoreWriter
-from streamsvm.training.fit import Fit
+from streamsvm.training.passes import Fit
 from streamsvm.training.trainer import Trainer
 
 BLOCKS = ("--block-rows", 200)  # 8 blocks a pass

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.data import csr_checks
-from streamsvm.data.csr_checks import find_violation, row_norms, row_pieces
+from streamsvm.data.checks import find_violation, row_norms, row_pieces
 
 N_FEATURES = 9
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.data.feature_names import feature_names, match_features, move_columns, sort_rows
+from streamsvm.data.names import feature_names, match_features, move_columns, sort_rows
 from streamsvm.errors import FeatureError, StreamsvmWarning
 
 

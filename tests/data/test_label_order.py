@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
 from streamsvm import load_model, plan, resume
-from streamsvm.data.label_order import LabelGroups
+from streamsvm.data.order import LabelGroups
 from streamsvm.errors import Interrupted
 from streamsvm.store import open_store
 
@@ -178,7 +178,7 @@ def test_a_resumed_fit_warns_too(tmp_path: Path) -> None:
 
 def test_the_warning_needs_no_more_than_the_labels(tmp_path: Path) -> None:
     with open_store(stored(tmp_path / "a.h5", "sorted")) as store:
-        from streamsvm.data.label_order import block_warning
+        from streamsvm.data.order import block_warning
 
         assert block_warning(store, 4) is not None
         assert store.bytes_read == 4 * N

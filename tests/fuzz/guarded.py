@@ -89,11 +89,11 @@ def guard(side: str, named: Any) -> Any:
 
 def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generator, side: str) -> list[Any]:
     """What errors may weigh and which labels rows may have: ``pairs, sets`` as kernels take them."""
-    from streamsvm.class_costs import read_tree
+    from streamsvm.data.class_costs import read_tree
     from streamsvm.kernels.label_sets import LabelSets
     from streamsvm.kernels.weights import padded_classes
-    from streamsvm.settings import Settings
-    from streamsvm.training.error_weights import ErrorWeights
+    from streamsvm.settings.fit import Settings
+    from streamsvm.training.costs import ErrorWeights
 
     K, table = padded_classes(k + loss.extra_columns, dtype), rng.uniform(0.1, 2, size=(k, k))
     weights, common = rng.uniform(0.5, 2, size=k), {"loss": loss.name, "dtype": str(dtype), "C": 1.0}
@@ -118,10 +118,10 @@ def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generat
 
 def check_chains(side: str) -> None:
     """Chains of some lengths by all solvers, with any duals that a log may bring."""
+    from streamsvm.chains.kernels import decode_groups
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
     from streamsvm.kernels.candidates import Scratch
-    from streamsvm.kernels.chains import decode_groups
     from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.tally import N_TALLIES

@@ -10,7 +10,7 @@ import pytest
 from cases import few
 from helpers import plain_fit as fit
 
-from streamsvm.kernels.chains import best_sequence, decode_groups, replace_by_marginals
+from streamsvm.chains.kernels import best_sequence, decode_groups, replace_by_marginals
 from streamsvm.losses import LOSSES
 from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
 

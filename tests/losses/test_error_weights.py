@@ -17,12 +17,12 @@ from helpers import plain_fit as fit
 from sklearn.svm import LinearSVC
 from small_problem import PARAMETERS
 
-from streamsvm.class_costs import ClassTree
 from streamsvm.data.arrays import labelled_rows
+from streamsvm.data.class_costs import ClassTree
 from streamsvm.losses import LOSSES, ROW_LOSSES
-from streamsvm.model import Model
-from streamsvm.settings import Settings
-from streamsvm.training.array_runs import fit_rows
+from streamsvm.model.model import Model
+from streamsvm.settings.fit import Settings
+from streamsvm.training.fit_arrays import fit_rows
 
 N_PROBLEMS, QUICK = 50, 6
 TOL = 3e-7

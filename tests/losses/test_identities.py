@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from streamsvm.losses import ROW_LOSSES as LOSSES
-from streamsvm.model import Model
+from streamsvm.model.model import Model
 
 N, D = 80, 10
 C = 0.7

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.base.format import LOG_HEADER
 from streamsvm.errors import RunError
-from streamsvm.format import LOG_HEADER
 from streamsvm.run.append_log import AppendLog, LogEnd, check, mapped, offsets, scan
 
 MAGIC, OTHER = b"SSVMTEST", b"SSVMELSE"

@@ -14,7 +14,8 @@ import pytest
 from fuzz import logs
 from helpers import make_problem, make_store
 
-from streamsvm import durable, fit, format, resume
+from streamsvm import fit, resume
+from streamsvm.base import durable, format
 from streamsvm.errors import Interrupted, RunError, StreamsvmError
 from streamsvm.info import inspect
 from streamsvm.kernels.tally import CLOCK, CORRECT, VISITED
@@ -310,6 +311,6 @@ def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Pat
 def test_a_manifest_too_large_to_be_read_again_is_not_committed(
     store: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("streamsvm.durable.MOST_RECORD", 5000)
+    monkeypatch.setattr("streamsvm.base.durable.MOST_RECORD", 5000)
     with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that can be read again"):
         fit(store, out=tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

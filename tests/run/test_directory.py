@@ -9,7 +9,8 @@ import pytest
 from helpers import make_problem, make_store
 from row_stream import RowStream, late_problem
 
-from streamsvm import fit, format, online, resume
+from streamsvm import fit, online, resume
+from streamsvm.base import format
 from streamsvm.errors import RunError
 from streamsvm.info import inspect
 from streamsvm.run.directory import RunDir

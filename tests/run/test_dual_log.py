@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.base.format import DUALS_MAGIC, LOG_HEADER
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.format import DUALS_MAGIC, LOG_HEADER
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.training.learner import new_buffer

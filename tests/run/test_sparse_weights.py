@@ -16,9 +16,9 @@ from helpers import MemoryPolicy, fit_with, make_problem, make_store, plan_with,
 from small_problem import of_loss
 
 from streamsvm import fit, load_model
+from streamsvm.base.format import SPARSE_WEIGHTS_MAGIC
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.format import SPARSE_WEIGHTS_MAGIC
 from streamsvm.kernels.candidates import Scratch, mark_class
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 from streamsvm.losses import ROW_LOSSES as LOSSES

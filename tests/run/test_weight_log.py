@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamsvm.base.format import COLUMNS_MAGIC, LOG_HEADER
 from streamsvm.errors import RunError
-from streamsvm.format import COLUMNS_MAGIC, LOG_HEADER
 from streamsvm.kernels.weights import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded, scan
 from streamsvm.run.checkpoint import Position, commit, prune

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm import durable
+from streamsvm.base import durable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import RunError
 from streamsvm.run.directory import RunDir

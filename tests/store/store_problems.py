@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter, store_kind
 

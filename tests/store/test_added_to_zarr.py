@@ -18,9 +18,10 @@ import zarr
 from cases import few
 from test_added_columns import N, X, cells, folder, unread  # noqa: F401
 
-from streamsvm import durable, load_model, predict
+from streamsvm import load_model, predict
+from streamsvm.base import durable
 from streamsvm.errors import StoreError
-from streamsvm.prediction_files import Batch
+from streamsvm.prediction.outputs import Batch
 from streamsvm.store import open_store
 from streamsvm.store.added_columns import adding_columns
 

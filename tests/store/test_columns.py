@@ -21,7 +21,7 @@ from store_problems import (
 from test_store_damage import ARRAYS, edit_record
 from test_store_roundtrip import contents, read_with_anndata
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.info import inspect
 from streamsvm.store import layout, open_store

@@ -11,8 +11,8 @@ from store_problems import Problem, assert_rows_equal, make_full_problem, make_p
 from test_store_damage import edit_record
 from test_store_roundtrip import read_with_anndata
 
+from streamsvm.base.format import sealed
 from streamsvm.errors import StoreError
-from streamsvm.format import sealed
 from streamsvm.store import open_store
 
 NAMES = [f"gene {i}" if i % 3 else f"é={i}" for i in range(40)]

@@ -14,9 +14,9 @@ from test_store_damage import edit_record
 from test_store_roundtrip import read_with_anndata
 
 from streamsvm import fit, load_model
-from streamsvm.data.feature_names import match_features
+from streamsvm.base.format import sealed
+from streamsvm.data.names import match_features
 from streamsvm.errors import StoreError
-from streamsvm.format import sealed
 from streamsvm.store import layout, open_store
 from streamsvm.store.views import MatchedStore
 from streamsvm.transforms import fitting

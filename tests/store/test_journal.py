@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm import format, open_store
+from streamsvm import open_store
+from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.store import journal
 from streamsvm.store.journal import Overlay, editing, journal_of, recover

@@ -7,7 +7,7 @@ import os
 import pytest
 from store_problems import assert_rows_equal, make_problem
 
-from streamsvm import page_cache
+from streamsvm.base import page_cache
 from streamsvm.store import container, open_store
 
 

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from store_problems import assert_rows_equal
 
-from streamsvm.model import load_model
+from streamsvm.model.model import load_model
 from streamsvm.store import open_store
 
 RELEASED = Path(__file__).parent / "released"

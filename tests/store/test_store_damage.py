@@ -16,7 +16,7 @@ import pytest
 import zarr
 from store_problems import Problem, flip_bit, list_checksums, make_problem
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.store import StoreWriter, layout, open_store, open_validation_store
 

@@ -16,7 +16,7 @@ import zarr
 from store_problems import Problem, assert_rows_equal, make_problem
 from test_store_damage import edit_record
 
-from streamsvm import durable, format
+from streamsvm.base import durable, format
 from streamsvm.errors import StoreError
 from streamsvm.store import Store, open_store
 

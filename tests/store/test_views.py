@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from helpers import make_problem, make_store
 
 from streamsvm import fit
-from streamsvm.data.feature_names import match_features
+from streamsvm.data.names import match_features
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores

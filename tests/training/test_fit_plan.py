@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from helpers import make_problem, make_store
 
-from streamsvm import fit, format, load_model, resume
+from streamsvm import fit, load_model, resume
+from streamsvm.base import format
 from streamsvm.data.memory_plan import INTERPRETER, SMALL_BLOCK
 from streamsvm.errors import PlanError, RunError
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
 
 MB = 2**20

@@ -23,8 +23,9 @@ from streamsvm import fit, load_model, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.store import open_store
 from streamsvm.store.sliced import SlicedStore
-from streamsvm.training import array_runs, tuning_runs
+from streamsvm.training import fit_arrays
 from streamsvm.transforms import fitting
+from streamsvm.tuning import trials as tuning_runs
 
 N, D, K, BLOCK, PARTS = 420, 12, 3, 90, 3
 ALONE = K  # the class of held-out rows alone
@@ -144,7 +145,7 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
     """Its training learns the same, whatever the rows of its part are; the table has the C of all rows."""
     transform = "scale=std,l2,scale=maxabs"
     models: list[Any] = []
-    matrix, store = array_runs.fit_matrix, tuning_runs.fit_store
+    matrix, store = fit_arrays.fit_matrix, tuning_runs.fit_store
 
     def of_store(paths: Any, out: Path, settings: Any, **more: Any) -> Any:
         result = store(paths, out, settings, **more)
@@ -156,7 +157,7 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
         return models[-1]
 
     monkeypatch.setattr(tuning_runs, "fit_store", of_store)
-    monkeypatch.setattr(array_runs, "fit_matrix", of_matrix)
+    monkeypatch.setattr(fit_arrays, "fit_matrix", of_matrix)
     found = []
     for changed in (False, True):
         given = data_of(kind, tmp_path / str(changed), *problem(part, changed=changed))

@@ -20,8 +20,8 @@ from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import ROW_LOSSES as REGISTRY
 from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.weights import DenseWeights
-from streamsvm.settings import Settings
-from streamsvm.training import fit as fit_module
+from streamsvm.settings.fit import Settings
+from streamsvm.training import passes as trainings
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.objective import Scoring, gap_record, score_blocks
 
@@ -119,7 +119,7 @@ def test_a_negative_gap_beyond_the_tolerance_is_reported_and_does_not_end_the_fi
 ) -> None:
     store = make_store(tmp_path / "a.h5", *make_problem(40, D, K))
     monkeypatch.setattr(
-        fit_module, "gap_record", lambda *sums: gap_record(*sums) | {"relative_gap": relative_gap}
+        trainings, "gap_record", lambda *sums: gap_record(*sums) | {"relative_gap": relative_gap}
     )
     result = fit(store, out=tmp_path / "run", passes=2, tol=1e-6, average=average, dtype="float64")
     assert (result.status, result.passes) == (("converged", 1) if converged else ("done", 2))

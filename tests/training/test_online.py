@@ -17,7 +17,8 @@ from row_stream import D, K, N, RowStream, late_problem
 from run_files import model_bytes
 from small_problem import DEFAULTS, FORMULATIONS, ONLINE, PARAMETERS, of_loss
 
-from streamsvm import fit, format, load_model, online
+from streamsvm import fit, load_model, online
+from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, PlanError, RunError, SettingsError
 from streamsvm.kernels.random import permutation
 from streamsvm.run.weight_log import restore

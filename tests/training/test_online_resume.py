@@ -13,7 +13,8 @@ from helpers import make_problem, make_store
 from row_stream import D, N, RowStream, late_problem
 from run_files import model_bytes, stop_after
 
-from streamsvm import FitResult, OnlineResult, fit, format, load_model, online, resume
+from streamsvm import FitResult, OnlineResult, fit, load_model, online, resume
+from streamsvm.base import format
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError
 
 

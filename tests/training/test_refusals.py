@@ -15,7 +15,8 @@ from helpers import plain_fit as fit
 from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import format, plan, resume
+from streamsvm import plan, resume
+from streamsvm.base import format
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 
@@ -47,7 +48,7 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
     entry = 4 + 1  # float32, and the number of a class
     row = 8 + (1 if loss == "llw" else (K - 1) * entry)  # llw: five bits
     for free, refused in ((2 * N * row - 1, True), (2 * N * row, False)):
-        monkeypatch.setattr("streamsvm.training.runs.durable.free_bytes", lambda path, free=free: free)
+        monkeypatch.setattr("streamsvm.training.fit_store.durable.free_bytes", lambda path, free=free: free)
         if not refused:
             fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none")
             continue
@@ -82,7 +83,7 @@ def test_the_plan_knows_the_size_of_dense_duals(
 
 def test_duals_that_no_memory_holds_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = make_problem(N, D, K)
-    monkeypatch.setattr("streamsvm.training.array_runs.available_memory", lambda: 1000)
+    monkeypatch.setattr("streamsvm.training.fit_arrays.available_memory", lambda: 1000)
     with pytest.raises(PlanError, match="the memory of this process has"):
         fit(X, labels, loss="logistic", passes=2)
     fit(X, labels, loss="ww", passes=2)

@@ -19,17 +19,18 @@ from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 
 from streamsvm import evaluate, load_model, online, open_store, plan, predict, resume
+from streamsvm.chains import sequences as chain_sequences
+from streamsvm.chains.loss import new_chain
+from streamsvm.chains.sequences import load_sequences
+from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.groups import codes_of_groups, group_starts, in_group_order
 from streamsvm.data.memory_plan import longest_group
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.jit import kernel
-from streamsvm.losses import LOSSES, chain_sequences
+from streamsvm.losses import LOSSES
 from streamsvm.losses.base import MOST_SEQUENCES
-from streamsvm.losses.chain import new_chain
-from streamsvm.losses.chain_sequences import load_sequences
-from streamsvm.sequences import piece_bounds
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.store import StoreWriter
 from streamsvm.training.fit_plan import chain_bytes, plan_fit
 from streamsvm.training.learner import new_buffer
@@ -190,7 +191,7 @@ def test_a_buffer_too_small_for_a_block_is_emptied_in_time(problem, monkeypatch:
     for solver in SOLVERS:
         options = of_solver(solver, passes=4)
         whole = fit(X, labels, groups=qid, **options)
-        monkeypatch.setattr("streamsvm.training.array_runs._MOST_ENTRIES", 1)  # raised to the longest group
+        monkeypatch.setattr("streamsvm.training.fit_arrays._MOST_ENTRIES", 1)  # raised to the longest group
         np.testing.assert_array_equal(fit(X, labels, groups=qid, **options).coef_, whole.coef_)
         monkeypatch.undo()
 

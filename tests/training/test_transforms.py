@@ -14,7 +14,8 @@ from helpers import make_store
 from helpers import plain_fit as fit
 from sklearn import preprocessing
 
-from streamsvm import Model, calibrate, evaluate, format, load_model, open_store, plan, predict, resume
+from streamsvm import Model, calibrate, evaluate, load_model, open_store, plan, predict, resume
+from streamsvm.base import format
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.transforms import fitting, parse_transforms
 from streamsvm.transforms.store import TransformedStore

@@ -13,9 +13,9 @@ from run_files import model_bytes
 from test_shared_reading import LOGS, write_anndata
 
 from streamsvm import fit, tune
+from streamsvm.cluster import feature_statistics as cluster_statistics
 from streamsvm.data import statistics
 from streamsvm.errors import InputError
-from streamsvm.training import cluster_statistics
 
 distributed = pytest.importorskip("distributed")
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import plain_fit as fit
 
 from streamsvm.errors import SettingsError
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.transforms import TRANSFORMS, parse_transforms, records_of, transforms_from
 
 

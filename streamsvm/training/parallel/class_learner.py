@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.coefficients import Coefficients
+from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre
@@ -26,13 +26,13 @@ from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIE
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
-from streamsvm.settings import Settings
+from streamsvm.model.coefficients import Coefficients
+from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import features_of, new_buffer, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import Block
-from streamsvm.workers import Threads
 
 _CENTRED_PARTS = 8  # of the features, which the workers share
 _NO_BITS = np.zeros((0, 0), np.uint8)

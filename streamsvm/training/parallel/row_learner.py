@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
@@ -23,12 +24,11 @@ from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import features_of, label_sets, new_buffer
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import Block
-from streamsvm.workers import Threads
 
 ROUNDS = 2  # of a block: its average can begin between them
 _SUMS = 8  # the most parts of the features that are added up side by side

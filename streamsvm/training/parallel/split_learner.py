@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base.threads import Spares, Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner, label_sets, new_buffer
 from streamsvm.training.parallel.visitor import Visitor
-from streamsvm.workers import Spares, Threads
 
 SCORED_PARTS = 16  # of a block: their sums are added up in order, whoever scores them
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.base.threads import Threads, count_workers
 from streamsvm.errors import Option, Remedy, SettingsError
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.settings import AUTO, CLASSES, ROWS, Settings
+from streamsvm.settings.fit import AUTO, CLASSES, ROWS, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
-from streamsvm.workers import Threads, count_workers
 
 if TYPE_CHECKING:
-    from streamsvm.cluster import Cluster
+    from streamsvm.cluster.client import Cluster
     from streamsvm.training.learner import Learner
     from streamsvm.training.training_data import TrainingData
 
@@ -90,7 +90,7 @@ def find_workers(
     """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
     number = count_workers(wanted)
     if cluster is not None:
-        from streamsvm.cluster import Cluster, check_splits
+        from streamsvm.cluster.client import Cluster, check_splits
 
         check_splits(settings.splits)
         return Cluster(cluster, wanted, settings.splits)
@@ -146,7 +146,7 @@ def new_learner(
     for_classes: tuple[Any, ...] = settings, storage, k, groups, threads, each, block_rows
     for_rows = settings, storage, k, pairs, threads, each, block_rows, ids_dtype, bytes_of_bits
     if not isinstance(workers, Threads):
-        from streamsvm.training.parallel.cluster_learners import ClusterClassLearner, ClusterRowLearner
+        from streamsvm.cluster.learners import ClusterClassLearner, ClusterRowLearner
 
         assert data is not None
         assert folder is not None

@@ -14,7 +14,7 @@ from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
-from streamsvm.settings import Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.inner_passes import InnerPasses
 
 

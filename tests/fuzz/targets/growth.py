@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from fuzz.workplace import folder
 
-from streamsvm import durable
+from streamsvm.base import durable
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import Duals

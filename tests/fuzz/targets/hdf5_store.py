@@ -25,7 +25,7 @@ from fuzz.workplace import folder
 from helpers import make_problem, make_store
 from numcodecs.jenkins import jenkins_lookup3
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.store import layout
 
 CHECKSUMS, LABEL, SEAL = 1, 2, 4  # flags: of libhdf5's headers; a label column is asked for; of our record

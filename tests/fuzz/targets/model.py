@@ -15,9 +15,11 @@ from fuzz.workplace import allowed, folder
 from helpers import save_weights
 from streamsvm_converters import read_rows
 
-from streamsvm import coefficients, format, load_model
+from streamsvm import load_model
+from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
+from streamsvm.model import coefficients
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
 MAX_BYTES = 2000

@@ -15,7 +15,8 @@ from fuzz.targets.run import seal_commits
 from fuzz.workplace import allowed, folder
 from streamsvm_converters import TextSource
 
-from streamsvm import format, load_model, online, resume
+from streamsvm import load_model, online, resume
+from streamsvm.base import format
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 from streamsvm.run import growing_weights

@@ -15,7 +15,8 @@ from fuzz import bundle, logs
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
-from streamsvm import Settings, fit, format, resume
+from streamsvm import Settings, fit, resume
+from streamsvm.base import format
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 from streamsvm.run.directory import identity

@@ -16,7 +16,7 @@ from fuzz import bundle
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
-from streamsvm import format
+from streamsvm.base import format
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError
 from streamsvm.store import Store, layout, open_store

@@ -22,7 +22,7 @@ import streamsvm
 from streamsvm.errors import ClusterError, Interrupted, SettingsError, StreamsvmError
 
 distributed = pytest.importorskip("distributed")
-from streamsvm import cluster as cluster_module  # noqa: E402
+from streamsvm.cluster import client as cluster_module  # noqa: E402
 from streamsvm.training.parallel.split_learner import SplitLearner  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own

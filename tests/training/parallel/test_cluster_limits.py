@@ -13,7 +13,7 @@ from run_files import model_bytes
 from scipy.sparse import csr_matrix
 
 import streamsvm
-from streamsvm import cluster as cluster_module
+from streamsvm.cluster import client as cluster_module
 from streamsvm.errors import ClusterError
 
 distributed = pytest.importorskip("distributed")
@@ -59,7 +59,7 @@ def leave_no_disk() -> None:
 
 
 def have_no_memory() -> None:
-    from streamsvm.training.parallel import cluster_tasks
+    from streamsvm.cluster import tasks as cluster_tasks
 
     def fail() -> int:
         raise MemoryError("no room for weights")

@@ -14,15 +14,15 @@ from helpers import make_problem, make_store
 from run_files import model_bytes
 
 import streamsvm
-from streamsvm import cluster as cluster_module
+from streamsvm.cluster import client as cluster_module
 from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.run import weights
 from streamsvm.run.directory import RunDir
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster import Cluster  # noqa: E402
-from streamsvm.training.parallel import on_cluster  # noqa: E402
-from streamsvm.training.parallel.cluster_tasks import WeightShard  # noqa: E402
+from streamsvm.cluster import weights as on_cluster  # noqa: E402
+from streamsvm.cluster.client import Cluster  # noqa: E402
+from streamsvm.cluster.tasks import WeightShard  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 

@@ -23,23 +23,23 @@ from helpers import make_problem, make_store
 from run_files import model_bytes
 
 import streamsvm
-from streamsvm import cluster as cluster_module
-from streamsvm import on_worker
+from streamsvm.base.format import LOG_HEADER
+from streamsvm.base.threads import WorkersLost
+from streamsvm.cluster import client as cluster_module
+from streamsvm.cluster import worker as on_worker
 from streamsvm.errors import ClusterError, Interrupted, RunError
-from streamsvm.format import LOG_HEADER
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.run import reach
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.files import RunFiles
-from streamsvm.run.reach import sample_file, why_out_of_reach
-from streamsvm.workers import WorkersLost
+from streamsvm.run.shared_folder import sample_file, why_out_of_reach
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster import Cluster, Limits  # noqa: E402
-from streamsvm.training.parallel import cluster_logs  # noqa: E402
-from streamsvm.training.parallel.on_cluster import OnCluster  # noqa: E402
+from streamsvm.cluster import logs as cluster_logs  # noqa: E402
+from streamsvm.cluster.client import Cluster, Limits  # noqa: E402
+from streamsvm.cluster.weights import OnCluster  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 

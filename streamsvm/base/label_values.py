@@ -1,0 +1,121 @@
+"""The names of classes, which are texts everywhere inside, and the labels that users have in their place.
+
+The record of a model has both: ``classes``, the names; ``label_dtype``, the NumPy type of the labels; and
+``class_values``, the labels of the type object that differ from the names (docs/formats.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.base.text import as_python_value
+from streamsvm.errors import InputError, Remedy, StreamsvmWarning, warn
+
+NO_LABEL = -2  # the code of a row whose label is missing
+TEXT, INTEGER, OBJECT = "str", "int64", "object"
+LABEL_DTYPES = (
+    TEXT, OBJECT, "bool", "int8", "int16", "int32", INTEGER, "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64",
+)  # fmt: skip
+_KEPT = (str, int, float, bool)  # types of objects, which JSON has
+_INFINITE = (math.inf, -math.inf)
+_WHOLE = re.compile("0|-?[1-9][0-9]*")  # as Python spells them: 01 and +1 are texts
+
+
+def class_name(label: Any) -> str:
+    """Return the name of the class of a label: its text, of a whole number without a point."""
+    label = as_python_value(label)
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def class_record(labels: np.ndarray) -> dict[str, Any]:
+    """Return the entries of a record for `labels`, one for each class; `class_labels` gives them back.
+
+    Raises `InputError` if they are numbers with fractions, or of a type that is not kept.
+    """
+    dtype = TEXT if labels.dtype.kind in "UT" else labels.dtype.name
+    given = [as_python_value(label) for label in labels.tolist()]
+    fraction = next((x for x in given if labels.dtype.kind == "f" and not x.is_integer()), None)
+    if fraction is not None:
+        raise InputError(
+            f"Unknown label type: continuous: y has {fraction:g}, and numbers that name classes are whole",
+            remedy=Remedy("give texts, such as y.astype(str), if they are classes; a regression if not"),
+        )
+    wrong: Any = None if dtype in LABEL_DTYPES else labels.dtype
+    if dtype == OBJECT:
+        wrong = next((type(x).__name__ for x in given if type(x) not in _KEPT or x in _INFINITE), None)
+    if wrong is not None:
+        raise InputError(
+            f"y has labels of the type {wrong}, which a model does not keep",
+            remedy=Remedy("give texts, such as y.astype(str), whole numbers or booleans"),
+        )
+    record = {"classes": [class_name(label) for label in given], "label_dtype": dtype}
+    return record | ({"class_values": given} if dtype == OBJECT and given != record["classes"] else {})
+
+
+def is_missing(label: Any) -> bool:
+    """Return True for None, NaN, NaT and the missing value of pandas."""
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)
+
+
+def codes_among(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
+    """Return the codes of labels among classes: `UNSEEN_LABEL` for others, `NO_LABEL` where one is missing.
+
+    They are compared as values (1, 1.0 and True are equal), and text with numbers as the number it spells.
+    """
+    code: dict[Any, int] = {}
+    for at, label in enumerate(classes.tolist()):
+        code[label] = code[class_name(label)] = at
+
+    def find(label: Any) -> int:
+        found = code.get(label) if isinstance(label, Hashable) else None
+        if found is None and is_missing(label):
+            return NO_LABEL
+        found = code.get(class_name(label)) if found is None else found
+        if found is None and isinstance(label, str) and classes.dtype.kind in "biuf":
+            with contextlib.suppress(ValueError):
+                found = code.get(float(label))
+        return UNSEEN_LABEL if found is None else found
+
+    return np.array([find(label) for label in labels], LABEL_DTYPE)
+
+
+def warn_of_unknown(n: int, where: str) -> None:
+    """Warn of rows with labels that the model does not know, if there are any."""
+    if n:
+        warn(StreamsvmWarning(f"{where}: labels unknown to the model, counted as wrong (rows: {n:,})"))
+
+
+def class_labels(record: Mapping[str, Any]) -> np.ndarray:
+    """Return the label of each class, in the type that it had; raises `ValueError` for no valid record."""
+    names, dtype = record["classes"], record.get("label_dtype", TEXT)
+    if dtype == TEXT:
+        return np.array(names, str)
+    values: list[Any] = [int(name) if _WHOLE.fullmatch(name) else None for name in names]
+    if dtype == OBJECT:
+        values = record.get("class_values") or names
+        valid = len(values) == len(names) and all(type(value) in _KEPT for value in values)
+    else:
+        values = [name == "True" for name in names] if dtype == "bool" else values
+        valid = None not in values and len(set(values)) == len(names)
+    if not valid:
+        raise ValueError(f"its classes are not distinct labels of the type {dtype}")
+    labels = np.empty(len(names), dtype)
+    try:
+        labels[:] = values
+    except OverflowError:
+        raise ValueError(f"a class is out of the range of {dtype}") from None
+    return labels
+
+
+def dtype_of_names(names: Sequence[str]) -> str:
+    """Return the type of labels that are known as texts: int64 if all are whole numbers of that type."""
+    short = (_WHOLE.fullmatch(name) and len(name) < 21 for name in names)
+    return INTEGER if names and all(short) and all(-(2**63) <= int(name) < 2**63 for name in names) else TEXT

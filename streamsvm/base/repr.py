@@ -1,0 +1,90 @@
+"""How results, models and stores show themselves: a line in a console, a small table in a notebook."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from streamsvm.base.text import printable
+
+_FEW = 4  # items of a list that are shown
+_LONGEST = 60  # characters of a text that are shown
+
+
+class Readable:
+    """Base of what a person reads: a subclass says which facts are worth it."""
+
+    def _facts(self) -> dict[str, Any]:
+        """Names and values, the most important first; those that are None are left out."""
+        raise NotImplementedError
+
+    def _more_html(self) -> str:
+        """What follows the table of facts in a notebook."""
+        return ""
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}={_in_line(value)}" for name, value in _known(self._facts()))
+        return f"{type(self).__name__}({facts})"
+
+    def _repr_html_(self) -> str:
+        rows = [[name.strip("_").replace("_", " "), value] for name, value in _known(self._facts())]
+        return html_table(rows, title=type(self).__name__) + self._more_html()
+
+
+def html_table(rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = ()) -> str:
+    """A table of values, escaped, in the colours of the page."""
+    parts = ["<table>"]
+    if title:
+        parts.append(f'<caption style="text-align: left"><b>{_escaped(title)}</b></caption>')
+    if headings:
+        parts.append("<tr>" + "".join(f"<th>{_escaped(each)}</th>" for each in headings) + "</tr>")
+    for row in rows:
+        cells = "".join(f'<td style="text-align: left">{_escaped(_in_cell(value))}</td>' for value in row)
+        parts.append(f"<tr>{cells}</tr>")
+    return "".join([*parts, "</table>"])
+
+
+def _known(facts: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in facts.items() if value is not None]
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _shortened(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+
+
+def _in_line(value: Any) -> str:
+    """A value as in Python, but short."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _LONGEST else repr(_shortened(value))
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name!r}: {_in_line(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        shown = [_in_line(each) for each in value[:_FEW]] + ["..."] * (len(value) > _FEW)
+        return f"[{', '.join(shown)}]"
+    return str(value)
+
+
+def _in_cell(value: Any) -> str:
+    """A value in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{str(name).replace('_', ' ')}: {_in_cell(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join([_in_cell(each) for each in value[:_FEW]] + ["..."] * (len(value) > _FEW))
+    return _shortened(os.fspath(value)) if isinstance(value, str | os.PathLike) else _in_line(value)

@@ -1,0 +1,1 @@
+"""Chain-structured classifiers: label sequences instead of labels."""

@@ -1,0 +1,295 @@
+"""The chain-structured SVM: sequences of tokens, of which all labels are predicted at once.
+
+A group of rows, those with one ``qid``, is a chain of tokens x_1 ... x_n with the labels y*. Beside the
+weights w_c there are transitions T_ab, scores of label b following label a. Labels y have the score
+
+    score(y) = Σ_t w_{y_t}ᵀx_t + Σ_t T[y_t, y_{t+1}]
+
+and the loss of a chain is max_y [Δ(y) + score(y)] - score(y*), with Δ(y) the number of wrong labels:
+
+    min ½‖W‖² + ½‖T‖² + Σ_g C_g loss_g        C_g: the mean cost of the group's rows
+
+(Taskar, Guestrin & Koller 2003; Mohapatra et al. 2016, section 4.3). A chain of one token is a row of
+Crammer-Singer, the loss ``cs``.
+
+The duals of a chain are weights α_y >= 0 of all label sequences y, whose sum is C_g, and the dual objective
+is Σ_g Σ_y α_y Δ(y) - ½‖W‖² - ½‖T‖². There are kⁿ of them, but weights and dual depend on marginals alone.
+
+A visit finds the best sequence by Viterbi, and one of four solvers steps in the duals:
+
+``cached``
+    keeps the few sequences that have weight, and takes exact pairwise steps among them.
+``bcfw``
+    a Frank-Wolfe step towards the best sequence (Lacoste-Julien et al. 2013); keeps the marginals that are
+    not 0.
+``bcpl``
+    block-coordinate partial linearization: a step towards the distribution α_y exp(gain(y) / τ), whose
+    marginals forward-backward gives; keeps all marginals. It begins with all weight on y*, where the weights
+    are 0; shares of less than 1e-12 count as that in the exponential formula, which could not raise them.
+``oeg``
+    online exponentiated gradient: as ``bcpl``, with a full step.
+
+A step between two distributions over label sequences changes the weights by -Σ_t x_t d_tᵀ and the transitions
+by -Σ_t D_t, where d_t and D_t are the changes of the marginals of token t's label and of its pair of labels
+with the next token. So the curvature of the dual along a step is Σ_tu x_tᵀx_u d_tᵀd_u + ‖Σ_t D_t‖²: inner
+products of n² / 2 pairs of sparse rows.
+
+The transitions are the last k rows of the weights: row a of them has the scores of all labels that follow a.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.chains.kernels import best_sequence, group_end, longest_group, sequence_score
+from streamsvm.chains.marginals import step_in_marginals
+from streamsvm.chains.sequences import kept_sequences, most_sequences, step_among_sequences
+from streamsvm.kernels.candidates import clear_candidates, mark_class
+from streamsvm.kernels.frame import Kernels
+from streamsvm.kernels.jit import allocating, kernel
+from streamsvm.kernels.score import score_row, subtract_scores
+from streamsvm.kernels.tally import (
+    CLOCK,
+    CORRECT,
+    DUAL_DELTA,
+    DUAL_SUM,
+    EMPTY,
+    LOSS_SUM,
+    UNWEIGHTED,
+    VISITED,
+)
+from streamsvm.kernels.update import update_weights
+from streamsvm.kernels.weights import AVERAGE_POWER
+from streamsvm.losses.base import ON_CHAINS
+
+CACHED, BCFW = ON_CHAINS.index("cached"), ON_CHAINS.index("bcfw")
+
+
+class Chain(NamedTuple):
+    """The chain that is being visited: its first n tokens are in use."""
+
+    scores: np.ndarray  # (n, k) float64: of each token and class, plus 1 for the wrong classes
+    transitions: np.ndarray  # (k, k) float64
+    own: np.ndarray  # (n,) int64: its labels
+    best: np.ndarray  # (n,) int64: the label sequence of the largest score plus loss
+    # By how much the marginals of C times the distribution change, zero between visits.
+    node_steps: np.ndarray  # (n, k) float64
+    pair_steps: np.ndarray  # (k, k) float64: summed over the tokens
+
+
+class TransitionRows(NamedTuple):
+    """Rows that each have the value 1 in one row of the transitions: a step of these is one of such a row."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+
+
+@allocating
+def _transition_rows(weights, k):
+    first = len(weights) - k
+    return TransitionRows(np.ones(k, weights.dtype), first + np.arange(k), np.arange(k + 1))
+
+
+@allocating
+def new_chain(n, k):
+    """Room for a chain of up to `n` tokens."""
+    return Chain(
+        np.empty((n, k)),
+        np.empty((k, k)),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.zeros((n, k)),
+        np.zeros((k, k)),
+    )
+
+
+@kernel
+def _score_chain(rows, i, n, weights, average_scale, scratch, chain):
+    """Score the chain of the `n` rows from `i` on; by the average, unless `average_scale` is 0."""
+    k = len(chain.transitions)
+    first = len(weights.current) - k
+    for t in range(n):
+        chain.own[t] = rows.labels[i + t]
+        score_row(scratch.scores, rows, i + t, weights.current, 0, len(scratch.scores))
+        if average_scale != 0.0:
+            score_row(scratch.delta, rows, i + t, weights.average_delta, 0, len(scratch.delta))
+            subtract_scores(scratch.scores, scratch.delta, average_scale)
+        for c in range(k):
+            chain.scores[t, c] = scratch.scores[c]
+    for a in range(k):
+        for b in range(k):
+            chain.transitions[a, b] = weights.current[first + a, b]
+            if average_scale != 0.0:
+                chain.transitions[a, b] -= average_scale * weights.average_delta[first + a, b]
+
+
+@kernel
+def _is_idle(rows, i, n, C, tally):
+    """Count the `n` tokens from row `i` on; return True if they do not enter the objective.
+
+    Those are chains of cost 0, with an unknown label or, as in ``cs``, of one token of norm zero, for which
+    the first class is predicted.
+    """
+    tally[VISITED] += n
+    if C == 0.0:
+        tally[UNWEIGHTED] += n
+        return True
+    idle = n == 1 and rows.norm2[i] == 0.0
+    if idle:
+        tally[CORRECT] += rows.labels[i] == 0
+    for t in range(n):
+        idle |= rows.labels[i + t] < 0
+    if idle:
+        tally[EMPTY] += n
+    return idle
+
+
+@kernel
+def _mean_cost(rows, i, n):
+    """The cost of a chain; exactly that of its rows, if they are equal."""
+    total, are_equal = 0.0, True
+    for t in range(n):
+        total += rows.cost[i + t]
+        are_equal &= rows.cost[i + t] == rows.cost[i]
+    return rows.cost[i] if are_equal else total / n
+
+
+@kernel
+def _count_correct(n, chain):
+    """How many labels of a chain's best sequence, which is in ``chain.best``, are its own."""
+    correct = 0
+    for t in range(n):
+        correct += chain.best[t] == chain.own[t]
+    return correct
+
+
+@allocating
+def _largest_gain(n, chain):
+    """The loss of a chain, whose sequence is left in ``chain.best``; wrong classes get 1 more as scores."""
+    own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
+    for t in range(n):
+        for c in range(len(chain.transitions)):
+            chain.scores[t, c] += c != chain.own[t]
+    return max(best_sequence(chain.scores, chain.transitions, n, chain.best) - own_score, 0.0)
+
+
+@kernel
+def _has_room(i, n, k, solver, old, new):
+    """Whether the duals that a chain may have after a visit fit the buffer, or are not kept."""
+    if len(new.ids) == 0:
+        return True
+    most = (n - 1) * k * k + k
+    if solver == CACHED:
+        most = n * most_sequences(kept_sequences(i, n, old))
+    elif solver == BCFW:  # one more for each token than before
+        most = n
+        for t in range(n):
+            most += old.counts[i + t]
+    return new.used[0] + most <= len(new.ids)
+
+
+@kernel
+def _had_duals(i, n, old):
+    total = 0
+    for t in range(n):
+        total += old.counts[i + t]
+    return total > 0
+
+
+@kernel
+def _move_row(rows, i, steps, weights, scratch, time_factor):
+    """Subtract row `i` times `steps`, shape (k,), from the weights; set `steps` to zero."""
+    n_vectors = 0
+    for c in range(len(steps)):
+        if steps[c] != 0.0:
+            scratch.delta[c] = -steps[c]
+            steps[c] = 0.0
+            n_vectors = mark_class(c, scratch, n_vectors)
+    if n_vectors > 0:
+        update_weights(rows, i, weights, scratch, n_vectors, time_factor, None)
+        clear_candidates(scratch, n_vectors)
+
+
+def _make_visit(name, step):
+    """The kernel of a visit; `name` is part of its own, by which it is cached.
+
+    ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of the `n`
+    rows from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the
+    score of the own one. It returns the chain's expected Hamming loss before the step, times C, and its
+    change; the steps of the marginals are left in `chain`. Solvers of another kind have a kernel of their
+    own, since compiling takes long.
+    """
+
+    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+        """Make a step for each chain of ``order[begin:end]``, of which the last may end later.
+
+        Arguments and result are those of `streamsvm.kernels.frame.make_kernels`; a group's rows stand
+        together in `order`, in their order.
+        """
+        old, new, k = duals.old, duals.new, problem.n_classes
+        chain = new_chain(longest_group(rows.qid), k)
+        transitions = _transition_rows(weights.current, k)
+        at = begin
+        while at < end:
+            i = order[at]
+            n = group_end(rows.qid, i) - i
+            if not _has_room(i, n, k, problem.solver, old, new):
+                return at
+            at += n
+            C = _mean_cost(rows, i, n)
+            if _is_idle(rows, i, n, C, tally):
+                continue
+            _score_chain(rows, i, n, weights, 0.0, scratch, chain)
+            if not _had_duals(i, n, old):  # as in the first pass, of which alone the predictions are reported
+                best_sequence(chain.scores, chain.transitions, n, chain.best)
+                tally[CORRECT] += _count_correct(n, chain)
+            gain = _largest_gain(n, chain)
+            tally[LOSS_SUM] += C * gain
+            tally[CLOCK] += 1
+            old_terms, term_change = step(problem, rows, i, n, C, gain, old, new, chain)
+            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+            for t in range(n):
+                _move_row(rows, i + t, chain.node_steps[t], weights, scratch, time_factor)
+            for a in range(k):
+                _move_row(transitions, a, chain.pair_steps[a], weights, scratch, time_factor)
+            tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
+            tally[DUAL_DELTA] += time_factor * term_change
+        return at
+
+    return allocating(visit, name=f"chain_{name}_visit")
+
+
+def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
+    """Add the chains' losses and correct labels to `tallies`: see `streamsvm.kernels.frame.make_kernels`."""
+    chain = new_chain(longest_group(rows.qid), problem.n_classes)
+    i = 0
+    while i < len(rows.labels):
+        n = group_end(rows.qid, i) - i
+        C = _mean_cost(rows, i, n)
+        for kind in range(len(tallies)):
+            tally = tallies[kind]
+            is_idle = _is_idle(rows, i, n, C, tally)
+            if C == 0.0 or (is_idle and n == 1):
+                continue
+            _score_chain(rows, i, n, weights, 0.0 if kind == 0 else average_scale, scratch, chain)
+            best_sequence(chain.scores, chain.transitions, n, chain.best)
+            tally[CORRECT] += _count_correct(n, chain)
+            if not is_idle:
+                tally[LOSS_SUM] += C * _largest_gain(n, chain)
+        i += n
+
+
+_BY_SEQUENCES = _make_visit("sequences", step_among_sequences)
+_BY_MARGINALS = _make_visit("marginals", step_in_marginals)
+
+KERNELS = {
+    "chain": Kernels(
+        _BY_SEQUENCES,
+        None,
+        allocating(_loss_rows, name="chain_loss_rows"),
+        visits={solver: _BY_SEQUENCES if solver == "cached" else _BY_MARGINALS for solver in ON_CHAINS},
+    )
+}

@@ -1,0 +1,327 @@
+"""The block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
+
+Each label sequence that is kept of a chain has an entry in each of the chain's rows: its label there, and its
+weight. The own sequence has what is left of C.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.chains.kernels import best_sequence, inner_products, sequence_score
+from streamsvm.kernels.duals import close_row
+from streamsvm.kernels.jit import allocating, inlined, kernel
+from streamsvm.losses.base import MOST_SEQUENCES, ROUNDS
+
+_ACCURACY = 0.001  # pairwise steps end when one raises the dual by this part of what they raised it by
+_STEPS = 5  # pairwise, for each cached sequence, at most
+
+
+class Cached(NamedTuple):
+    """The label sequences of a chain that may have weight: the own one, the kept ones, and the new ones."""
+
+    sequences: np.ndarray  # (most, n) int64
+    alpha: np.ndarray  # (most,) float64: the weights; their sum is C
+    before: np.ndarray  # (most,) float64: the weights before the visit; 0 for the own sequence
+    losses: np.ndarray  # (most,) float64: wrong labels
+    gains: np.ndarray  # (most,) float64: score plus loss, minus the score of the own sequence
+    # (most, most) float64: inner products of what weight on sequences adds to the weights
+    curvature: np.ndarray
+    products: np.ndarray  # (n, n) float64: of the tokens
+    # Zero but while a sequence is described: the inner products of what its weight adds to the weights with
+    # each token, as weights of each class; and what it adds to the transitions.
+    of_tokens: np.ndarray  # (n, k) float64
+    of_pairs: np.ndarray  # (k, k) float64
+
+
+@allocating
+def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
+    """Add the best sequence to the cached ones and move weight among these, in some rounds.
+
+    See `streamsvm.chains.loss._make_visit` for arguments and result.
+    """
+    cached, m = load_sequences(rows, i, n, C, old, new, chain)
+    m = _balance_in_rounds(cached, m, n, gain, chain)
+    return _write_sequences(cached, m, i, n, new, chain)
+
+
+@inlined
+def kept_sequences(i, n, old):
+    """How many sequences are kept of a chain: all its rows say the same, but in a damaged log."""
+    m = np.int64(old.counts[i])
+    for t in range(1, n):
+        m = min(m, np.int64(old.counts[i + t]))
+    return m
+
+
+@inlined
+def most_sequences(m):
+    """How many are kept after a visit, at most, if there were `m`."""
+    return max(m, min(m + ROUNDS, MOST_SEQUENCES))
+
+
+@allocating
+def load_sequences(rows, i, n, C, old, new, chain):
+    """The own sequence and the kept ones, with room for new ones; returns them and their number."""
+    kept = kept_sequences(i, n, old)
+    most, k = kept + 1 + ROUNDS, len(chain.transitions)
+    cached = Cached(
+        np.empty((most, n), np.int64),
+        np.zeros(most),
+        np.zeros(most),
+        np.zeros(most),
+        np.zeros(most),
+        np.zeros((most, most)),
+        inner_products(rows, i, np.ones(n, np.bool_)),
+        np.zeros((n, k)),
+        np.zeros((k, k)),
+    )
+    alpha = cached.alpha
+    alpha[0] = C
+    for t in range(n):
+        cached.sequences[0, t] = chain.own[t]
+    for s in range(1, kept + 1):
+        alpha[s] = cached.before[s] = old.values[old.values_at[i] + s - 1]
+        alpha[0] -= alpha[s]
+        for t in range(n):
+            cached.sequences[s, t] = old.ids[old.ids_at[i + t] + s - 1]
+        _describe(cached, s, n, chain)
+    if alpha[0] < C * np.finfo(new.values.dtype).eps:
+        alpha[0] = 0.0  # but for rounding
+    return cached, kept + 1
+
+
+@kernel
+def _describe(cached, s, n, chain):
+    """Fill in what is known of sequence `s` beside its weight, where those before it are filled in."""
+    sequence = cached.sequences[s]
+    for t in range(n):
+        cached.losses[s] += sequence[t] != chain.own[t]
+    cached.gains[s] = _gain(sequence, n, chain)
+    _add_products(cached, s, n, chain.own)
+
+
+@allocating
+def _balance_in_rounds(cached, m, n, gain, chain):
+    """Move weight among the `m` sequences and the best one, then among these and the one best thereafter.
+
+    The best sequence of the first round is in ``chain.best``, and `gain` is its gain. Returns the number of
+    sequences.
+    """
+    alpha, gains = cached.alpha, cached.gains
+    shown = cached.before.copy()  # the weights that the scores are of
+    for round_ in range(ROUNDS):
+        if not gain > 0.0 or _position(chain.best, cached.sequences, m, n) >= 0:
+            if round_ == 0:
+                _balance(alpha, gains, cached.curvature, m)
+            break
+        for t in range(n):
+            cached.sequences[m, t] = chain.best[t]
+        _describe(cached, m, n, chain)
+        old_alpha, old_gains = alpha.copy(), gains.copy()
+        rise = _balance(alpha, gains, cached.curvature, m + 1)
+        rise += _make_room(alpha, gains, cached.curvature, m + 1)
+        if not rise > 0.0:  # the sequence that had to go was worth more
+            alpha[:], gains[:] = old_alpha, old_gains
+            if round_ == 0:
+                _balance(alpha, gains, cached.curvature, m)
+            break
+        m += 1
+        if round_ + 1 < ROUNDS:
+            for s in range(1, m):
+                if alpha[s] != shown[s]:
+                    _add_steps(cached.sequences[s], n, alpha[s] - shown[s], chain)
+                    shown[s] = alpha[s]
+            gain = _rescored_gain(cached.products, n, chain)
+    return m
+
+
+@kernel
+def _make_room(alpha, gains, curvature, m):
+    """Have no more sequences with weight, beside the own one, than can be kept; returns the dual's change.
+
+    While there are too many, all weight of one goes to another one: the two with which the dual falls least.
+    """
+    change = 0.0
+    n_weighted = 0
+    for s in range(1, m):
+        n_weighted += alpha[s] > 0.0
+    while n_weighted > MOST_SEQUENCES:
+        lost, down, up = np.inf, 0, 0
+        for s in range(1, m):
+            for u in range(m):
+                if u != s and alpha[s] > 0.0 and (u == 0 or alpha[u] > 0.0):
+                    length = curvature[s, s] - 2.0 * curvature[s, u] + curvature[u, u]
+                    fall = alpha[s] * (gains[s] - gains[u] + 0.5 * alpha[s] * length)
+                    if fall < lost:
+                        lost, down, up = fall, s, u
+        if down == 0:  # of numbers that are not finite
+            return -np.inf
+        moved = alpha[down]
+        _move_weight(alpha, gains, curvature, m, up, down, moved)
+        alpha[down] = 0.0
+        change -= lost
+        n_weighted -= 1
+    return change
+
+
+@allocating
+def _write_sequences(cached, m, i, n, new, chain):
+    """Write the weights, rounded, and their sequences as the new duals.
+
+    Returns the expected loss before the visit, times C, and its change; the steps of the marginals that are
+    still to be made are added to those in `chain`.
+    """
+    alpha, sequences, losses = cached.alpha, cached.sequences, cached.losses
+    old_terms, term_change, at, kept = 0.0, 0.0, new.used[0], 0
+    for s in range(1, m):
+        value = new.values.dtype.type(alpha[s])
+        step = np.float64(value) - cached.before[s]
+        old_terms += losses[s] * cached.before[s]
+        term_change += losses[s] * step
+        if step != 0.0:
+            _add_steps(sequences[s], n, step, chain)
+        if value != 0.0:
+            alpha[kept] = value  # behind `s`
+            for t in range(n):
+                sequences[kept, t] = sequences[s, t]
+            kept += 1
+    for t in range(n):
+        if len(new.ids) > 0:
+            for s in range(kept):
+                new.ids[at] = sequences[s, t]
+                new.values[at] = alpha[s]
+                at += 1
+        close_row(i + t, kept, new)
+    return old_terms, term_change
+
+
+@allocating
+def _rescored_gain(products, n, chain):
+    """Apply the steps of the marginals to the scores and the transitions, and find the best sequence again.
+
+    Returns its score plus loss, minus the score of the own sequence. The steps are zero then.
+    """
+    k = len(chain.transitions)
+    for t in range(n):
+        for u in range(n):
+            for c in range(k):
+                chain.scores[t, c] -= products[t, u] * chain.node_steps[u, c]
+    for a in range(k):
+        for b in range(k):
+            chain.transitions[a, b] -= chain.pair_steps[a, b]
+            chain.pair_steps[a, b] = 0.0
+    for t in range(n):
+        for c in range(k):
+            chain.node_steps[t, c] = 0.0
+    own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
+    return best_sequence(chain.scores, chain.transitions, n, chain.best) - own_score
+
+
+@kernel
+def _position(sequence, sequences, m, n):
+    """Which of the `m` sequences is equal to another one of `n` labels; -1 if none is."""
+    for s in range(m):
+        t = 0
+        while t < n and sequences[s, t] == sequence[t]:
+            t += 1
+        if t == n:
+            return s
+    return -1
+
+
+@kernel
+def _gain(sequence, n, chain):
+    """Score plus loss of a sequence, minus the score of the own one."""
+    own, scores, transitions = chain.own, chain.scores, chain.transitions
+    gain = 0.0
+    for t in range(n):
+        gain += scores[t, sequence[t]] - scores[t, own[t]]
+        if t + 1 < n:
+            gain += transitions[sequence[t], sequence[t + 1]] - transitions[own[t], own[t + 1]]
+    return gain
+
+
+@kernel
+def _add_products(cached, a, n, own):
+    """Write row and column `a` of the inner products of what weight on sequences adds to the weights.
+
+    That of sequence p is Σ_t x_t (e_{own_t} - e_{p_t})ᵀ, and the same of pairs.
+    """
+    p, products = cached.sequences[a], cached.products
+    of_tokens, of_pairs = cached.of_tokens, cached.of_pairs
+    for u in range(n):
+        if p[u] != own[u]:
+            for t in range(n):
+                of_tokens[t, own[u]] += products[t, u]
+                of_tokens[t, p[u]] -= products[t, u]
+        if u + 1 < n:
+            of_pairs[own[u], own[u + 1]] += 1.0
+            of_pairs[p[u], p[u + 1]] -= 1.0
+    for b in range(1, a + 1):
+        q = cached.sequences[b]
+        total = 0.0
+        for t in range(n):
+            total += of_tokens[t, own[t]] - of_tokens[t, q[t]]
+            if t + 1 < n:
+                total += of_pairs[own[t], own[t + 1]] - of_pairs[q[t], q[t + 1]]
+        cached.curvature[a, b] = cached.curvature[b, a] = total
+    for u in range(n):
+        if p[u] != own[u]:
+            for t in range(n):
+                of_tokens[t, own[u]] = of_tokens[t, p[u]] = 0.0
+        if u + 1 < n:
+            of_pairs[own[u], own[u + 1]] = of_pairs[p[u], p[u + 1]] = 0.0
+
+
+@kernel
+def _balance(alpha, gains, curvature, m):
+    """Pairwise steps among `m` sequences; modifies `alpha` and `gains`, and returns the dual's rise.
+
+    A step moves weight from the sequence of the smallest gain, among those with weight, to that of the
+    largest, as far as the dual rises.
+    """
+    total = 0.0
+    for _ in range(_STEPS * m):
+        up, down = 0, -1
+        for s in range(m):
+            if gains[s] > gains[up]:
+                up = s
+            if alpha[s] > 0.0 and (down < 0 or gains[s] < gains[down]):
+                down = s
+        violation = gains[up] - gains[down]
+        if down < 0 or not violation > 0.0:
+            break
+        length = curvature[up, up] - 2.0 * curvature[up, down] + curvature[down, down]
+        moved = alpha[down]
+        if violation < length * moved:
+            moved = violation / length
+        _move_weight(alpha, gains, curvature, m, up, down, moved)
+        rise = moved * (violation - 0.5 * length * moved)
+        total += rise
+        if rise <= _ACCURACY * total:
+            break
+    return total
+
+
+@kernel
+def _move_weight(alpha, gains, curvature, m, up, down, moved):
+    """Move weight from one sequence to another."""
+    alpha[up] += moved
+    alpha[down] -= moved
+    for s in range(m):
+        gains[s] -= moved * (curvature[up, s] - curvature[down, s])
+
+
+@kernel
+def _add_steps(sequence, n, step, chain):
+    """Add to the steps of the marginals those of `step` more weight on a sequence, and less on the own."""
+    own = chain.own
+    for t in range(n):
+        chain.node_steps[t, sequence[t]] += step
+        chain.node_steps[t, own[t]] -= step
+        if t + 1 < n:
+            chain.pair_steps[sequence[t], sequence[t + 1]] += step
+            chain.pair_steps[own[t], own[t + 1]] -= step

@@ -1,0 +1,57 @@
+"""Predictions of models of sequences: the best label sequence of each group of rows, by Viterbi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamsvm.data.groups import GIVE_GROUPS, group_starts
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError
+
+
+def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
+    """Pieces of at most `step` rows, each with its first row and the one after its last.
+
+    With `by_group` a piece has whole groups, and more rows only if it is one group.
+    """
+    if not by_group or len(rows.qid) != rows.n_rows:
+        for begin in range(0, rows.n_rows, step):
+            yield begin, min(begin + step, rows.n_rows)
+        return
+    starts, begin = group_starts(rows.qid), 0
+    while begin < rows.n_rows:
+        last = int(np.searchsorted(starts, begin + step, "right")) - 1
+        end = int(starts[last])
+        if end <= begin:
+            end = int(starts[last + 1])
+        yield begin, end
+        begin = end
+
+
+def best_sequences(scores: np.ndarray, transitions: np.ndarray, rows: Rows, begin: int) -> np.ndarray:
+    """Class codes of the label sequences of the largest score, shape (n,); ties as in `argmax`.
+
+    Raises `ModelError` unless the rows belong to groups.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (n, k)
+        Of the rows from `begin` on, which are whole groups.
+    transitions : ndarray, shape (k, k)
+    rows : Rows
+    begin : int
+    """
+    from streamsvm.chains.kernels import decode_groups
+
+    if len(rows.qid) != rows.n_rows:
+        raise ModelError(
+            "the model predicts the labels of whole sequences, and the data does not say which rows are one",
+            remedy=GIVE_GROUPS,
+        )
+    best, qid = np.zeros(len(scores), np.int64), rows.qid[begin : begin + len(scores)]
+    decode_groups(
+        np.ascontiguousarray(scores), transitions.astype(np.float64), np.ascontiguousarray(qid), best
+    )
+    return best

@@ -1,0 +1,195 @@
+"""Learners whose work is done by the workers of a cluster: the same bytes as those that use threads."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from streamsvm.cluster.pair_task import centre_group, norm2_of_group, sum_group, visit_pair
+from streamsvm.cluster.row_task import add_delta, norm2_of, score_parts, sum_deltas, visit_part
+from streamsvm.cluster.tasks import Place, TaskResult, take
+from streamsvm.cluster.weights import OnCluster
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.tally import CLOCK, DUAL_SUM
+from streamsvm.training.parallel.class_learner import ClassSplitLearner
+from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
+from streamsvm.training.parallel.split_learner import SCORED_PARTS
+from streamsvm.training.sources import Block
+
+_BLOCKS_AHEAD = 2  # that are scored before the result of one is awaited
+
+
+class ClusterClassLearner(OnCluster, ClassSplitLearner):
+    """`ClassSplitLearner` on a cluster: groups of columns move from worker to worker, and meet there.
+
+    The rounds of a block are one graph of tasks: a pair begins when its groups have ended their last one.
+    """
+
+    def _columns(self) -> list[tuple[int, int]]:
+        return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
+
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        shards, columns = self._find_shards(), self._columns()
+        features, places = (0, self.storage.n_features), self._places(len(shards))
+        return [
+            (each, features, begin, at) for each, (begin, _), at in zip(shards, columns, places, strict=True)
+        ]
+
+    def _norms(self, average_scale: float) -> list[Any]:
+        return [
+            self._cluster.task("norm", norm2_of_group, self._job, g, shard, average_scale)
+            for g, shard in enumerate(self._find_shards())
+        ]
+
+    def _block_duals(self, rows: Rows, old: OldDuals) -> OldDuals:
+        """Begin a block; the workers read its duals."""
+        self._find_slots()
+        self._done: list[TaskResult] = []
+        return old
+
+    def _end_block(self, block: Block, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+        sums = {key: value for result in self._done for key, value in result.sums.items()}
+        for key in sorted(sums):
+            self.tally[DUAL_SUM] += sums[key]
+        for result in self._done:
+            self._count(result, keep)
+
+    def _visit_rounds(
+        self, block: Block, rows: Rows, duals: Any, rounds: range
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        cluster = self._cluster
+        shards = list(self._find_shards())
+        clock, results = self.tally[CLOCK], []
+        before: list[Any] = []
+        for number in rounds:
+            place, is_last = self._place(block, number, duals), number + 1 == len(self._rounds)
+            pairs = self._rounds[number]
+            for pair, at in zip(pairs, self._places(len(pairs)), strict=True):
+                g, h = pair
+                found = cluster.task(
+                    "pair", visit_pair, self._job, place, pair, shards[g], shards[h], before, is_last, at=at
+                )
+                shards[g], shards[h] = (cluster.task("take", take, found, n, at=at) for n in range(2))
+                results.append(cluster.task("result", take, found, 2, at=at))
+            if self.averaging:
+                before = results[-len(pairs) :]
+            if self.loss.centred:
+                self._centre_groups(place, shards)
+        started = cluster.start([*shards, *results])
+        self._replace_shards(started[: len(shards)])
+        found = iter(self._results(started[len(shards) :]))
+        for number in rounds:
+            tallies = []
+            for result in itertools.islice(found, len(self._rounds[number])):
+                self._done.append(result)
+                if not self.averaging:  # then no pair waits for the clocks of the round before
+                    result.tally[CLOCK] += self.tally[CLOCK] - clock
+                tallies.append(result.tally)
+            yield number, np.array(tallies)
+
+    def _centre_groups(self, place: Place, shards: list[Any]) -> None:
+        """Replace the groups by those without the mean over all classes, which each of them waits for."""
+        cluster, at = self._cluster, self._places(len(shards))
+        groups = list(zip(shards, at, strict=True))
+        sums = [cluster.task("sum", sum_group, self._job, place, group, at=there) for group, there in groups]
+        for g, (group, there) in enumerate(groups):
+            shards[g] = cluster.task("centre", centre_group, self._job, place, g, group, sums, at=there)
+
+
+class ClusterRowLearner(OnCluster, RowSplitLearner):
+    """`RowSplitLearner` on a cluster: each worker holds all weights, and adds the changes that all found.
+
+    The changes of the parts are added up among the workers.
+    """
+
+    def _columns(self) -> list[tuple[int, int]]:
+        return [(0, self.storage.weights.current.shape[1])]
+
+    def _copies(self, places: list[str]) -> dict[str, Any]:
+        """Return for each of some workers the future of the weights that it holds, or is to be sent."""
+        shards, workers = self._find_shards(), sorted(set(places))
+        if len(shards) != len(workers):
+            shards = shards[:1] * len(workers)
+        return dict(zip(workers, shards, strict=True))
+
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        shards = self._find_shards()
+        copies = sorted(set(self._places(self._settings.splits)))
+        bounds = (self.storage.n_features * np.arange(len(copies) + 1) // len(copies)).tolist()
+        return [
+            (shards[n % len(shards)], features, 0, at)
+            for n, (features, at) in enumerate(zip(itertools.pairwise(bounds), copies, strict=True))
+        ]
+
+    def _norms(self, average_scale: float) -> list[Any]:
+        shard = self._find_shards()[0]
+        return [self._cluster.task("norm", norm2_of, self._job, shard, average_scale, self.problem)]
+
+    def learn(
+        self,
+        block: Block,
+        rows: Rows,
+        old: OldDuals,
+        keep: NewDuals | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:
+        splits, cluster = self._settings.splits, self._cluster
+        lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
+        self._find_slots()
+        for number in range(ROUNDS):
+            pause = next_pause(self.visited)
+            copies, place = self._copies(at := self._places(splits)), self._place(block, number, old)
+            deltas, results = [], []
+            for split, worker in enumerate(at):
+                found = cluster.task("part", visit_part, self._job, place, split, copies[worker], at=worker)
+                deltas.append(cluster.task("take", take, found, 0, at=worker))
+                results.append(cluster.task("result", take, found, 1, at=worker))
+            step = 1
+            while step < splits:
+                for i in range(0, splits - step, 2 * step):
+                    deltas[i] = cluster.task("sum", sum_deltas, deltas[i], deltas[i + step], at=at[i])
+                step *= 2
+            next_ = [
+                cluster.task("add", add_delta, self._job, shard, deltas[0], place, at=worker)
+                for worker, shard in copies.items()
+            ]
+            started = cluster.start([*next_, *results])
+            self._replace_shards(started[: len(next_)])
+            done = self._results(started[len(next_) :])
+            for result in done:
+                self._count(result, keep)
+            self._count_parts(block, [(result.tally, []) for result in done], None)
+            if self.visited >= pause:
+                yield int(rows_after(number + 1, lengths).sum())
+
+    def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
+        """Score each block of the training data; each thread of a worker scores some parts of it."""
+        self._find_shards()
+        cluster, slots = self._cluster, self._slots_of(SCORED_PARTS)
+        parts_of = [list(parts) for _, parts in itertools.groupby(range(SCORED_PARTS), slots.__getitem__)]
+        places = [self._slots[slots[parts[0]]] for parts in parts_of]
+        copies = self._copies(places)
+        awaited: collections.deque[list[Any]] = collections.deque()
+
+        def next_block() -> list[np.ndarray]:
+            tallies: list[np.ndarray] = []
+            for result in cluster.results(awaited.popleft()):
+                self._count(result)
+                tallies += list(result.tally)
+            return tallies
+
+        for number in range(n_blocks):
+            tasks = [
+                cluster.task("score", score_parts, self._job, number, parts, copies[at], average_scale, at=at)
+                for at, parts in zip(places, parts_of, strict=True)
+            ]
+            awaited.append(cluster.start(tasks))
+            if len(awaited) > _BLOCKS_AHEAD:
+                yield next_block()
+        while awaited:
+            yield next_block()

@@ -1,0 +1,212 @@
+"""What the workers of a cluster do if the classes are split: pairs of groups meet on one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamsvm.cluster.logs import lists_of_old, row_duals, write_duals
+from streamsvm.cluster.tasks import (
+    Job,
+    Place,
+    TaskResult,
+    WeightShard,
+    bounds_of,
+    local_weights,
+    new_visitor,
+    renumbered,
+)
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
+from streamsvm.kernels.dual_lists import by_row, of_rows
+from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.kernels.weights import Weights, sums_of_squares
+from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.parallel.class_learner import DualList, divide_duals, sum_list
+
+
+def _rows_at(rows: Rows, at: np.ndarray) -> Rows:
+    """Select rows of one label each, in this order."""
+    lengths = np.diff(rows.indptr)[at]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    values = np.repeat(rows.indptr[at] - indptr[:-1], lengths) + np.arange(indptr[-1])
+    return Rows(
+        rows.data[values], rows.indices[values], indptr, rows.labels[at], rows.norm2[at], rows.cost[at]
+    )
+
+
+def visit_pair(
+    job: Job,
+    place: Place,
+    pair: tuple[int, int],
+    left: WeightShard,
+    right: WeightShard,
+    before: list[TaskResult],
+    is_last: bool,
+) -> tuple[WeightShard, WeightShard, TaskResult]:
+    """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
+
+    Duals of other groups' classes are read from the run directory and written there; those of a group's own
+    classes stay with its weights until the last round.
+
+    Parameters
+    ----------
+    before : list of TaskResult
+        Those of the round before, if the clock of the average goes on from there.
+    is_last : bool
+        Whether the groups' own duals are to be written, too.
+
+    Returns
+    -------
+    tuple
+        The groups, and what is reported.
+    """
+    begin = time.thread_time()
+    groups, settings = job.groups, job.settings
+    assert groups is not None
+    shards = [left, right]
+    rows = job.rows(place)
+    columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
+    of_rows_ = groups.groups[columns]
+    members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
+    at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
+    of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
+    own = {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
+    wanted = _keys_of(pair, diagonal=place.step == 0)
+    old_lists = lists_of_old(job, place, columns, pair, [members[at] for at in of_each], wanted)
+    lists: dict[tuple[int, int], DualList] = {**own, **old_lists}
+    tally = np.zeros(N_TALLIES)
+    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=place.clock)
+    if len(members):
+        bounds = bounds_of(shards)
+        # By what columns of the weights, which are ids of duals too, differ from those side by side.
+        shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
+        labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
+        features, few = renumbered(_rows_at(rows, members), job.n_features)
+        few = few._replace(labels=labels.astype(columns.dtype))
+        old = _side_by_side(lists, pair, shifts, of_each, len(members))
+        weights = local_weights(features, shards, place, job)
+        number = place.number * (len(groups.ranges) - 1) + place.step
+        order = place.permute(len(members), settings.seed, place.pass_number, number, 0)
+        ranges = groups.ranges[list(pair)] + np.array(shifts)[:, None]
+        problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
+        new = new_visitor(job, int(bounds[-1]), len(members)).visit(
+            few, order, old, problem, weights, tally, (place.pass_number, number),
+            was_read=place.was_read and place.step == 0,
+        )  # fmt: skip
+        left, right = (
+            _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), place)
+            for at, each in enumerate(shards)
+        )
+        places = np.repeat(np.arange(2), np.diff(bounds))
+        lists = _by_groups(new, pair, shifts, of_each, places)
+    elif place.begins_average:
+        left, right = (each._replace(average_delta=each.average_delta[:0]) for each in shards)
+    left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
+    done = {key: lists[key] for key in _keys_of(pair, diagonal=is_last)}
+    of_key = {g: members[at] for g, at in zip(pair, of_each, strict=True)}
+    whole = problem_of(settings, groups.n_columns)._replace(ranges=groups.ranges)
+    sums = {
+        key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in done.items()
+    }
+    log = write_duals(job, place, [row_duals(of_key[g], each) for (g, _), each in done.items()])
+    return left, right, job.result(shards, begin, tally, log=log, sums=sums)
+
+
+def _keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
+    """List the duals that a pair reads or writes, by the groups of the rows and of the classes."""
+    g, h = pair
+    return [(g, h), (h, g), *([(g, g), (h, h)] if diagonal else [])]
+
+
+def _with_rows(
+    shard: WeightShard, features: np.ndarray, weights: Weights, columns: slice, place: Place
+) -> WeightShard:
+    """Copy a shard, with new weights of some features."""
+    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    new.current[features] = weights.current[:, columns]
+    if place.averaging:
+        new.average_delta[features] = weights.average_delta[:, columns]
+    return new
+
+
+def _side_by_side(
+    lists: dict[tuple[int, int], DualList],
+    pair: tuple[int, int],
+    shifts: Sequence[int],
+    of_each: Sequence[np.ndarray],
+    n_rows: int,
+) -> OldDuals:
+    """Join the duals of a pair's rows; their ids become columns side by side."""
+    found = []
+    for at, g in enumerate(pair):
+        parts = [lists[g, h] for h in pair]
+        counts = np.stack([part[0] for part in parts])
+        ids = [
+            (part[1].astype(np.int64) + shift).astype(part[1].dtype)
+            for part, shift in zip(parts, shifts, strict=True)
+        ]
+        values = np.concatenate([part[2] for part in parts])
+        found.append((of_each[at].astype(np.int32), *by_row(counts, np.concatenate(ids), values)))
+    return of_rows(n_rows, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def _by_groups(
+    new: list[RowDuals],
+    pair: tuple[int, int],
+    shifts: Sequence[int],
+    of_each: Sequence[np.ndarray],
+    places: np.ndarray,
+) -> dict[tuple[int, int], DualList]:
+    """Divide new duals by the groups of rows and classes; their ids become columns of all weights again."""
+    found = of_rows(len(of_each[0]) + len(of_each[1]), *_joined(new))
+    lists = {}
+    for at, g in enumerate(pair):
+        parts = divide_duals(found, of_each[at], places, 2)
+        for h, shift, (counts, ids, values) in zip(pair, shifts, parts, strict=True):
+            lists[g, h] = counts, (ids.astype(np.int64) - shift).astype(ids.dtype), values
+    return lists
+
+
+def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
+    """Concatenate rows, counts, ids and values of several parts."""
+    return [np.concatenate([part[at] for part in parts]) for at in range(4)]
+
+
+def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
+    """Compute ‖w‖² of the columns of a group, without padding, as `ClassSplitLearner` does."""
+    assert job.groups is not None
+    weights = job.weights_of(shard, averaged=average_scale > 0)
+    begin, end, _ = job.groups.ranges[g].tolist()
+    columns, sums = np.array([[0, end - begin]]), np.zeros(1)
+    sums_of_squares(weights, average_scale, columns, sums)
+    return float(sums[0])
+
+
+def sum_group(job: Job, place: Place, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
+    """Sum up the columns of a group: of its weights and their average, for the features of a block."""
+    features = features_of(job.rows(place).indices, job.n_features)
+    matrices = (shard.current, shard.average_delta)
+    current, average = (
+        sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
+        for matrix in matrices
+    )
+    return current, average
+
+
+def centre_group(
+    job: Job, place: Place, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> WeightShard:
+    """Subtract the mean over the classes of all groups from the weights of a group."""
+    assert job.groups is not None
+    features = features_of(job.rows(place).indices, job.n_features)
+    n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
+    new = shard.copy(averaging=place.averaging, begins_average=False)
+    for at, matrix in enumerate((new.current, new.average_delta)):
+        if len(matrix):
+            means = mean_of_groups([each[at] for each in sums], job.n_classes)
+            subtract_from_columns(features, means, 0, n_columns, matrix)
+    return new

@@ -1,0 +1,121 @@
+"""Tasks of a cluster if the rows are split: visiting parts of a block, and adding up their changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.cluster.logs import span_of_old, write_duals
+from streamsvm.cluster.tasks import (
+    Job,
+    Place,
+    TaskResult,
+    WeightShard,
+    in_slices,
+    local_weights,
+    new_visitor,
+    renumbered,
+)
+from streamsvm.data.rows import row_span
+from streamsvm.kernels.candidates import Scratch
+from streamsvm.kernels.centre import centre_with_shared
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.sum_rows import add_rows
+from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.training.learner import label_sets, problem_of
+from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
+from streamsvm.training.parallel.split_learner import scored_part
+
+
+class WeightDelta(NamedTuple):
+    """The change of the weights of some features."""
+
+    features: np.ndarray  # (m,) int64, ascending
+    current: np.ndarray  # (m, K)
+    average_delta: np.ndarray  # the same shape; or (0, K)
+
+
+def visit_part(job: Job, place: Place, split: int, shard: WeightShard) -> tuple[WeightDelta, TaskResult]:
+    """Visit one round's rows of a part of a block, as `RowSplitLearner` does; write the new duals."""
+    begin = time.thread_time()
+    settings = job.settings
+    splits = settings.splits
+    block = job.rows(place)
+    first, end = (block.n_rows * s // splits for s in (split, split + 1))
+    features, rows = renumbered(row_span(block, first, end), job.n_features)
+    order = place.permute(end - first, settings.seed, place.pass_number, place.number * splits + split, 0)
+    low, high = (rows_after(n, len(order)) for n in (place.step, place.step + 1))
+    # The average of this part begins with zero: its change is returned.
+    weights = local_weights(features, [shard._replace(average_delta=shard.average_delta[:0])], place, job)
+    tally = np.zeros(N_TALLIES)
+    tally[CLOCK] = place.clock
+    old = span_of_old(job, place, block.n_rows, first, end)
+    new = new_visitor(job, job.columns, rows.n_rows).visit(
+        rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
+        problem_of(settings, job.n_classes)._replace(sigma=float(splits)), weights, tally,
+        (place.pass_number, (place.number * splits + split) * ROUNDS + place.step), label_sets(rows),
+        was_read=place.was_read,
+    )  # fmt: skip
+    for some in in_slices(len(features)):
+        weights.current[some] -= shard.current[features[some]]
+    log = write_duals(job, place, [part._replace(rows=part.rows + np.int32(first)) for part in new])
+    result = job.result([shard], begin, tally, log=log)
+    return WeightDelta(features, weights.current, weights.average_delta), result
+
+
+def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
+    """Add up two changes: a node of the binary tree of `sum_as_tree`."""
+    features = np.union1d(left.features, right.features)
+    sums = []
+    for a, b in ((left.current, right.current), (left.average_delta, right.average_delta)):
+        total = np.zeros((len(features) if len(a) else 0, a.shape[1]), a.dtype)
+        for part, of_part in ((a, left.features), (b, right.features)):
+            at = np.searchsorted(features, of_part)
+            for some in in_slices(len(part)):
+                total[at[some]] += part[some]
+        sums.append(total)
+    return WeightDelta(features, *sums)
+
+
+def score_parts(
+    job: Job, number: int, parts: Sequence[int], shard: WeightShard, average_scale: float | None
+) -> TaskResult:
+    """Score parts of a block, as `SplitLearner.score` does."""
+    begin = time.thread_time()
+    rows = job.reader().to_score(number)
+    weights = job.weights_of(shard, averaged=average_scale is not None)
+    scratch = Scratch.create(shard.current.shape[1], shard.current.dtype)
+    pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
+    problem = problem_of(job.settings, job.n_classes)
+    found = []
+    for part in parts:
+        some, tallies = scored_part(rows, part), np.zeros((1 if average_scale is None else 2, N_TALLIES))
+        job.settings.trained_loss.loss_rows(
+            some, problem, weights, average_scale or 0.0, scratch, tallies, None, pairs, label_sets(some)
+        )
+        found.append(tallies)
+    return job.result([shard], begin, np.array(found))
+
+
+def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:
+    """Compute ‖w‖² as `Learner.norm2` does."""
+    weights = job.weights_of(shard, averaged=average_scale > 0)
+    return float(job.settings.trained_loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
+
+
+def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, place: Place) -> WeightShard:
+    """Return the weights plus the mean of the parts' changes, of which `delta` is the sum."""
+    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
+        for some in in_slices(len(step)):
+            features = delta.features[some]
+            few, rows = weights[features], np.arange(len(features))
+            add_rows(rows, step[some], 1.0 / job.settings.splits, few)
+            if job.settings.trained_loss.extra_columns:
+                centre_with_shared(rows, few, job.n_classes)
+            weights[features] = few
+    return new

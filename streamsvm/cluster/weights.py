@@ -1,0 +1,266 @@
+"""Weights in the memory of the workers of a cluster.
+
+They are futures, which the workers pass on among themselves. The workers write them, and duals, to the run
+directory when the command commits. They come to the command when it measures, and for the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.base.threads import WorkersLost
+from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster.client import Cluster
+from streamsvm.cluster.logs import read_weights, write_weights
+from streamsvm.cluster.tasks import Job, Place, TaskResult, WeightShard, in_slices, scaled, zeros
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.dual_lists import joined
+from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.tally import CLOCK
+from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.model.coefficients import Coefficients
+from streamsvm.run.append_log import LogEnd
+from streamsvm.run.dual_log import DualFiles
+from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.class_groups import ClassGroups
+from streamsvm.training.sources import Block
+from streamsvm.training.training_data import TrainingData
+
+# Tasks after which weights are committed, if that was not done before: the scheduler keeps all that their
+# futures depend on, to run it again.
+_LONGEST_GRAPH = 100_000
+
+
+# What is counted in a pass, by its names in the record of the pass.
+_NOTHING = {
+    "worker_tasks": 0, "worker_seconds": 0.0, "worker_peak_memory_bytes": 0, "moved_bytes": 0,
+    "waited_for_workers_seconds": 0.0, "worker_bytes_read": 0, "gathered_bytes": 0,
+}  # fmt: skip
+
+
+class OnCluster(Learner):
+    """Base of the learners of a cluster, whose workers have the weights in their memory.
+
+    Weights may be in three places: with the workers (`_shards`), in the storage (`_is_here`), and in the logs
+    of a commit (`_committed`). Those that have changed since are with the workers alone.
+    """
+
+    _cluster: Cluster
+    _shards: list[Any] | None = None  # futures of `WeightShard`
+    _is_here = True
+    _committed: dict[str, LogEnd] | None = None
+    _begins_average = False
+    _old_duals: DualFiles
+    entries: int  # room for new duals
+
+    def use(
+        self, cluster: Cluster, data: TrainingData, folder: Path, groups: ClassGroups | None, *dtypes: Any
+    ) -> Self:
+        """Let the workers of a cluster do the work; `dtypes` are those of the duals' ids and bits."""
+        weights = self.storage.weights
+        self._cluster, self._counted = cluster, dict(_NOTHING)
+        self._job_facts = Job(
+            cluster.token, uuid.uuid4().hex, folder, data, self._settings, self.storage.n_features,
+            self.n_classes, weights.current.shape[1], self.entries, weights.time_unit, groups, self.pairs,
+            *dtypes,
+        )  # fmt: skip
+        return self
+
+    @functools.cached_property
+    def _job(self) -> Any:
+        """Return the future of what all tasks need to know."""
+        return self._cluster.hold(self._job_facts)
+
+    # -- the weights: there, here, and in the run directory ------------------------------------------
+
+    def _columns(self) -> list[tuple[int, int]]:
+        """List the first and last column of each shard."""
+        raise NotImplementedError
+
+    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
+        """List what to write of the weights: futures, their features, the first column, and the worker."""
+        raise NotImplementedError
+
+    def _find_slots(self) -> None:
+        """Find out which workers are there."""
+        self._slots = self._cluster.slots
+        if not self._slots:
+            raise WorkersLost("no worker is left")
+
+    def _places(self, count: int) -> list[str]:
+        """Choose the workers of so many pieces of work, neighbours on the same one, by their threads."""
+        return [self._slots[at] for at in self._slots_of(count)]
+
+    def _slots_of(self, count: int) -> list[int]:
+        """Choose the thread, of all workers' threads, for each of so many pieces of work."""
+        return [at * len(self._slots) // count for at in range(count)]
+
+    def _find_shards(self) -> list[Any]:
+        """Return the futures of the weights; if there are none yet, of those of the last commit."""
+        if self._shards is None:
+            self._find_slots()
+            self._first_task = self._cluster.count
+            tasks = self._send() if self._committed is None else self._read(self._committed)
+            self._shards = self._cluster.start(tasks)
+        return self._shards
+
+    def _send(self) -> list[Any]:
+        """Make tasks of the weights in the storage: they are zero, or a commit of threads."""
+        weights, tasks = self.storage.weights, []
+        for begin, end in self._columns():
+            current = weights.current[:, begin:end]
+            if not current.any():
+                tasks.append(self._cluster.task("weights", zeros, len(current), end - begin, current.dtype))
+                continue
+            average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
+            shard = WeightShard(np.ascontiguousarray(current), np.ascontiguousarray(average))
+            tasks.append(self._cluster.task("weights", on_worker.hold, shard))
+        return tasks
+
+    def _read(self, committed: dict[str, LogEnd]) -> list[Any]:
+        """Make tasks that read the weights from the logs of a commit."""
+        logs = [(name, end.length) for name, end in committed.items()]
+        columns = self._columns()
+        return [
+            self._cluster.task("weights", read_weights, self._job, logs, begin, end - begin, at=at)
+            for (begin, end), at in zip(columns, self._places(len(columns)), strict=True)
+        ]
+
+    def _replace_shards(self, shards: list[Any]) -> None:
+        """Take the futures of new weights."""
+        self._shards, self._is_here, self._committed = shards, False, None
+
+    def _gather(self) -> None:
+        """Bring the weights into the storage."""
+        if self._is_here:
+            return
+        for (begin, end), future in zip(self._columns(), self._find_shards(), strict=False):
+            (shard,) = self._cluster.results([future])
+            self._put_in(shard, slice(begin, end))
+            self._counted["gathered_bytes"] += shard.nbytes
+        self._is_here = True
+
+    def _put_in(self, shard: WeightShard, columns: slice) -> None:
+        """Write some columns into the storage."""
+        weights, bits = self.storage.weights, np.dtype(f"u{shard.current.itemsize}")
+        arrays = [(weights.current[:, columns], shard.current)]
+        if len(shard.average_delta):
+            arrays.append((weights.average_delta[:, columns], shard.average_delta))
+        features = np.arange(len(shard.current))
+        if len(weights.dirty):  # the rest is zero, and holes of a file perhaps
+            is_there = weights.dirty.any(axis=1)
+            for _, found in arrays:
+                is_there |= found.view(bits).any(axis=1)
+            features = np.flatnonzero(is_there)
+            mark_rows_dirty(features, weights)
+            self.storage.check_room(_only(features))
+        for stored, found in arrays:
+            for some in in_slices(len(features)):
+                stored[features[some]] = found[features[some]]
+
+    def restore(self, files: Any, position: Any) -> None:
+        logs = position.worker_logs_of(format.WEIGHT_LOG, position.weights_number)
+        if logs:  # the workers read what they need
+            self._committed, self._is_here = logs, False
+        else:
+            super().restore(files, position)
+
+    def write_weights(self, number: int) -> dict[str, LogEnd]:
+        """Let the workers write; what follows no longer depends on earlier tasks."""
+        tasks = [
+            self._cluster.task("write", write_weights, self._job, number, shard, features, column, at=at)
+            for shard, features, column, at in self._shares()
+        ]
+        self._committed, self._shards = dict(self._cluster.results(self._cluster.start(tasks))), None
+        return self._committed
+
+    def scale(self, factor: float) -> None:
+        if factor != 1:
+            shards = self._find_shards()
+            tasks = [self._cluster.task("scale", scaled, shard, factor) for shard in shards]
+            self._replace_shards(self._cluster.start(tasks))
+
+    # -- duals in the run directory ----------------------------------------------------------------
+
+    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
+        self._old_duals = log.files
+        none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
+        return joined([none], 0, 0)  # the workers read them
+
+    @property
+    def needs_commit(self) -> bool:
+        return self._shards is not None and self._cluster.count - self._first_task > _LONGEST_GRAPH
+
+    @property
+    def needs_old_duals(self) -> bool:
+        return self._shards is not None
+
+    # -- what is counted ---------------------------------------------------------------------------
+
+    def _results(self, futures: list[Any]) -> list[Any]:
+        """Wait for the results of visits."""
+        begin = time.perf_counter()
+        found = self._cluster.results(futures)
+        self._counted["waited_for_workers_seconds"] += time.perf_counter() - begin
+        return found
+
+    def _count(self, result: TaskResult, keep: NewDuals | None = None) -> None:
+        """Add up what a task cost, and count the duals that it wrote."""
+        counted = self._counted
+        counted["worker_tasks"] += 1
+        counted["worker_seconds"] += result.seconds
+        counted["moved_bytes"] += result.moved
+        counted["worker_bytes_read"] += result.read
+        counted["worker_peak_memory_bytes"] = max(counted["worker_peak_memory_bytes"], result.peak)
+        if keep is not None and result.log is not None:
+            keep.add_worker_log(*result.log)
+
+    def work_of_pass(self) -> dict[str, float]:
+        counted, self._counted = self._counted, dict(_NOTHING)
+        return {"workers": len(self._cluster.workers), **counted}
+
+    # -- what needs the weights here ---------------------------------------------------------------
+
+    def begin_average(self) -> None:
+        super().begin_average()
+        self._begins_average = True
+
+    def _norms(self, average_scale: float) -> list[Any]:
+        """Make tasks that compute ‖w‖² of parts of the weights, or of their average."""
+        raise NotImplementedError
+
+    def norm2(self, average_scale: float = 0.0) -> float:
+        if self._is_here:
+            return super().norm2(average_scale)
+        found: list[float] = self._cluster.results(self._cluster.start(self._norms(average_scale)))
+        return sum(found)
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        if rows.n_rows:
+            self._gather()
+        super().score(rows, average_scale, tallies)
+
+    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
+        self._gather()
+        return super().coefficients(columns, average=average)
+
+    def _place(self, block: Block, step: int, old: OldDuals) -> Place:
+        """Describe the next visits to their tasks."""
+        begins, self._begins_average = self._begins_average, False
+        return Place(
+            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
+            block.permute, self._old_duals, old.scale,
+        )  # fmt: skip
+
+
+def _only(features: np.ndarray) -> Rows:
+    """Make rows that have no more than features."""
+    none = np.zeros(0)
+    return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

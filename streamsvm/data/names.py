@@ -1,0 +1,196 @@
+"""Names of features: which column of a model each column of the data is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
+
+_FEW = 3  # names that an error lists
+
+
+def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
+    """The texts of a table's column labels; None where they only count the columns, as 0, 1, 2, ...
+
+    A name that occurs again is followed by -1, -2, ..., as ``AnnData.var_names_make_unique`` numbers it. A
+    `StreamsvmWarning`, which begins with `where`, says how many are.
+    """
+    names = [label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels]
+    if all(name == str(column) for column, name in enumerate(names)):
+        return None
+    taken = set(names)
+    if len(taken) < len(names):
+        names, repeated = _numbered(names, taken)
+        warn(
+            StreamsvmWarning(
+                f"{where}: names that several features share: {len(repeated):,} ({first_of(repeated)}); they "
+                "are numbered in the order of the file, so data in another order may be matched wrongly",
+                remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
+            )
+        )
+    return names
+
+
+def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
+    """The names, of which none occurs twice, and those that did; `taken` grows by the new ones."""
+    found, times = [], Counter[str]()
+    seen: set[str] = set()
+    for name in names:
+        new = name
+        while name in seen and new in taken:
+            times[name] += 1
+            new = f"{name}-{times[name]}"
+        seen.add(name)
+        taken.add(new)
+        found.append(new)
+    return found, list(times)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureMatch:
+    """Which feature of a model each feature of the data is.
+
+    Attributes
+    ----------
+    columns : ndarray of int32 or int64, shape (n_features,), or None
+        The model's column of each column of the data, -1 for those that the model does not know; None if
+        each column is the model's column of the same number.
+    matched, missing, unknown : int
+        Features that both have; those that the model alone has, which are zero in all rows; those that the
+        data alone has, which are left out.
+    message : Message or None
+        What a user must know about the match, on one line; None if there is nothing.
+    """
+
+    columns: np.ndarray | None = None
+    matched: int = 0
+    missing: int = 0
+    unknown: int = 0
+    message: Message | None = None
+
+    def warn(self) -> None:
+        """Issue the message, if there is one, as a `StreamsvmWarning`."""
+        if self.message is not None:
+            warn(StreamsvmWarning(self.message))
+
+
+def match_features(
+    names: Sequence[str] | None,
+    model_names: Sequence[str] | None,
+    where: str,
+    *,
+    model: str = "the model",
+) -> FeatureMatch:
+    """Find the features of the data among those of a model.
+
+    They are matched by name if both sides have names, whatever their order, and by position otherwise.
+
+    Parameters
+    ----------
+    names, model_names : sequence of str, or None
+        Without duplicates; None if features have no names.
+    where, model : str
+        What a message calls the data and the model.
+
+    Returns
+    -------
+    FeatureMatch
+
+    Raises
+    ------
+    FeatureError
+        If both sides have names, and no name in common.
+    """
+    if names is None and model_names is None:
+        return FeatureMatch()
+    if names is None or model_names is None:
+        nameless, named = (where, model) if names is None else (model, where)
+        return FeatureMatch(
+            message=Message(
+                f"{nameless} does not name its features, and {named} does: each column of {where} is taken "
+                f"for the column of {model} with the same number"
+            )
+        )
+    if list(names) == list(model_names):
+        return FeatureMatch(matched=len(names))
+    column = {name: at for at, name in enumerate(model_names)}
+    columns = np.array([column.get(name, -1) for name in names], format.index_dtype(len(column)))
+    unknown = [name for name, at in zip(names, columns.tolist(), strict=True) if at < 0]
+    present = set(names)
+    missing = [name for name in model_names if name not in present]
+    matched = len(column) - len(missing)
+    parts = []
+    if missing:
+        parts.append(f"{len(missing):,} are missing and taken as 0 ({first_of(missing)})")
+    if unknown:
+        parts.append(f"{len(unknown):,} are unknown to it and left out ({first_of(unknown)})")
+    if not matched:
+        raise FeatureError(
+            f"{where} has none of the {len(column):,} features of {model} (those have names such as "
+            f"{first_of(model_names)}; the data's are {first_of(names)}); give data with names of the same "
+            "kind, such as IDs of genes where the model has IDs",
+            missing=len(missing),
+            unknown=len(unknown),
+        )
+    message = None
+    if parts:
+        rare = 2 * matched < len(column)
+        message = Message(
+            f"{where}: {'only ' * rare}{matched:,} of the {len(column):,} features of {model} found by name; "
+            + "; ".join(parts)
+            + "; the predictions may be worth little" * rare
+        )
+    return FeatureMatch(columns, matched, len(missing), len(unknown), message)
+
+
+def move_columns(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: np.ndarray, n_features: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """CSR rows with each index replaced by its entry in `columns`, and left out where that is below 0.
+
+    Parameters
+    ----------
+    data : ndarray of float32 or float64, shape (nnz,)
+    indices : ndarray of int32 or int64, shape (nnz,)
+    indptr : ndarray of int64, shape (n_rows + 1,)
+    columns : ndarray of int32 or int64, shape (n_old_features,)
+        Distinct but for those below 0.
+    n_features : int
+        Features of the result.
+
+    Returns
+    -------
+    data, indices, indptr : ndarray
+        New arrays, with indices in the dtype of `columns` that increase within each row.
+    """
+    moved = columns[indices]
+    kept = moved >= 0
+    if kept.all():
+        data = data.copy()
+    else:
+        before = np.concatenate([[0], np.cumsum(kept)])
+        data, moved, indptr = data[kept], moved[kept], before[indptr]
+    return *sort_rows(data, moved, indptr, n_features), indptr
+
+
+def sort_rows(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`data` and `indices` with the indices increasing within each row; the arrays given may be changed."""
+    import scipy.sparse
+
+    matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features))
+    matrix.has_sorted_indices = False
+    matrix.sort_indices()
+    return matrix.data, matrix.indices.astype(indices.dtype, copy=False)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first few of some names, quoted."""
+    return ", ".join(repr(name) for name in names[:_FEW]) + (", ..." if len(names) > _FEW else "")

@@ -1,0 +1,374 @@
+"""The files of a model: written aside and renamed in, read with every entry checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+import json
+import numbers
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from streamsvm.base import durable, format
+from streamsvm.base.decode import Check, Count, SchemaError, between, decode
+from streamsvm.base.label_values import LABEL_DTYPES, TEXT, class_labels
+from streamsvm.base.text import check_classes, check_local, format_size, printable
+from streamsvm.data.class_costs import ClassTree, check_costs
+from streamsvm.data.value_kinds import ValuesIn
+from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
+from streamsvm.model.coefficients import (
+    Coefficients,
+    StoredCoef,
+    map_array,
+    open_coef,
+    write_array,
+    write_coef,
+)
+from streamsvm.model.transform_files import load_transforms, save_transforms
+from streamsvm.transforms import TRANSFORMS, Transform
+
+FILES = (
+    format.MODEL_JSON,
+    format.COEF,
+    format.COEF_ROWS,
+    *format.SPARSE_COEF.values(),
+    format.FEATURES,
+    format.COSTS,
+    format.TREE,
+    format.TRANSITIONS,
+    *format.TRANSFORM_ARRAYS,
+)
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
+_ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
+# Entries of a record that say how the coefficients are stored.
+_OF_STORAGE = (
+    "version",
+    "checksum",
+    "layout",
+    "nnz",
+    "n_rows",
+    format.STORED_DTYPE,
+    "coef_crc32",
+    "features_sha256",
+    "costs_crc32",
+    "tree_sha256",
+    "transitions_crc32",
+    "transforms",  # which name their arrays
+)
+
+
+class ModelParts(NamedTuple):
+    """What a model is made of, as `streamsvm.model.model.Model` takes it."""
+
+    coef: StoredCoef
+    record: dict[str, Any]
+    feature_names: list[str] | None
+    transforms: Sequence[Transform]
+    costs: np.ndarray | None
+    tree: ClassTree | None
+    transitions: np.ndarray | None
+
+
+def save_model(
+    folder: Path,
+    coefficients: Coefficients,
+    record: dict[str, Any],
+    *,
+    names: Sequence[str] | None = None,
+    costs: np.ndarray | None = None,
+    tree: ClassTree | None = None,
+    transforms: Sequence[Transform] | None = None,
+    complete: Callable[[Path], None] | None = None,
+    smallest: bool = False,
+    work: Path | None = None,
+) -> None:
+    """Write ``model.json`` and the coefficients into `folder`, replacing an existing model.
+
+    Parameters
+    ----------
+    folder : Path
+    coefficients : Coefficients
+        With a column for each of ``record["classes"]``.
+    record : dict
+        The description of the model; equal records and coefficients give equal bytes.
+    names : sequence of str, optional
+        Of the features, for ``features.json``.
+    costs : ndarray of float64, shape (k, k), optional
+        What pairs of classes cost, in the order of ``record["classes"]``, for ``costs.npy``.
+    tree : ClassTree, optional
+        Of these classes, for ``tree.json``.
+    transforms : sequence of Transform, optional
+        Fitted; their records take the place of ``record["transforms"]``, and their arrays have files.
+    complete : callable, optional
+        Called with the folder of the new model before it takes the place of the old one; may change the
+        record by `write_record`.
+    smallest : bool
+        Store the coefficients in the layout of the fewest bytes, even if it saves little.
+    work : Path, optional
+        A folder of ours on the same file system, if there may be files of a user beside `folder`.
+    """
+    aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
+    if work is not None:
+        aside, old = work / "new", work / durable.PREVIOUS
+    durable.remove(aside)
+    aside.mkdir()
+    stored = write_coef(aside, coefficients, smallest=smallest)
+    if names is not None:
+        stored["features_sha256"] = _write_json(aside / format.FEATURES, list(names))
+    if costs is not None:
+        stored["costs_crc32"] = write_array(aside / format.COSTS, np.asarray(costs, np.float64))
+    if tree is not None:
+        stored["tree_sha256"] = _write_json(aside / format.TREE, tree.to_record())
+    if coefficients.transitions is not None:
+        stored["transitions_crc32"] = write_array(aside / format.TRANSITIONS, coefficients.transitions)
+    if transforms is not None:
+        stored["transforms"] = save_transforms(aside, transforms)
+    write_record(aside, {"version": format.MODEL_VERSION, **record, **stored})
+    if complete is not None:
+        complete(aside)
+    durable.sync_tree(aside)
+    durable.remove(old)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(aside, folder)
+    durable.sync_dir(folder.parent)
+    durable.remove(old)
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Replace ``model.json`` in the folder of a model; its coefficients stay."""
+    sealed = format.sealed({name: value for name, value in record.items() if name != "checksum"})
+    durable.write_atomic(folder / format.MODEL_JSON, (json.dumps(sealed, indent=1) + "\n").encode())
+
+
+def _write_json(path: Path, value: Any) -> str:
+    """Write a value as JSON; return the SHA-256 of the file for the model's record."""
+    text = json.dumps(value, separators=(",", ":")).encode()
+    path.write_bytes(text)
+    return hashlib.sha256(text).hexdigest()
+
+
+def _read_json(path: Path, sha256: Any) -> Any:
+    """The value that `_write_json` wrote; raises `ModelError` if the file has another checksum."""
+    text = durable.read_bounded(path, follow=True)
+    if hashlib.sha256(text).hexdigest() != sha256:
+        raise ModelError(f"{path} is damaged: its checksum does not match")
+    return json.loads(text)
+
+
+def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
+    """Read the names of the features and check them against the model's record; None if they have none."""
+    if "features_sha256" not in record:
+        return None
+    names: list[str] = _read_json(path, record["features_sha256"])
+    if not (format.are_labels(names) and len(set(names)) == len(names) == features_of_data(record)):
+        raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
+    return names
+
+
+def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray | None, ClassTree | None]:
+    """What pairs of classes cost, checked against the model's record; None for what it does not name."""
+    classes = record["classes"]
+    costs = tree = None
+    path = folder / format.COSTS
+    try:
+        if "costs_crc32" in record:
+            shape = len(classes), len(classes)
+            costs = map_array(path, shape, np.dtype(np.float64), record["costs_crc32"])
+            check_costs(costs, classes, str(path))
+        path = folder / format.TREE
+        if "tree_sha256" in record:
+            value = _read_json(path, record["tree_sha256"])
+            tree = ClassTree.from_record(value, classes, where=str(path))
+    except InputError as error:  # its checksum is right, but we did not write it
+        raise ModelError(f"{path} is damaged: {error.message.problem}") from None
+    return costs, tree
+
+
+def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None:
+    """The transitions of a model of sequences; None if it is of another kind."""
+    if "transitions_crc32" not in record:
+        return None
+    k = len(record["classes"])
+    return map_array(
+        folder / format.TRANSITIONS, (k, k), np.dtype(record["dtype"]), record["transitions_crc32"]
+    )
+
+
+def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
+    """Raise `PlanError` if the disk of `folder` has no room for such a model."""
+    size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
+    if size > free:
+        hashed = Call("online", options=(Option("hash_bits"),))
+        raise PlanError(
+            f"a model of {n_features:,} features and {n_classes:,} classes takes {format_size(size)}, and "
+            f"the disk of {folder} has {format_size(free)} left",
+            remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
+        )
+
+
+def save_copy(
+    path: str | os.PathLike[str],
+    model: ModelParts,
+    *,
+    prune: float,
+    dtype: Literal["float16", "float32"] | None,
+) -> None:
+    """Save a model into `path`, a new folder or one that holds a model: see `Model.save`."""
+    if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
+        raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
+    if dtype not in (None, "float16", "float32"):
+        raise SettingsError(f"dtype must be float16 or float32, not {dtype!r}", setting="dtype")
+    check_local(path, ModelError)
+    folder = Path(os.path.realpath(path))
+    coefficients = Coefficients(
+        model.coef, np.arange(model.coef.shape[1]), transitions=model.transitions, prune=float(prune),
+        rounded=None if dtype is None else np.dtype(dtype),
+    )  # fmt: skip
+    if model.transitions is not None:
+        transitions = model.transitions.astype(coefficients.dtype, copy=False)
+        coefficients = coefficients._replace(transitions=transitions)
+    record = {
+        **{name: value for name, value in model.record.items() if name not in _OF_STORAGE},
+        "n_features": model.coef.shape[0],
+        "dtype": str(coefficients.dtype),
+        "index_base": model.record.get("index_base"),
+    }
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        ours = {*FILES, f"{format.MODEL_JSON}.tmp"}  # which a crash may leave
+        others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
+        if others:
+            raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
+        with durable.temporary(folder, folder=True) as work:
+            save_model(
+                folder, coefficients, record, names=model.feature_names, costs=model.costs, tree=model.tree,
+                transforms=model.transforms, smallest=prune > 0 or dtype is not None, work=work,
+            )  # fmt: skip
+    except OSError as error:
+        raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
+
+
+def read_model(path: Path) -> ModelParts:
+    """What `streamsvm.load_model` makes a model of; its errors are those of that function."""
+    check_local(path, ModelError)
+    for _ in range(_ATTEMPTS):
+        before = _marks(path)
+        try:
+            return _read(path)
+        except ModelError:
+            if _marks(path) == before and not _is_being_replaced(path):
+                raise
+            time.sleep(_PAUSE)
+    return _read(path)
+
+
+def _marks(path: Path) -> list[Any]:
+    """Marks of the model's files, which differ once another process replaces the model."""
+    return [durable.file_identity(folder / name) for folder in (path, path / format.MODEL) for name in FILES]
+
+
+def _is_being_replaced(path: Path) -> bool:
+    """Return True if `save_model` is between its two renames."""
+    folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
+    old = (folder.with_name(folder.name + ".old"), *folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
+    return not folder.exists() and any(each.exists() for each in old)
+
+
+def features_of_data(record: dict[str, Any]) -> int:
+    """Features that data of a model has before its transforms, by the model's record."""
+    found = record.get("n_features_in")
+    return record["n_features"] if found is None else found
+
+
+def model_folder(path: Path) -> Path:
+    """The model folder that `path`, a model folder or a run directory, stands for."""
+    return path if (path / format.MODEL_JSON).exists() else path / format.MODEL
+
+
+def saved_record(folder: Path) -> dict[str, Any]:
+    """The contents of ``model.json`` in a model folder; empty if there is none, or it is damaged."""
+    try:
+        record = durable.read_record(folder / format.MODEL_JSON, follow=True)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if format.is_sealed(record) else {}
+
+
+def _read(path: Path) -> ModelParts:
+    folder = model_folder(path)
+    header = folder / format.MODEL_JSON
+    try:
+        record = durable.read_record(header, follow=True)
+        if not format.is_sealed(record):
+            raise ModelError(f"{header} is damaged: its checksum does not match")
+        version = record["version"]
+        if version != format.MODEL_VERSION:
+            does = f"and this program reads up to {format.MODEL_VERSION}; update streamsvm"
+            if version < format.MODEL_VERSION:
+                does = f"and this program reads {format.MODEL_VERSION} alone; train the model again"
+            raise ModelError(f"{header} has model format {version}, {does}")
+        decoded = decode(_Record, record)
+        for transform in decoded.transforms:
+            if transform["name"] not in TRANSFORMS:
+                name = printable(str(transform["name"]))
+                raise ModelError(
+                    f"{header} has a transform {name} that this program does not know; update streamsvm"
+                )
+        transforms = load_transforms(
+            folder, decoded.transforms, features_of_data(record), record["n_features"]
+        )
+        check_classes(record["classes"], header, ModelError)
+        coef = open_coef(folder, record)
+        names = _read_names(folder / format.FEATURES, record)
+        costs, tree = _read_class_costs(folder, record)
+        transitions = _read_transitions(folder, record)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if (path / format.RUN_JSON).exists():
+            remedy = Remedy("{} finishes it", Call("resume", path))
+            raise ModelError(f"{path} has no finished model yet", remedy=remedy) from None
+        raise ModelError(
+            f"{error.filename}: there is no model; give a run directory or a model folder"
+        ) from None
+    except SchemaError as error:  # its checksum is right, but we did not write it
+        raise ModelError(f"{header} is damaged: {error}") from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{header} is damaged: not JSON") from None
+    except (KeyError, TypeError):
+        raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
+    except OSError as error:
+        raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
+    return ModelParts(coef, record, names, transforms, costs, tree, transitions)
+
+
+def _are_classes(names: list[str]) -> bool:
+    return bool(names) and format.are_labels(names)
+
+
+@dataclasses.dataclass
+class _Record:
+    """The entries of ``model.json`` that other code relies on."""
+
+    classes: Annotated[list[str], Check(_are_classes, "a list of labels")]
+    n_features: Count
+    dtype: Literal["float32", "float64"]
+    index_base: Literal[0, 1] | None
+    n_features_in: Count | None = None
+    transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    label_dtype: Annotated[str, Check(LABEL_DTYPES.__contains__, "a type of labels")] = TEXT
+    class_values: list[Any] | None = None
+    values_in: ValuesIn | None = None
+    multilabel: bool = False
+    label: str | None = None
+    labels_as: Literal["numbers", "text"] = "numbers"
+    probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
+
+    def __post_init__(self) -> None:
+        class_labels(vars(self))

@@ -1,0 +1,134 @@
+"""Rows of stores and of matrices, with the features and classes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.base.label_values import codes_among
+from streamsvm.data.arrays import as_matrix, one_row, row_groups
+from streamsvm.data.label_sets import known_codes, with_label_sets
+from streamsvm.data.names import match_features, move_columns
+from streamsvm.data.prefetch import Prefetcher
+from streamsvm.data.rows import Rows
+from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
+from streamsvm.errors import ModelError
+
+if TYPE_CHECKING:
+    from streamsvm.data.blocks import Blocks
+    from streamsvm.store import Store
+
+MOST_FEATURES = 2**62  # of a model that hashes them
+
+
+class StoreBlocks:
+    """The rows of a store in blocks, transformed.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    store : Store
+    named : bool
+        Whether the names of rows are read, too; else their numbers take the place.
+    """
+
+    def __init__(self, blocks: Blocks, store: Store, *, named: bool) -> None:
+        self._blocks, self._store, self._named = blocks, store, named
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
+        """Read the blocks, each while the one before it is used."""
+        with Prefetcher(map(self.read, range(len(self)))) as blocks:
+            yield from blocks
+
+    def first_row(self, block: int) -> int:
+        return int(self._blocks.starts[block])
+
+    def read(self, block: int) -> tuple[Rows, np.ndarray]:
+        """The rows of a block, and their names."""
+        begin, end = map(int, self._blocks.starts[block : block + 2])
+        return self._blocks.read(block), self._store.names(begin, end) if self._named else np.arange(
+            begin, end
+        )
+
+
+def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, named: bool) -> StoreBlocks:
+    """The rows of a store in blocks that take `memory` bytes: see `Model.store_blocks`."""
+    from streamsvm.store.scoring import blocks_to_score
+    from streamsvm.transforms.fitting import first_rows
+    from streamsvm.transforms.store import TransformedStore
+
+    base, n_features, shift = model.record.get("index_base"), model.n_features_in_, 0
+    if model.takes_any_feature:
+        if store.index_base is None:
+            raise ModelError(
+                f"the model hashes the feature numbers of LIBSVM text, and the features of {store.path} have "
+                "none"
+            )
+        base, n_features, shift = store.index_base, store.n_features, store.index_base
+    elif (base, store.index_base) == (0, 1):  # the model has a feature 0, which the store left out
+        base, n_features, shift = 1, n_features - 1, 1
+    blocks = blocks_to_score(
+        store,
+        classes=model.record["classes"],
+        n_features=n_features,
+        index_base=base,
+        dtype=model.dtype,
+        memory=memory,
+        labelled=labelled,
+        feature_names=model.feature_names_in_,
+        transformed=lambda matched: TransformedStore(matched, model.transforms, shift),
+    )
+    blocks.match.warn()
+    sample = first_rows(store, 0, min(store.n_rows, MOST_VALUES), MOST_VALUES)
+    warn_of_difference([sample.data], trained_values(model.record, model.transforms), str(store.path))
+    return StoreBlocks(blocks, store, named=named)
+
+
+def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
+    """The rows of a matrix before the transforms, as `Model.rows` describes it."""
+    n_features = None if model.takes_any_feature else model.n_features_in_
+    feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
+    if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
+        matrix = one_row(*X, MOST_FEATURES if n_features is None else n_features, dtype, ModelError)
+    else:
+        matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {})
+    match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
+    match.warn()
+    warn_of_difference([matrix.data[:MOST_VALUES]], trained_values(model.record, model.transforms), "X")
+    data, indices, indptr = matrix[:3]
+    if match.columns is not None:
+        width = len(feature_names)
+        data, indices, indptr = move_columns(data, indices, indptr, match.columns, width)
+    elif n_features is None:
+        indices = np.ascontiguousarray(indices, np.int64)
+    elif matrix.n_features != n_features:
+        raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")
+    else:
+        indices = np.ascontiguousarray(indices, format.index_dtype(n_features))
+    n = len(indptr) - 1
+    sets = None if y is None else known_codes(y, n, classes)
+    labels = _codes(None if sets else y, n, classes)
+    rows = Rows(data, indices, indptr, labels, np.zeros(n))
+    if groups is not None:
+        rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
+    return rows if sets is None else with_label_sets(rows, *sets)
+
+
+def _are_indices_and_values(indices: Any, values: Any) -> bool:
+    arrays = isinstance(indices, np.ndarray) and isinstance(values, np.ndarray)
+    return arrays and indices.ndim == 1 and indices.dtype.kind in "iu"
+
+
+def _codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
+    """Class codes of labels, as `codes_among` has them; of those unknown if there are none."""
+    if y is None:
+        return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+    if len(y) != n:
+        raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
+    return codes_among(y, classes)

@@ -1,0 +1,449 @@
+"""A trained model: save it, load it, predict with it; neither data nor model need to fit in memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.base.label_values import NO_LABEL, class_labels, warn_of_unknown
+from streamsvm.base.repr import Readable
+from streamsvm.base.threads import Threads
+from streamsvm.chains.viterbi import best_sequences
+from streamsvm.data.arrays import label_column, labels_of
+from streamsvm.data.class_costs import ClassTree
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError
+from streamsvm.losses import LOSSES
+from streamsvm.model.coefficients import DenseCoef, StoredCoef
+from streamsvm.model.files import ModelParts, features_of_data, read_model, save_copy
+from streamsvm.model.inputs import StoreBlocks, blocks_of_store, rows_of_matrix
+from streamsvm.model.scoring import Scorer, checked, log_softmax, no_probabilities
+from streamsvm.transforms import Transform, apply, names_after
+
+if TYPE_CHECKING:
+    from streamsvm.model.results import FitResult
+    from streamsvm.store import Store
+
+
+def load_model(path: str | Path) -> Model:
+    """Open the model in `path`, a model folder or a run directory with one.
+
+    The coefficients stay on disk, memory-mapped; they are read once to check them. If another process
+    replaces the model meanwhile, the new one is opened.
+
+    Raises
+    ------
+    ModelError
+        If there is no model, it is damaged, or a class has a control character in its name.
+    """
+    return Model(*read_model(Path(path)))
+
+
+class Model(Readable):
+    """A linear classifier: the class of x is the one whose row of `coef_` scores it highest.
+
+    Attributes
+    ----------
+    coef_ : ndarray or scipy.sparse.csc_array, shape (n_classes, n)
+        Of the n features that rows have after the transforms, without the constant feature of the transform
+        ``bias``; one row for each class, also of two. A transposed view of what is stored, memory-mapped,
+        read-only. Sparse where that is much smaller: if less than half of the
+        features have coefficients, or, with 64 classes or more, if that takes less than a quarter of the
+        bytes; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
+        (very many classes), a column that all classes share is left out, as in scores.
+    intercept_ : ndarray of shape (n_classes,)
+        What the transform ``bias`` adds to the scores of all rows: its value times its coefficients. Zeros
+        without it.
+    classes_ : ndarray, shape (n_classes,)
+        The labels, in the type of those of the training data: that of `y` as an array, or of a store int64 or
+        str.
+    class_names : ndarray of str, shape (n_classes,)
+        The labels as texts, as in files, tables of costs and predictions that are written.
+    n_features : int
+        Rows of the coefficients: the features that rows have after the transforms, with a constant one.
+    n_features_in_ : int
+        Features that data has before the transforms. For a model that hashes features, those that the
+        training data had: it takes any.
+    feature_names_in_ : ndarray of str objects, shape (n_features,), or None
+        Names of the features, if the training data had any; new data is matched by them.
+    feature_names_out_ : ndarray of str objects, shape (n,), or None
+        Names of the features that `coef_` has a row for: other than `feature_names_in_` if some are selected.
+    transitions_ : ndarray of shape (n_classes, n_classes), or None
+        Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
+        the label sequence of the largest score.
+    multilabel : bool
+        Whether rows of the training data could have several labels, or none.
+    dtype : dtype
+        Type of coefficients and scores.
+    record : dict
+        The contents of ``model.json``.
+    transforms : sequence of Transform
+        Applied to rows before they are scored, as in training.
+    costs : ndarray of float64, shape (n_classes, n_classes), or None
+        What predicting each class costs for rows of each class (in rows), if the training had such costs.
+    tree : ClassTree or None
+        The tree of the classes, if the training had one.
+    result : FitResult or None
+        How it was trained, if `streamsvm.fit` returned it.
+    """
+
+    def __init__(
+        self,
+        coef: StoredCoef | np.ndarray,
+        record: dict[str, Any],
+        feature_names: Sequence[str] | None = None,
+        transforms: Sequence[Transform] = (),
+        costs: np.ndarray | None = None,
+        tree: ClassTree | None = None,
+        transitions: np.ndarray | None = None,
+    ) -> None:
+        self.transforms = transforms
+        self.costs = costs
+        self.tree = tree
+        self.transitions_ = transitions
+        self.result: FitResult | None = None
+        coef = DenseCoef(coef, len(coef)) if isinstance(coef, np.ndarray) else coef
+        self.stored_coef: StoredCoef = coef
+        self.dtype: np.dtype = coef.dtype
+        self._scorer = Scorer(coef, coef.dtype)
+        self.classes_: np.ndarray = class_labels(record)
+        self.class_names: np.ndarray = np.array(record["classes"], str)
+        self.n_features = coef.shape[0]
+        self.n_features_in_: int = features_of_data({"n_features": self.n_features, **record})
+        self.feature_names_in_: Any = None if feature_names is None else np.array(feature_names, dtype=object)
+        self.multilabel: bool = record.get(format.MULTILABEL, False)
+        self.record = record
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "loss": self.record.get("loss"),
+            "n_classes": len(self.classes_),
+            "n_features_in_": self.n_features_in_,
+            "multilabel": self.multilabel or None,
+            "dtype": str(self.dtype),
+            "transforms": ",".join(each.name for each in self.transforms) or None,
+            "classes_": self.classes_.tolist(),
+        }
+
+    @functools.cached_property
+    def coef_(self) -> Any:
+        return self.stored_coef.matrix()[: self.n_features - (self.bias is not None)].T
+
+    def weights(self) -> np.ndarray:
+        """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
+        return self.stored_coef.dense(0, self.n_features)
+
+    @functools.cached_property
+    def intercept_(self) -> np.ndarray:
+        if self.bias is None:
+            return np.zeros(len(self.classes_), self.dtype)
+        last = self.stored_coef.dense(self.n_features - 1, self.n_features)
+        return np.asarray(last[0] * self.dtype.type(self.bias))
+
+    @property
+    def bias(self) -> float | None:
+        """The value of the last feature, if it is constant."""
+        return (self.transforms[-1].constant or None) if self.transforms else None
+
+    @functools.cached_property
+    def feature_names_out_(self) -> Any:
+        names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
+        names = names_after(self.transforms, names)
+        if names is None:
+            return None
+        return np.array(names[: self.n_features - (self.bias is not None)], dtype=object)
+
+    @property
+    def temperature(self) -> float | None:
+        """What scores are divided by before their softmax; None if the model has no probabilities.
+
+        It is 1 for the loss ``logistic``, and else what `streamsvm.calibrate` found.
+        """
+        found = self.record.get(format.TEMPERATURE)
+        loss = LOSSES.get(str(self.record.get("loss")))
+        if found is None and loss is not None and loss.softmax:
+            return 1.0
+        return None if found is None else float(found)
+
+    @property
+    def threshold(self) -> float | None:
+        """The score above which a class is predicted for rows that may have several labels.
+
+        It is 0 if each class was separated from the others on its own (``ovr`` and ``ovr2``); None if the
+        scores only rank the classes.
+        """
+        loss = LOSSES.get(str(self.record.get("loss")))
+        return 0.0 if loss is not None and loss.own_dual else None
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        prune: float = 0.0,
+        dtype: Literal["float16", "float32"] | None = None,
+    ) -> None:
+        """Write the model into the model folder `path`, which `load_model` reads.
+
+        A model that `path` already holds is replaced. Coefficients are stored sparsely where that is much
+        smaller; if `prune` or `dtype` is given, in whatever way takes the fewest bytes.
+
+        Parameters
+        ----------
+        path : path
+        prune : float
+            Coefficients of at most this absolute value become 0. A score of x, after the transforms, changes
+            by at most ``prune * sum(abs(x))``, and a label only if its score is ahead of the next by less
+            than twice that.
+        dtype : {"float16", "float32"}, optional
+            What coefficients are rounded to and stored in. Scores are then computed in float32; coefficients
+            in float16 take half of the disk, and as much memory as in float32, once they are loaded. With
+            float16 a score changes by at most ``sum(abs(x * w)) / 2048``, and 3e-8 times ``sum(abs(x))``.
+
+        Raises
+        ------
+        ModelError
+            If `path` holds anything but a model, or cannot be written, or a coefficient is too large for
+            `dtype`.
+        SettingsError
+            If `prune` or `dtype` is not valid.
+        """
+        names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
+        parts = ModelParts(
+            self.stored_coef, self.record, names, self.transforms, self.costs, self.tree, self.transitions_
+        )
+        save_copy(path, parts, prune=prune, dtype=dtype)
+
+    def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
+        """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
+
+        Labels are codes of this model's classes, -1 for unknown labels. Columns are matched with the
+        model's features by name, in any order, if both have names, and by position otherwise.
+
+        Raises
+        ------
+        FeatureError
+            If both name their features, and have no name in common.
+        StoreError
+            If the store, without names, has features that the model lacks, or another index base; or, if
+            `labelled`, no label that the model knows.
+        ModelError
+            If the model hashes feature numbers and the store has none.
+        PlanError
+            If `memory` cannot hold the longest row.
+        """
+        for rows, _ in self.store_blocks(store, memory, labelled=labelled, named=False):
+            yield rows
+
+    def store_blocks(self, store: Store, memory: int, *, labelled: bool, named: bool) -> StoreBlocks:
+        """The blocks of `batches`, with the names of the rows: int64, or an array of str objects.
+
+        See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
+        """
+        return blocks_of_store(store, self, memory=memory, labelled=labelled, named=named)
+
+    @property
+    def takes_any_feature(self) -> bool:
+        """Return True if data may have features that training did not see: they are hashed."""
+        return any(transform.takes_any_feature for transform in self.transforms)
+
+    def transformed(self, rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
+        """Rows, with the feature numbers of text, after the transforms of the training.
+
+        Raises `InputError`, which calls the rows' source `where` and the first row `first`, if they are not
+        such as the transforms take: below 0, or no counts.
+        """
+        return apply(self.transforms, rows, where=where, first=first)
+
+    def scores(
+        self,
+        rows: Rows,
+        memory: int = 2**26,
+        *,
+        first: int = 0,
+        where: str = "the data",
+        workers: Threads = Threads(),  # noqa: B008
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Score `rows` in pieces of at most `memory` bytes of scores, or of one row; `workers` share a piece.
+
+        For a model of sequences the pieces have whole groups of rows, if these have groups. Raises
+        `ModelError`, which calls the data `where` and the first row `first`, if a score is not finite.
+
+        Yields
+        ------
+        begin : int
+            First row of the piece.
+        scores : ndarray, shape (n, n_classes)
+            In the model's dtype; the array is reused for the next piece.
+        """
+        pieces = self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
+        return checked(pieces, first=first, where=where)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of all rows of `X`.
+
+        Parameters
+        ----------
+        X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
+            As the training data was, before the transforms, which the model applies. One row may also be a
+            tuple of two NumPy arrays: the indices of its features, as integers, and their values.
+            Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
+            Columns of categories of a DataFrame become features as in the training.
+            Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
+            names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes
+            features, `X` may have any number of columns, and column j is the feature with the number j in the
+            text, as scikit-learn's ``load_svmlight_file(..., zero_based=True)`` reads it.
+
+        Returns
+        -------
+        ndarray, shape (n, n_classes), in the model's dtype
+
+        Raises
+        ------
+        ModelError
+            If `X` has another number of features, or a value or a score is not finite in the model's
+            dtype; names the row and column.
+        FeatureError
+            If no name of a column is one of the model's.
+        InputError
+            If a transform of the model cannot take a row; names it.
+
+        Warns
+        -----
+        StreamsvmWarning
+            If columns are missing or unknown, with their numbers; or if only one side has names: columns
+            are then assumed to be in the model's order.
+        """
+        rows = self.rows(X)
+        result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
+        for begin, scores in self.scores(rows):
+            result[begin : begin + len(scores)] = scores
+        return result
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
+
+        Parameters and warnings are those of `decision_function`.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Each row sums to 1.
+
+        Raises
+        ------
+        ModelError
+            If the model has no probabilities: it was trained with another loss than ``logistic``, and not
+            calibrated. Also as in `decision_function`.
+        FeatureError
+            As in `decision_function`.
+        """
+        self.check_probabilities()
+        rows = self.rows(X)
+        result = np.empty((rows.n_rows, len(self.classes_)))
+        for begin, scores in self.scores(rows):
+            np.exp(self.log_probabilities(scores), out=result[begin : begin + len(scores)])
+        return result
+
+    def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """Logarithms of the probabilities that belong to finite scores, shape (n, n_classes), in float64."""
+        return log_softmax(scores, self.check_probabilities())
+
+    def check_probabilities(self) -> float:
+        """The temperature; raises `ModelError` if the model has no probabilities."""
+        if self.temperature is None:
+            raise no_probabilities(self.record.get("loss"))
+        return self.temperature
+
+    def predict(self, X: Any, groups: Any = None) -> np.ndarray:
+        """Predict the labels of the rows of `X`; of equal scores the first class wins.
+
+        Parameters
+        ----------
+        X : as for `decision_function`
+        groups : array_like, shape (n,), or str, optional
+            The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            In the type of `classes_`.
+
+        Raises
+        ------
+        ModelError
+            If a model of sequences is given no groups, or another one is, or the rows of a group do not stand
+            together. Also as in `decision_function`, with its warnings.
+
+        Notes
+        -----
+        For data that does not fit in memory, see `streamsvm.predict`.
+        """
+        return np.asarray(self.classes_[self._predicted(self.rows(X, groups=groups))])
+
+    def _predicted(self, rows: Rows) -> np.ndarray:
+        """Return the codes of the classes predicted for `rows`."""
+        best = np.empty(rows.n_rows, np.int64)
+        for begin, scores in self.scores(rows):
+            best[begin : begin + len(scores)] = self.best_classes(rows, begin, scores)
+        return best
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
+        """Return the accuracy of the predictions for the rows of `X`, which have one label each.
+
+        Parameters
+        ----------
+        X, groups : as for `predict`
+        y : array_like, shape (n,), or str
+            Labels, or the name of the column of ``obs`` of AnnData that has them. Those that the model does
+            not know count as predicted wrongly; rows whose label is missing are left out.
+        sample_weight : array_like, shape (n,), optional
+
+        Raises
+        ------
+        ModelError
+            If a row of `y` has several labels. Also as in `predict`, with its warnings.
+
+        Warns
+        -----
+        StreamsvmWarning
+            If labels are unknown to the model, or missing; counts the rows.
+
+        Notes
+        -----
+        `streamsvm.evaluate` has further metrics, also of rows with several labels.
+        """
+        rows = self.rows(X, labels_of(X, *label_column(y, None)), groups)
+        if len(rows.label_indptr):
+            raise ModelError("y has several labels a row: streamsvm.evaluate measures predictions of them")
+        kept = rows.labels != NO_LABEL
+        warn_of_unknown(int(np.count_nonzero(rows.labels == format.UNSEEN_LABEL)), "y")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[kept]
+        return float(np.average((self._predicted(rows) == rows.labels)[kept], weights=weights))
+
+    def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+        """Codes of the classes predicted for the rows from `begin` on that have these scores."""
+        if self.transitions_ is None:
+            return np.asarray(scores.argmax(axis=1))
+        return best_sequences(scores, self.transitions_, rows, begin)
+
+    def rows(self, X: Any, y: Any = None, groups: Any = None) -> Rows:
+        """The rows of a matrix with this model's features, ready to score.
+
+        Parameters
+        ----------
+        X : as for `decision_function`
+        y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
+            Labels, compared with `classes_` as values; those unknown get the code -1 and missing ones -2, or,
+            of several, are left out.
+        groups : array_like, shape (n,), or str, optional
+            The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
+        """
+        if groups is not None and self.transitions_ is None:
+            raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
+        return self.transformed(rows_of_matrix(X, y, groups, self), where="X")

@@ -1,0 +1,263 @@
+"""What training and calibrating return: how it ended, and the evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from streamsvm.base.repr import Readable, html_table
+
+_PASSES = 10  # that a notebook shows
+_COLUMNS = {  # of them: headings, and what they are in a report
+    "pass": "pass",
+    "relative gap": "relative_gap",
+    "primal": "primal",
+    "train accuracy": "train_accuracy",
+    "valid accuracy": "valid_accuracy",
+    "seconds": "seconds",
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Calibration(Readable):
+    """How the temperature of a model was fitted.
+
+    Attributes
+    ----------
+    temperature : float
+        What scores are divided by before their softmax.
+    log_loss_before, log_loss : float
+        Mean over the rows of −log of the probability of the own class: with the model's temperature before
+        (1 if it had none), and with the new one.
+    rows : int
+        Rows with a label that the model knows; the others took no part.
+    warning : str or None
+        Why the temperature is not the minimum of the log loss.
+    """
+
+    temperature: float
+    log_loss_before: float
+    log_loss: float
+    rows: int
+    warning: str | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FitResult(Readable):
+    """How a fit ended, and the evidence.
+
+    Attributes
+    ----------
+    status : {"done", "converged"}
+        Whether all passes were made, or the relative gap reached ``tol`` before.
+    passes : int
+        Passes over the data.
+    C : float
+        The C of the settings, or the one chosen from the data.
+    dual, primal, gap, relative_gap : float or None
+        Exact, after the last pass; None if ``gap="none"``. The gap bounds how far the primal is
+        from its minimum, up to the rounding of the weights' dtype.
+    gap_decay : float or None
+        Gap divided by the gap after the first pass.
+    train_accuracy : float or None
+        Fraction of the training rows that the model classifies correctly; None if ``gap="none"``, as it is
+        measured with the gap.
+    valid_accuracy : float or None
+        The same fraction of the validation rows, or of those held out; None without such rows.
+    average : dict or None
+        The dual, primal, gap and relative_gap of the average of the last pass; those above are of the last
+        iterate.
+    calibration : Calibration or None
+        How the temperature of the model's probabilities was fitted, with `calibrate`.
+    averaged : bool
+        Whether the model is that average, and not the last iterate.
+    progressive_accuracy : float or None
+        Fraction of the rows of the first pass that were predicted correctly, each before it was learned
+        from; None where the order of the labels makes it no estimate, as a warning says.
+    rows_per_second : float
+        In the training of all passes.
+    waited_fraction : float
+        Fraction of the training time that was spent waiting for the store.
+    seconds : float
+        Spent in this process and, before it was interrupted, in earlier ones up to their last commit.
+    peak_memory_bytes : int
+        Largest private memory observed; memory-mapped files are not counted.
+    checkpoints : int
+        Commits made by this process; 0 if nothing was left to do.
+    checkpoint_seconds : float
+        Time that these commits took together.
+    checkpoint_bytes : int
+        Bytes of weights that they wrote.
+    empty_rows : int
+        Rows of norm zero, from which nothing can be learned, and rows without a label if the loss needs one;
+        they are left out of the objective.
+    unweighted_rows : int
+        Rows of weight zero, which are left out of the objective and of the training accuracies.
+    model : str
+        Folder of the model.
+    settings : dict
+        The settings of the run, with the defaults filled in.
+    history : list of dict
+        The report of each pass.
+    warnings : list of str
+        Faults that were repaired, such as a damaged commit that was passed over on resuming, and
+        conditions that make a worse model, such as rows sorted by label.
+    """
+
+    status: str
+    passes: int
+    C: float
+    dual: float | None
+    primal: float | None
+    gap: float | None
+    relative_gap: float | None
+    gap_decay: float | None
+    train_accuracy: float | None
+    valid_accuracy: float | None
+    average: dict[str, float] | None
+    averaged: bool
+    calibration: Calibration | None
+    progressive_accuracy: float | None
+    rows_per_second: float
+    waited_fraction: float
+    seconds: float
+    peak_memory_bytes: int
+    checkpoints: int
+    checkpoint_seconds: float
+    checkpoint_bytes: int
+    empty_rows: int
+    unweighted_rows: int
+    model: str
+    settings: dict[str, Any]
+    history: list[dict[str, Any]]
+    warnings: list[str]
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "loss": self.settings.get("loss"),
+            "C": self.C,
+            "passes": self.passes,
+            "relative_gap": self.relative_gap,
+            "train_accuracy": self.train_accuracy,
+            "valid_accuracy": self.valid_accuracy,
+            "averaged": self.averaged,
+            "average": self.average and {"relative_gap": self.average["relative_gap"]},
+            "progressive_accuracy": self.progressive_accuracy,
+            "calibration": self.calibration,
+            "seconds": self.seconds,
+            "model": self.model,
+            "warnings": self.warnings or None,
+        }
+
+    def _more_html(self) -> str:
+        shown = self.history[-_PASSES:]
+        columns = {title: key for title, key in _COLUMNS.items() if any(key in report for report in shown)}
+        rows = [[report.get(key) for key in columns.values()] for report in shown]
+        return html_table(rows, headings=list(columns))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TuneResult(Readable):
+    """What a search for settings found.
+
+    Attributes
+    ----------
+    C : float
+        Of the best setting.
+    settings : dict
+        The other settings of the best, those of which several were tried.
+    valid_accuracy : float
+        Of the best setting on the held-out rows; the model was trained on those, too, and by other passes.
+    valid_passes : int
+        Passes that it comes from: of the training that tried this C, with those at smaller C before.
+    tried : list of dict
+        Each setting: ``C``, ``settings``, ``valid_accuracy`` on the held-out rows, and the ``passes`` and
+        ``seconds`` that it took.
+    result : FitResult
+        How the training with the best settings ended.
+    model : Model or None
+        The model of a matrix; that of a store is in the run directory.
+    """
+
+    C: float
+    settings: dict[str, Any]
+    valid_accuracy: float
+    valid_passes: int
+    tried: list[dict[str, Any]]
+    result: FitResult
+    model: Any = dataclasses.field(default=None, repr=False)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "C": self.C,
+            "settings": self.settings or None,
+            "valid_accuracy": self.valid_accuracy,
+            "valid_passes": self.valid_passes,
+            "tried": len(self.tried),
+            "passes": self.result.passes,
+            "model": self.result.model,
+        }
+
+    def _more_html(self) -> str:
+        names = ("C", "settings", "valid_accuracy", "passes", "seconds")
+        return html_table([[row.get(name) or None for name in names] for row in self.tried], headings=names)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class OnlineResult(Readable):
+    """How a pass over a stream ended.
+
+    Attributes
+    ----------
+    status : {"done", "stopped"}
+        Whether the stream ended, or could not be read any further; then the model is that of the
+        rows before.
+    C : float
+        The C that trained the rows, from the first 1,000 of them on.
+    rows, classes, features : int
+    progressive_accuracy : float or None
+        Fraction of the rows that were predicted correctly by the weights before them; the first row of a
+        class counts as wrong. None where the order of the labels makes it no estimate, as a warning says.
+    recent_accuracy : float or None
+        The same fraction since the previous line of the report.
+    rows_per_second, waited_fraction, seconds, peak_memory_bytes, checkpoints, checkpoint_seconds,
+    checkpoint_bytes
+        As in `FitResult`.
+    empty_rows : int
+        Rows of norm zero, or without a known label, from which nothing was learned.
+    input : dict
+        Counts of what the input held, as far as it was learned from.
+    model : str
+        Folder of the model.
+    history : list of dict
+        The lines of the report since this process began.
+    warnings : list of str
+    """
+
+    status: str
+    C: float
+    rows: int
+    classes: int
+    features: int
+    progressive_accuracy: float | None
+    recent_accuracy: float | None
+    rows_per_second: float
+    waited_fraction: float
+    seconds: float
+    peak_memory_bytes: int
+    checkpoints: int
+    checkpoint_seconds: float
+    checkpoint_bytes: int
+    empty_rows: int
+    input: dict[str, Any]
+    model: str
+    history: list[dict[str, Any]]
+    warnings: list[str]
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("status", "C", "rows", "classes", "features", "progressive_accuracy", "seconds", "model")
+        return {**{name: getattr(self, name) for name in names}, "warnings": self.warnings or None}

@@ -1,0 +1,149 @@
+"""The rows of anything that a model can score: stores, blocks of rows, matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from streamsvm.base.label_values import NO_LABEL
+from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
+from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.errors import ModelError, SettingsError, part_of_memory
+from streamsvm.model.model import Model
+from streamsvm.store import Store, open_store
+
+
+@dataclasses.dataclass
+class RowCounts:
+    """How many rows data has, which is known when it has been opened.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        None of rows that a caller gives.
+    unlabelled : int
+        Rows that are left out, for they have no label.
+    """
+
+    n_rows: int | None = None
+    unlabelled: int = 0
+
+
+def rows_to_score(
+    model: Model,
+    data: Any,
+    y: Any = None,
+    *,
+    memory: int,
+    label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    labelled: bool = True,
+    groups: Any = None,
+    named: bool = False,
+    where: str = "the data",
+    counts: RowCounts | None = None,
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
+
+    `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
+    store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData; the
+    default is the column that the model was trained on. With the rows come their names, int64 or str
+    objects, of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0.
+    `counts` is filled in when the data has been opened.
+    """
+    y, label = label_column(y, label)
+    column = model.record.get("label")  # that it was trained on
+    has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
+        isinstance(data, list) and all(_is_rows(x) for x in data)
+    )
+    if has_labels and y is not None:
+        raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
+    if not isinstance(data, str | os.PathLike):
+        data = with_layer(data, layer, raw)
+    if has_labels and groups is not None:
+        raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
+    if isinstance(data, str | os.PathLike):
+        with open_store(
+            data, label=label, default_label=column, labelled=labelled, layer=layer, raw=raw
+        ) as store:
+            yield from rows_to_score(
+                model, store, memory=memory, labelled=labelled, named=named, counts=counts
+            )
+    elif isinstance(data, Store):
+        if counts is not None:
+            counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
+        with part_of_memory(2):
+            yield from model.store_blocks(data, memory // 2, labelled=labelled, named=named)
+    elif has_labels:
+        first = 0
+        for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
+            rows, names = (each, None) if isinstance(each, Rows) else each
+            if names is None:
+                names = np.arange(first, first + rows.n_rows)
+            yield model.transformed(_fitting(model, rows, first, where), where=where, first=first), names
+            first += rows.n_rows
+    else:
+        check_is_matrix(data, ModelError)
+        if y is None and label is None and hasattr(data, "obs"):
+            label = column
+        rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
+        names, kept = _names_of(data, rows.n_rows), rows.labels != NO_LABEL
+        if not kept.all():
+            rows, names = kept_rows(rows, kept), names[kept]
+        if counts is not None:
+            counts.n_rows, counts.unlabelled = rows.n_rows, len(kept) - rows.n_rows
+        yield rows, names
+
+
+def _is_rows(item: Any) -> bool:
+    """Return True for rows, and for a pair of rows and their names."""
+    return isinstance(item, Rows) or (
+        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Rows)
+    )
+
+
+def _names_of(X: Any, n_rows: int) -> np.ndarray:
+    """The names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
+    index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
+    if index is None or callable(index):
+        return np.arange(n_rows)
+    names = np.asarray(index)
+    if names.dtype.kind in "iu" and names.shape == (n_rows,):
+        return names.astype(np.int64)
+    return np.array([str(name) for name in index], dtype=object)
+
+
+def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
+    """Rows from number `first` on that a caller made, in the model's dtype.
+
+    An index beyond the model would read memory that is not its own, and a value that is not finite might meet
+    no coefficient.
+    """
+
+    def row_of(element: int) -> int:
+        return first + int(np.searchsorted(rows.indptr, element, "right")) - 1
+
+    with np.errstate(over="ignore"):
+        data = rows.data.astype(model.dtype, copy=False)
+    finite = np.isfinite(data)
+    if not finite.all():
+        at = int(np.argmin(finite))
+        raise ModelError(
+            f"row {row_of(at)} of {where}: the value {rows.data[at]} is not finite in {model.dtype}; drop or "
+            "replace it"
+        )
+    outside = rows.indices < 0
+    if not model.takes_any_feature:
+        outside |= rows.indices >= model.n_features_in_
+    if outside.any():
+        at = int(np.argmax(outside))
+        known = "from 0 on" if model.takes_any_feature else f"0 to {model.n_features_in_ - 1:,}"
+        raise ModelError(
+            f"row {row_of(at)} of {where} has the feature {rows.indices[at]}, and the model has those {known}"
+        )
+    return rows._replace(data=data)

@@ -1,0 +1,128 @@
+"""What new data must be like to fit a store, a run or a model: its classes, features and index base."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.base import format
+from streamsvm.base.label_values import TEXT
+from streamsvm.errors import InputError, Option, Remedy
+
+if TYPE_CHECKING:
+    from streamsvm.model.model import Model
+    from streamsvm.transforms import Transform
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSchema:
+    """What a store, run or model says of its data.
+
+    Attributes
+    ----------
+    path : Path
+    classes : sequence of str
+        Label texts by class code.
+    label_dtype : str
+        Type of the labels in Python.
+    n_features : int
+    index_base : int or None
+        Index of the first feature in the text that the data is from, if it is from text.
+    transforms : sequence of Transform
+        What a model applies to the data, whose features `n_features` counts.
+    names : sequence of str or None
+        Of the features, which LIBSVM text cannot give.
+    encoding : dict or None
+        How columns of a table became the features (docs/formats.md).
+    label : str or None
+        The column with the labels.
+    labels_as : {"numbers", "text"}
+        How labels of text are read, as for ``convert``.
+    """
+
+    path: Path
+    classes: Sequence[str]
+    label_dtype: str
+    n_features: int
+    index_base: int | None
+    transforms: Sequence[Transform] = ()
+    names: Sequence[str] | None = None
+    encoding: dict[str, Any] | None = None
+    label: str | None = None
+    labels_as: str = "numbers"
+
+    @property
+    def takes_any_feature(self) -> bool:
+        """Return True if data may have any features, because a transform hashes them."""
+        return any(transform.takes_any_feature for transform in self.transforms)
+
+    @property
+    def has_plain_features(self) -> bool:
+        """Return True unless columns of a table became other features: categories, or n-grams of text."""
+        columns = (self.encoding or {}).get("columns", ())  # of text their names
+        return all(not isinstance(each, str) and each.keys() <= {"name", "type"} for each in columns)
+
+    def resolve_index_base(self, given: int | None) -> int:
+        """The index base of text with these features.
+
+        Raises `InputError` if `given` contradicts it, neither is known, or the features have names.
+        """
+        if self.encoding is not None:
+            raise InputError(
+                f"the features of {self.path} are columns of a table, and those of LIBSVM text have numbers",
+                remedy=Remedy("give a table with the same columns, or convert without {}", Option("like")),
+            )
+        if self.names is not None:
+            raise InputError(
+                f"the features of {self.path} have names, and those of LIBSVM text have numbers",
+                remedy=Remedy(
+                    "convert without {}, or predict on AnnData that names its features", Option("like")
+                ),
+            )
+        base = given if self.index_base is None else self.index_base
+        if base is None:
+            raise InputError(
+                f"{self.path} does not record an index base",
+                remedy=Remedy("give {}, 0 or 1", Option("index_base")),
+            )
+        if given not in (None, base):
+            raise InputError(
+                f"an index base of {given} contradicts {self.path}, whose indices start at {base}",
+                remedy=Remedy("leave {} out", Option("index_base")),
+            )
+        return base
+
+
+def reading_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of the record of a store, run or model that say how its data was read."""
+    names = ("encoding", "label", "labels_as")
+    return {name: record[name] for name in names if record.get(name) is not None}
+
+
+def read_schema(path: str | Path) -> DataSchema:
+    """Open the store, run or model at `path` for what it says of its data."""
+    path = Path(path)
+    if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
+        from streamsvm.model.model import load_model
+
+        model = load_model(path)
+        return schema_of_model(model, path)
+    from streamsvm.store import open_store
+
+    with open_store(path) as store:
+        return DataSchema(
+            path, store.classes, store.label_dtype, store.n_features, store.index_base, (),
+            store.feature_names(), **reading_of(store.meta),
+        )  # fmt: skip
+
+
+def schema_of_model(model: Model, path: str | Path) -> DataSchema:
+    """What a model that was read from `path` says of its data."""
+    record, names = model.record, model.feature_names_in_
+    return DataSchema(
+        Path(path), record["classes"], record.get("label_dtype", TEXT), model.n_features_in_,
+        record["index_base"], model.transforms, None if names is None else names.tolist(),
+        **reading_of(record),
+    )  # fmt: skip

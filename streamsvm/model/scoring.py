@@ -1,0 +1,133 @@
+"""Scores of rows by the coefficients of a model, as they are stored, and probabilities of scores."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.base.threads import Threads
+from streamsvm.chains.viterbi import piece_bounds
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Call, ModelError, Option, Remedy
+from streamsvm.model.coefficients import SparseCoef, StoredCoef
+
+# Features of which the places of their coefficients are in memory; of more, they are sought.
+_MOST_LISTED = 2**26
+_FEWEST = 64  # rows that a thread scores
+
+
+class Scorer:
+    """Scores rows by coefficients.
+
+    Parameters
+    ----------
+    coef : StoredCoef
+    dtype : dtype
+        Of the scores.
+    """
+
+    def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
+        self._coef = coef
+        self._features: Any = None if isinstance(coef, SparseCoef) else coef.features  # that it has a row for
+        self._dtype = dtype
+
+    def pieces(
+        self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Scores of pieces of the rows, each with its first row: see `streamsvm.Model.scores`.
+
+        The pieces have whole groups of rows if `by_group`.
+        """
+        rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
+        n_classes = self._coef.shape[1]
+        step = max(1, memory // max(1, n_classes * self._dtype.itemsize))
+        scores = np.empty((min(step, rows.n_rows), n_classes), self._dtype)
+        for begin, end in piece_bounds(rows, step, by_group=by_group):
+            n = end - begin
+            if n > len(scores):  # one long group
+                scores = np.empty((n, n_classes), self._dtype)
+            n_parts = min(workers.number, max(n // _FEWEST, 1))
+            parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
+            workers.map(functools.partial(self._score, rows, begin, scores), parts)
+            yield begin, scores[:n]
+
+    def _score(self, rows: Rows, first: int, scores: np.ndarray, part: tuple[int, int]) -> None:
+        """Write a part of the `scores` of the rows from `first` on."""
+        from streamsvm.kernels.score import score_rows
+        from streamsvm.kernels.sparse_coef import score_sparse_rows
+
+        begin, end = part
+        if isinstance(self._coef, SparseCoef):
+            score_sparse_rows(rows, first + begin, first + end, *self._coef[:3], scores[begin:end])
+        else:
+            score_rows(rows, first + begin, first + end, self._coef.weights, scores[begin:end])
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray:
+        """The row of the stored coefficients of each feature, or -1."""
+        n_features = self._coef.shape[0]
+        found = np.full(n_features, -1, format.index_dtype(n_features))
+        found[self._features] = np.arange(len(self._features))
+        return found
+
+    def _places_of(self, indices: np.ndarray) -> np.ndarray:
+        """The row of the stored coefficients of each of some features, or -1."""
+        found = np.searchsorted(self._features, indices)
+        inside = found < len(self._features)
+        inside[inside] = self._features[found[inside]] == indices[inside]
+        found[~inside] = -1
+        return found
+
+    def _stored_features(self, rows: Rows) -> Rows:
+        """The rows with the features, and their numbers, that the stored coefficients have."""
+        if self._features is None:
+            return rows
+        from streamsvm.kernels.csr import keep_columns
+
+        if self._coef.shape[0] <= _MOST_LISTED:
+            columns, places = rows.indices, self._places
+        else:
+            columns, places = np.arange(len(rows.indices)), self._places_of(rows.indices)
+        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
+        indptr = np.empty_like(rows.indptr)
+        keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
+        return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
+
+
+def checked(
+    pieces: Iterator[tuple[int, np.ndarray]], *, first: int, where: str
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Pieces of scores; raises `ModelError` for one that is not finite, and names its row in `where`."""
+    for begin, scores in pieces:
+        finite = np.isfinite(scores).all(axis=1)
+        if not finite.all():
+            row = first + begin + int(np.argmin(finite))
+            raise ModelError(f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down")
+        yield begin, scores
+
+
+def no_probabilities(loss: str | None) -> ModelError:
+    """The error to raise where a model of this loss has no probabilities."""
+    trained = "" if loss is None else f"was trained with the loss {loss} and "
+    return ModelError(
+        f"the model has no probabilities: it {trained}was not calibrated",
+        remedy=Remedy(
+            "fit a temperature to hold-out data: with {} if it is of fit, or, in Python, with "
+            "streamsvm.calibrate(model, data)",
+            Call("resume", options=(Option("calibrate"),)),
+        ),
+    )
+
+
+def log_softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
+    """Logarithms of the softmax of finite scores / temperature, shape (n, n_classes), in float64."""
+    result = scores.astype(np.float64)
+    with np.errstate(over="ignore"):  # to -inf, a probability of 0
+        result -= result.max(axis=1, keepdims=True)
+        result /= temperature
+    result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
+    return result

@@ -1,0 +1,80 @@
+"""The features that speak most for a class: those with its largest coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamsvm.model.coefficients import SparseCoef, StoredCoef
+
+if TYPE_CHECKING:
+    from streamsvm.model.model import Model
+
+_ENTRIES = 2**24  # coefficients that are looked at at a time
+
+
+def strongest_features(
+    model: Model, top: int, classes: slice = slice(None)
+) -> list[list[tuple[str | int, float]]]:
+    """The features with the largest coefficients above 0 of each class, largest first, with these.
+
+    Parameters
+    ----------
+    model : Model
+    top : int
+        How many features of each class, at most. Of equal coefficients the first features are taken.
+    classes : slice
+        The classes to look at.
+
+    Returns
+    -------
+    list of list of (str or int, float)
+        Features are those that the coefficients have a row for, after the transforms: names if there are any;
+        else numbers, as in LIBSVM text if the data was text. The constant feature of ``bias`` is left out.
+    """
+    name = _namer(model)
+    first, last, _ = classes.indices(len(model.classes_))
+    coef = model.stored_coef
+    n_features = model.n_features - (model.bias is not None)
+    step = len(model.classes_) if isinstance(coef, SparseCoef) else max(1, _ENTRIES // max(n_features, 1))
+    found: list[list[tuple[str | int, float]]] = []
+    for begin in range(first, last, step):
+        end = min(begin + step, last)
+        features, codes, weights = _positive(coef, begin, end)
+        inside = features < n_features
+        features, codes, weights = features[inside], codes[inside], weights[inside]
+        order = np.lexsort((features, -weights, codes))
+        starts = np.searchsorted(codes[order], np.arange(end - begin + 1))
+        for c in range(end - begin):
+            best = order[starts[c] : min(starts[c] + top, starts[c + 1])]
+            pairs = zip(features[best].tolist(), weights[best].tolist(), strict=True)
+            found.append([(name(feature), weight) for feature, weight in pairs])
+    return found
+
+
+def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Feature, class (counted from `begin`) and value of the coefficients above 0 of some classes."""
+    if isinstance(coef, SparseCoef):
+        places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
+        features = np.searchsorted(coef.indptr, places, "right") - 1
+        return features, coef.indices[places] - begin, coef.data[places]
+    weights = coef.weights[:, begin:end]
+    features, codes = np.nonzero(weights > 0)
+    values = weights[features, codes]
+    return features if coef.features is None else coef.features[features], codes, values
+
+
+def _namer(model: Model) -> Callable[[int], str | int]:
+    """What gives the name or number of a feature."""
+    names = model.feature_names_out_
+    if names is not None:
+        return names.__getitem__
+    columns, base = None, model.record.get("index_base") or 0
+    for transform in model.transforms:
+        if transform.takes_any_feature:
+            base = 0
+        elif transform.name == "select" and transform.array is not None:
+            columns = transform.array if columns is None else columns[transform.array]
+    return lambda feature: base + int(feature if columns is None else columns[feature])

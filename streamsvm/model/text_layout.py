@@ -1,0 +1,99 @@
+"""How LIBSVM text becomes features: its classes, width and index base, or a hash, for online training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.model.schema import read_schema
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLayout:
+    """What reading text and hashing its features need to know.
+
+    Attributes
+    ----------
+    classes : sequence of str or None
+        All classes; None if they appear while reading.
+    n_features : int or None
+        All features; None if they appear while reading, or are hashed.
+    index_base : {0, 1}
+        Index of the first feature in the text.
+    hash_bits : int or None
+        Features are hashed to 2**hash_bits columns.
+    seed : int
+        Seed of the hash.
+    labels_as : {"numbers", "text"}
+        How labels are read, as for ``convert``.
+    """
+
+    classes: Sequence[str] | None
+    n_features: int | None
+    index_base: int
+    hash_bits: int | None
+    seed: int
+    labels_as: str = "numbers"
+
+
+def text_layout(
+    like: str | Path | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    index_base: int | None = None,
+    hash_bits: int | None = None,
+    seed: int | None = None,
+    labels_as: str | None = None,
+) -> TextLayout:
+    """Combine what the caller wants with what a store, run or model requires.
+
+    Parameters
+    ----------
+    like : path, optional
+        Store, run or model to take the classes from, and its hash, or the width and index base. With
+        `hash_bits`, only the classes matter of one that does not hash.
+    classes : sequence of str, optional
+        All classes, if not those of `like`.
+    index_base : {0, 1}, optional
+        By default that of `like`, or 0, which fits any text.
+    hash_bits, seed : int, optional
+        The hash, if features are to be hashed.
+    labels_as : {"numbers", "text"}, optional
+        By default as those of `like`, or numbers.
+
+    Raises
+    ------
+    SettingsError
+        If the arguments contradict one another.
+    InputError
+        If they contradict `like`, or `like` does not record an index base and none is given.
+    """
+    if like is not None and classes is not None:
+        raise SettingsError("like and classes both define the classes; give one of them", setting="like")
+    n_features, base = None, index_base or 0
+    if like is not None:
+        schema = read_schema(like)
+        classes, labels_as = schema.classes, labels_as or schema.labels_as
+        hashing = next((each.record() for each in schema.transforms if each.name == "hash"), None)
+        if hashing is not None:
+            theirs = {"hash_bits": hashing["bits"], "seed": hashing["seed"]}
+            for name, given in (("hash_bits", hash_bits), ("seed", seed)):
+                if given not in (None, theirs[name]):
+                    remedy = Remedy("give {}, or leave it out", Option(name, theirs[name]))
+                    raise InputError(f"{like} has another feature hash", remedy=remedy)
+            hash_bits, seed = theirs.values()
+        elif hash_bits is None:
+            n_features, base = schema.n_features, schema.resolve_index_base(index_base)
+    if hash_bits is None and seed is not None:
+        raise SettingsError(
+            "seed is for the feature hash", setting="seed", remedy=Remedy("give {} too", Option("hash_bits"))
+        )
+    if hash_bits is not None and index_base == 1:
+        raise SettingsError(
+            "index_base 1 has no effect on hashed features, which keep the numbers in the text; leave it out",
+            setting="index_base",
+        )
+    base = 0 if hash_bits is not None else base
+    return TextLayout(classes, n_features, base, hash_bits, seed or 0, labels_as or "numbers")

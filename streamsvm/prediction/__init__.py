@@ -1,0 +1,1 @@
+"""Predictions for data of any size, and how good they are."""

@@ -1,0 +1,329 @@
+"""Probabilities from scores: one temperature, fitted to hold-out data (Guo et al. 2017, section 4.2).
+
+A row with the scores s, here and below less their maximum, has the class j with the probability
+p_j = softmax(β s)_j, where β is one over the temperature. The mean log loss over n labelled rows
+
+    f(β) = 1/n Σ (log Σ_j exp(β s_j) − β s_y)
+
+is convex, since with means and variances under p, and y the class of the row,
+
+    f'(β) = 1/n Σ (E[s] − s_y),    f''(β) = 1/n Σ Var[s].
+
+Each evaluation reads the data once. The minimum is found by Newton's method within a bracket, from β = 0 on,
+where p is uniform. Two kinds of data have no minimum at a finite β > 0:
+
+- f'(0) >= 0: the score of the own class is on average no higher than the others. The best temperature is
+  infinite. So is, in effect, that of scores that hardly correlate with the labels, so the test is whether
+  −f'(0) is at least a thousandth of the spread of the scores, √f''(0).
+- Every row has the highest score in its own class: f falls for all β. The labels are then smoothed: the own
+  class counts (n + 1)/(n + k), each other one 1/(n + k), as Platt (1999) has it for k = 2 classes. With
+  ε = k/(n + k) this adds −ε f'(0) β to f, and so a constant to f'.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.base import durable, format
+from streamsvm.base.progress import Progress, logger, shown
+from streamsvm.base.text import check_local, parse_size
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, ModelError, StreamsvmWarning, warn
+from streamsvm.model.files import LEAST_TEMPERATURE, MOST_TEMPERATURE, model_folder, write_record
+from streamsvm.model.model import Model, load_model
+from streamsvm.model.results import Calibration
+from streamsvm.model.rows_to_score import RowCounts, rows_to_score
+from streamsvm.store import Store, open_store
+
+_LEAST_SLOPE = 1e-3  # of the spread of the scores
+_PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
+_MOST_EVALUATIONS = 100  # never needed: the bracket shrinks to this precision in fewer
+PIECE_BYTES = 2**20  # of the scores that are looked at together: pieces of this size stay in the cache
+
+
+def calibrate(
+    model: Model | str | Path,
+    data: Any,
+    y: Any = None,
+    *,
+    memory: int | str = 2**28,
+    label: str | None = None,
+    progress: bool | Progress | None = None,
+) -> Calibration:
+    """Fit the temperature of a model's probabilities to labelled hold-out data (Guo et al. 2017).
+
+    The temperature minimises the mean log loss of the softmax of scores / temperature. It changes no
+    prediction. The data must not be that of the training, which the scores fit too well. It is read several
+    times, mostly 5 to 10.
+
+    Parameters
+    ----------
+    model : Model or path
+        A model, whose `Model.temperature` is set; or the run directory or model folder of a saved one, whose
+        ``model.json`` is replaced.
+    data : path, Store, Rows, list of Rows, or matrix
+        Labelled data, as for `streamsvm.evaluate` (rows as they were before the transforms, too), but no
+        iterator: it is read more than once. Rows with a label that the model does not know are left out.
+    y : array_like, shape (n,), or str, optional
+        Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    label : str, optional
+        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory; by
+        default the one that the model was trained on.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    ModelError, FeatureError, StoreError
+        If the model cannot be read or written, or is in use by a training; or the data cannot be read, does
+        not fit the model, or has several labels a row, or no row with a label that the model knows; or a
+        score overflows.
+    InputError
+        If `data` can be read only once, or a matrix has no labels: neither `y` nor, for AnnData, `label`.
+    SettingsError
+        If `memory` is not valid, or `y` or `label` does not apply to the data.
+    PlanError
+        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If no temperature minimises the log loss: the scores say nothing about the labels, or every row is
+        predicted correctly.
+    """
+    memory = parse_size(memory)
+    if isinstance(data, Iterator):
+        raise InputError(
+            "an iterator can be read only once, and calibrating reads several times; give a store, or a list "
+            "of Rows"
+        )
+    with shown(progress) as report:
+        if isinstance(model, Model):
+            found = _calibrate(model, data, y, memory, label, report)
+        else:
+            with _locked(Path(model)) as folder:
+                loaded = load_model(folder)
+                found = _calibrate(loaded, data, y, memory, label, report)
+                _write_back(folder, loaded.record)
+    logger.info("%r", found)
+    if found.warning is not None:
+        warn(StreamsvmWarning(found.warning))
+    return found
+
+
+def _calibrate(
+    model: Model, data: Any, y: Any, memory: int, label: str | None, report: Progress
+) -> Calibration:
+    if model.transitions_ is not None:
+        raise ModelError(
+            "a model of sequences has no probabilities of the labels of single rows to calibrate"
+        )
+    with ExitStack() as stack:
+        if isinstance(data, str | os.PathLike) and y is None:
+            column = model.record.get("label")
+            data = stack.enter_context(open_store(data, label=label, default_label=column))
+
+        readings = 0
+
+        def read() -> Iterator[Rows]:
+            nonlocal readings
+            readings += 1
+            counts, done = RowCounts(), 0
+            pairs = rows_to_score(model, data, y, memory=memory, label=label, counts=counts)
+            for rows, _ in pairs:  # in half of the memory
+                yield rows
+                done += rows.n_rows
+                report(f"calibrate {readings}", done, counts.n_rows)
+
+        if isinstance(data, Store):
+            return set_temperature(model, read, memory // 32)
+        rows = list(read())  # in memory already; a matrix is taken apart only once
+        return set_temperature(model, lambda: rows, memory // 32)
+
+
+def calibrate_folder(folder: Path, read: Callable[[], Iterable[Rows]]) -> Calibration:
+    """As `calibrate`, for the model in a folder that no other process uses; see `set_temperature`."""
+    model = load_model(folder)
+    found = set_temperature(model, read)
+    write_record(folder, model.record)
+    return found
+
+
+def set_temperature(
+    model: Model, read: Callable[[], Iterable[Rows]], memory: int = PIECE_BYTES
+) -> Calibration:
+    """Fit the temperature of a model and set it.
+
+    Parameters
+    ----------
+    model : Model
+    read : callable
+        Gives the labelled rows, ready to score; it is called for each reading.
+    memory : int
+        Bytes of scores to look at together.
+    """
+    found = _Search(model, read, min(memory, PIECE_BYTES)).run()
+    model.record[format.TEMPERATURE] = found.temperature
+    return found
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[Path]:
+    """The model folder that `path` stands for, while no training can replace it."""
+    check_local(path, ModelError)
+    folder = model_folder(path)
+    run = folder.parent
+    with ExitStack() as stack:
+        if (run / format.RUN_JSON).exists():
+            if folder.is_symlink():  # a run may be a stranger's
+                raise ModelError(f"{folder} is a symbolic link, which is not followed to write")
+            try:
+                stack.enter_context(durable.locked(run / format.LOCK, ModelError, f"the run {run}"))
+            except OSError as error:
+                raise ModelError(f"{run / format.LOCK}: {durable.reason(error)}") from None
+        yield folder
+
+
+def _write_back(folder: Path, record: dict[str, Any]) -> None:
+    """Replace the record of a saved model by one that was read from it and changed."""
+    try:
+        now = durable.read_record(folder / format.MODEL_JSON, follow=True)
+        if now.get("checksum") != record["checksum"]:
+            raise ModelError(f"{folder} was replaced by another model meanwhile; calibrate that one")
+        write_record(folder, record)
+    except OSError as error:
+        raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
+
+
+class _At(NamedTuple):
+    """The log loss and its derivatives at one β."""
+
+    loss: float
+    slope: float
+    curvature: float
+
+
+class _Search:
+    """The search for the temperature of a model."""
+
+    def __init__(self, model: Model, read: Callable[[], Iterable[Rows]], memory: int) -> None:
+        self._model = model
+        self._read = read
+        self._memory = memory
+        self._rows = 0  # with a known label, as the first reading counts them
+        self._wrong = 0  # of which another class has a higher score
+
+    def run(self) -> Calibration:
+        old = self._model.temperature or 1.0
+        before, uniform = self._at(1 / old, 0.0)
+        spread = math.sqrt(uniform.curvature)
+        warning = None
+        if spread == 0 and uniform.slope:
+            raise _unfit_scores()
+        if spread == 0:
+            beta, after = 1.0, uniform
+            warning = "the hold-out rows have the same score for all classes; the temperature stays 1"
+        elif -uniform.slope <= _LEAST_SLOPE * spread:
+            beta = _LEAST_SLOPE / spread
+            (after,) = self._at(beta)
+            warning = (
+                "the scores say nothing about the labels of the hold-out data, so the probabilities are "
+                "nearly the same for all classes; check that these labels belong to these rows"
+            )
+        else:
+            smoothing = 0.0
+            if not self._wrong:
+                k = len(self._model.classes_)
+                smoothing = k / (self._rows + k)
+                warning = (
+                    f"no row of the hold-out data is predicted wrongly (of {self._rows:,}), so the lowest "
+                    "temperature would fit best; smoothed labels were fitted instead, and more rows give a "
+                    "better temperature"
+                )
+            beta, after, converged = self._minimise(uniform, smoothing)
+            if not converged:
+                warning = f"the temperature is not exact, after {_MOST_EVALUATIONS} readings of the data"
+        if not LEAST_TEMPERATURE <= 1 / beta <= MOST_TEMPERATURE:
+            raise _unfit_scores()
+        return Calibration(1 / beta, before.loss, after.loss, self._rows, warning)
+
+    def _minimise(self, uniform: _At, smoothing: float) -> tuple[float, _At, bool]:
+        """β at which the slope is −`smoothing` times that of β = 0, f there, and whether it is exact."""
+        shift = -smoothing * uniform.slope
+        # Newton's step from 0 would go far beyond the minimum where one class of many stands out; the tangent
+        # at 0 falls to a log loss of 0 before.
+        beta = min(-uniform.slope / uniform.curvature, uniform.loss / -uniform.slope)
+        low, high = 0.0, math.inf
+        for _ in range(_MOST_EVALUATIONS):
+            (at,) = self._at(beta)
+            slope = at.slope + shift
+            low, high = (beta, high) if slope < 0 else (low, beta)
+            step = -slope / at.curvature if at.curvature > 0 else math.copysign(math.inf, -slope)
+            if slope == 0 or min(abs(step), high - low) <= _PRECISION * beta:
+                return beta, at, True
+            if low < beta + step < min(high, 8 * beta):
+                beta += step
+            else:
+                beta = 8 * beta if high == math.inf else max(math.sqrt(low * high), high / 16)
+        return beta, at, False
+
+    def _at(self, *betas: float) -> list[_At]:
+        """The log loss and its derivatives at some β, from one reading."""
+        sums = np.zeros((len(betas), 3))
+        n_rows = rows = wrong = 0
+        for batch in self._read():
+            if len(batch.label_indptr):
+                raise ModelError(
+                    "the hold-out data cannot calibrate the model: probabilities are of one label a row, and "
+                    "it has several"
+                )
+            for begin, scores in self._model.scores(batch, self._memory, first=n_rows):
+                labels = batch.labels[begin : begin + len(scores)]
+                known = np.flatnonzero(labels >= 0)
+                shifted = scores[known].astype(np.float64)
+                with np.errstate(over="ignore"):
+                    shifted -= shifted.max(axis=1, keepdims=True)
+                own = shifted[np.arange(len(known)), labels[known]]
+                rows += len(known)
+                wrong += int(np.count_nonzero(own < 0))
+                for total, beta in zip(sums, betas, strict=True):
+                    total += _sums(shifted, own, beta)
+            n_rows += batch.n_rows
+        if not rows:
+            found = f"none of the {n_rows:,} rows has a label that the model knows" if n_rows else "no rows"
+            raise ModelError(f"the hold-out data cannot calibrate the model: {found}")
+        if not np.isfinite(sums).all():
+            raise _unfit_scores()
+        self._rows, self._wrong = rows, wrong
+        return [_At(*total) for total in (sums / rows).tolist()]
+
+
+def _unfit_scores() -> ModelError:
+    return ModelError(
+        "the scores of the hold-out data are too large or too small to calibrate; scale the values to about 1"
+    )
+
+
+def _sums(scores: np.ndarray, own: np.ndarray, beta: float) -> np.ndarray:
+    """Sums of log loss and its two derivatives at `beta`, over rows whose highest score is 0."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the sums are checked
+        weights = np.exp(beta * scores)
+        norm = weights.sum(axis=1)
+        mean = np.einsum("ij,ij->i", weights, scores) / norm
+        square = np.einsum("ij,ij,ij->i", weights, scores, scores) / norm
+        loss = np.log(norm) - beta * own
+        variance = np.maximum(square - mean * mean, 0.0)  # rounding may make it negative
+    return np.array([loss.sum(), (mean - own).sum(), variance.sum()])

@@ -1,0 +1,167 @@
+"""Metrics of predictions for rows that have several labels each, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base.repr import Readable
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Message, Option, Remedy
+from streamsvm.model.model import Model
+from streamsvm.prediction.label_metrics import Sums
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LabelSetEvaluation(Readable):
+    """Metrics of a model on rows with several labels each, as fractions.
+
+    Labels that the model does not know are left out, so that a row may have none left. Metrics of predicted
+    sets of labels are None if nothing says which classes to predict.
+
+    Attributes
+    ----------
+    n : int
+        Number of rows.
+    precision : dict of int to float
+        Fraction of the k highest-scoring classes that are labels of their row, by k; of equal scores the
+        first class ranks first.
+    ranking_loss : float
+        Mean over the rows of the fraction of pairs of a label and another class in which the label's score is
+        not the higher one; 0 for rows with no label or all (`sklearn.metrics.label_ranking_loss`).
+    micro_f1 : float or None
+        F1 over all decisions (row, class).
+    macro_f1 : float or None
+        Mean F1 of the classes that occur among labels or predictions.
+    subset_accuracy : float or None
+        Fraction of rows whose predicted set is that of their labels.
+    threshold : float or None
+        The predicted classes are those with scores above it.
+    n_labels : int or None
+        The predicted classes are this many of the best.
+    warning : str or None
+        Why there are no predicted sets, and what to do.
+    """
+
+    n: int
+    precision: dict[int, float]
+    ranking_loss: float
+    micro_f1: float | None
+    macro_f1: float | None
+    subset_accuracy: float | None
+    threshold: float | None
+    n_labels: int | None
+    warning: str | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+class LabelSetMetrics(Sums):
+    """Counts over rows that `LabelSetEvaluation` is made of.
+
+    Parameters
+    ----------
+    model : Model
+    top_k : list of int
+        The k of precision@k, increasing.
+    threshold : float, optional
+    n_labels : int, optional
+        One of them or none. By default the threshold is that of the model, if it has one.
+    """
+
+    _ADDED = ("_hits", "_true", "_predicted", "_both", "_ranking_loss", "_exact")
+
+    def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
+        self._top_k = top_k
+        self._threshold = model.threshold if threshold is None and n_labels is None else threshold
+        self._n_labels = n_labels
+        loss = model.record.get("loss")
+        self._name = "the model" if loss is None else f"a model of the loss {loss}"
+        n_classes = len(model.classes_)
+        self._hits = np.zeros(len(top_k), np.int64)
+        self._true, self._predicted, self._both = (np.zeros(n_classes, np.int64) for _ in range(3))
+        self._ranking_loss = 0.0
+        self._exact = 0
+
+    def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
+        """Add the rows from `begin` on that have these scores."""
+        own = own_classes(rows, begin, scores)
+        order = np.argsort(-scores, axis=1, kind="stable")  # stable: of equal scores the first class
+        sorted_own = np.take_along_axis(own, order, axis=1)
+        self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
+        self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_own)
+        self._true += own.sum(axis=0)
+        if self._threshold is not None:
+            predicted = scores > self._threshold
+        elif self._n_labels is not None:
+            predicted = np.zeros_like(own)
+            np.put_along_axis(predicted, order[:, : self._n_labels], True, axis=1)
+        else:
+            return
+        self._predicted += predicted.sum(axis=0)
+        self._both += (own & predicted).sum(axis=0)
+        self._exact += int((own == predicted).all(axis=1).sum())
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any row has a label that the model knows."""
+        return bool(self._true.any())
+
+    def evaluation(self, n: int) -> LabelSetEvaluation:
+        """The metrics of all `n` rows that were added."""
+        micro = macro = exact = warning = None
+        if self._threshold is None and self._n_labels is None:
+            warning = Message(
+                f"the scores of {self._name} only rank the classes, so it is open which of them it predicts: "
+                "F1 and subset accuracy are left out",
+                Remedy("to have them, give {} or {}", Option("threshold"), Option("n_labels")),
+            )
+        else:
+            decided = self._true + self._predicted
+            occurs = decided > 0
+            micro = float(2 * self._both.sum() / decided.sum())
+            macro = float((2 * self._both[occurs] / decided[occurs]).mean())
+            exact = self._exact / n
+        return LabelSetEvaluation(
+            n=n,
+            precision={k: float(h / (n * k)) for k, h in zip(self._top_k, self._hits, strict=True)},
+            ranking_loss=self._ranking_loss / n,
+            micro_f1=micro,
+            macro_f1=macro,
+            subset_accuracy=exact,
+            threshold=self._threshold,
+            n_labels=self._n_labels,
+            warning=warning,
+        )
+
+
+def own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+    """Which classes are labels of each row, bool, of the shape of its scores."""
+    own = np.zeros(scores.shape, bool)
+    if len(rows.label_indptr):
+        ends = rows.label_indptr[begin : begin + len(scores) + 1]
+        of_row = np.repeat(np.arange(len(scores)), np.diff(ends))
+        own[of_row, rows.label_codes[ends[0] : ends[-1]]] = True
+    else:
+        labels = rows.labels[begin : begin + len(scores)]
+        known = np.flatnonzero(labels >= 0)
+        own[known, labels[known]] = True
+    return own
+
+
+def _ranking_loss(scores: np.ndarray, own: np.ndarray) -> float:
+    """The sum of the rows' ranking losses, of scores from high to low."""
+    n_own = own.sum(axis=1)
+    n_others = scores.shape[1] - n_own
+    counted = np.flatnonzero((n_own > 0) & (n_others > 0))
+    # A label is out of order with all other classes up to the last one of an equal score.
+    others = np.cumsum(~own, axis=1, dtype=np.int32)
+    is_last = np.ones(scores.shape, bool)
+    np.not_equal(scores[:, :-1], scores[:, 1:], out=is_last[:, :-1])
+    columns = np.where(is_last, np.arange(scores.shape[1], dtype=np.int32), np.int32(scores.shape[1] - 1))
+    last = np.minimum.accumulate(columns[:, ::-1], axis=1)[:, ::-1]
+    wrong = np.where(own, np.take_along_axis(others, last, axis=1), 0).sum(axis=1, dtype=np.int64)
+    return float((wrong[counted] / (n_own * n_others)[counted]).sum())

@@ -1,0 +1,270 @@
+"""Metrics of a model on labelled data: accuracies, F1, costs, and how good its probabilities are."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base.label_values import warn_of_unknown
+from streamsvm.base.progress import Progress, logger, shown
+from streamsvm.base.text import absolute, parse_size
+from streamsvm.base.threads import Threads, count_workers
+from streamsvm.cluster.scores import StoreToScore, check_is_store, score_on_cluster
+from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError, SettingsError
+from streamsvm.model.model import Model
+from streamsvm.model.rows_to_score import RowCounts, rows_to_score
+from streamsvm.prediction.label_metrics import Evaluation, LabelMetrics
+from streamsvm.prediction.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
+from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
+
+
+def evaluate(
+    model: Model | str | Path,
+    data: Any,
+    y: Any = None,
+    *,
+    top_k: int | Iterable[int] | None = None,
+    threshold: float | None = None,
+    n_labels: int | None = None,
+    costs: Any = None,
+    tree: Any = None,
+    memory: int | str = 2**28,
+    label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    groups: Any = None,
+    where: str | None = None,
+    observe: Callable[[Rows, int, np.ndarray], object] | None = None,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> Evaluation | LabelSetEvaluation:
+    """Compare the predictions for labelled data with its labels.
+
+    Parameters
+    ----------
+    model : Model or path
+        A model, or the run directory or model folder to load it from.
+    data : path, Store, iterable of Rows, or matrix
+        Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the
+        features of the training data, as they were before the transforms, and codes of the model's classes,
+        or pairs of such a block and its rows' names; or anything that `Model.predict` takes.
+    y : array_like, shape (n,), or str, optional
+        Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is. For several labels a
+        row: a list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of
+        zeros and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
+    top_k : int or iterable of int, optional
+        The numbers k of best classes to measure the top-k accuracy for, or, if rows have several labels,
+        precision@k: 1 or more. By default 1 and 5, and 1, 3 and 5.
+    threshold : float, optional
+        For rows with several labels: classes with scores above it are predicted. By default 0 for models of
+        ``ovr`` and ``ovr2``. Those of other losses only rank the classes.
+    n_labels : int, optional
+        For rows with several labels: predict this many of the best classes, and not those above a threshold.
+    costs : path, DataFrame or array_like, shape (k, k), optional
+        What predicting each class costs for rows of each class (in rows), in place of the costs of the
+        model: see `streamsvm.data.class_costs.read_costs`.
+    tree : path, mapping of str to str or ClassTree, optional
+        A tree of the classes, in place of that of the model: see `streamsvm.data.class_costs.read_tree`.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    label : str, optional
+        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
+        then also the name of an indicator matrix in ``obsm``; by default the one that the model was trained
+        on. Rows without a label are left out.
+    layer : str, optional
+        Layer of AnnData to score instead of ``X``, also in memory.
+    raw : bool
+        Whether ``raw.X`` of AnnData is scored.
+    groups : array_like, shape (n,), or str, optional
+        The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
+        has its own.
+    where : str, optional
+        What errors call the data; by default its path.
+    observe : callable, optional
+        Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
+        n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
+    workers, cluster
+        Who scores, as for `streamsvm.predict`; `observe` is not for a cluster.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
+
+    Returns
+    -------
+    Evaluation, or LabelSetEvaluation if rows may have several labels each
+
+    Raises
+    ------
+    ModelError, FeatureError, StoreError
+        If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
+        has no label that the model knows, or a score overflows.
+    InputError
+        If a matrix has no labels: neither `y` nor, for AnnData, `label`; or `costs` or `tree` cannot be read
+        or does not fit the classes.
+    SettingsError
+        If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
+        `n_labels`, `costs`, `tree` or `cluster` does not apply to the data.
+    ClusterError
+        If the cluster cannot be reached, its workers differ, or they were lost.
+    PlanError
+        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If labels are unknown to the model; counts the rows, or, of several labels a row, the labels of a
+        matrix that are left out.
+    """
+    model, memory = as_model(model), parse_size(memory)
+    threshold, n_workers = checked_threshold(threshold), count_workers(workers)
+    if n_labels is not None:
+        n_labels = checked_top_k(n_labels, "n_labels")
+    if threshold is not None and n_labels is not None:
+        raise SettingsError("threshold and n_labels both say what is predicted; leave one of them out")
+    if top_k is not None:
+        top_k = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
+    classes = model.record["classes"]
+    table = model.costs if costs is None else read_costs(costs, classes)
+    class_tree = model.tree if tree is None else read_tree(tree, classes)
+    for_sets = {"threshold": threshold, "n_labels": n_labels}
+    for_one = {"costs": costs, "tree": tree}
+    if where is None:
+        where = str(data) if isinstance(data, str | os.PathLike) else "the data"
+    if model.transitions_ is not None:
+        _check_only_one(top_k)
+    asked = _Asked(top_k, table, class_tree, threshold, n_labels, for_one, for_sets, where, memory // 32)
+    metrics: LabelMetrics | LabelSetMetrics | None = None
+    counts = RowCounts()
+    n = 0
+    with contextlib.ExitStack() as stack:
+        report = stack.enter_context(shown(progress))
+        if cluster is not None:
+            check_is_store([data], y=y, groups=groups)
+            if observe is not None:
+                raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
+            from streamsvm.cluster.client import Cluster
+
+            found = stack.enter_context(Cluster(cluster, workers))
+            there = StoreToScore(
+                absolute(data), label, layer, raw, True, False, memory, None, model.record.get("label")
+            )
+            for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
+                metrics = metrics or asked.new_metrics(model, several=several)
+                metrics.add_sums(sums)
+                n += n_rows
+                report("evaluate", n, counts.n_rows)
+        else:
+            threads = stack.enter_context(Threads(n_workers))
+            read = rows_to_score(
+                model, data, y, memory=memory, label=label, layer=layer, raw=raw, groups=groups, where=where,
+                counts=counts,
+            )  # fmt: skip
+            for rows, _ in read:  # in half of the memory
+                several = bool(len(rows.label_indptr))
+                if rows.n_rows and metrics is None:
+                    metrics = asked.new_metrics(model, several=several)
+                if several and isinstance(metrics, LabelMetrics):
+                    raise ModelError(f"row {n} may have several labels, and the rows before have one each")
+                for begin, scores in asked.scores(model, rows, n, threads):
+                    assert metrics is not None
+                    metrics.add(rows, begin, scores)
+                    if observe is not None:
+                        observe(rows, begin, scores)
+                    report("evaluate", n + begin + len(scores), counts.n_rows)
+                n += rows.n_rows
+    if metrics is None:
+        raise ModelError("the data has no rows to evaluate the model on")
+    if not metrics.has_labels:
+        raise ModelError(f"none of the {n:,} rows has a label that the model knows")
+    result = metrics.evaluation(n)
+    if isinstance(metrics, LabelMetrics):
+        warn_of_unknown(n - metrics.n_known, where)
+    if isinstance(result, Evaluation):
+        result = dataclasses.replace(result, unlabelled=counts.unlabelled)
+    logger.info("%r", result)
+    return result
+
+
+def _check_only_one(top_k: list[int] | None) -> None:
+    """Raise `SettingsError` unless at most the best class is asked for."""
+    if top_k is not None and top_k != [1]:
+        raise SettingsError(
+            "top_k does not apply to a model of sequences, which predicts one label for each row",
+            setting="top_k",
+        )
+
+
+def _check_apply(settings: dict[str, Any], they_have: str) -> None:
+    """Raise `SettingsError` if one of the settings, which do not apply, is given."""
+    for name, value in settings.items():
+        if value is not None:
+            raise SettingsError(
+                f"{name} does not apply: the rows {they_have} several labels each", setting=name
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What is measured.
+
+    Attributes
+    ----------
+    top_k : list of int, or None
+    costs : ndarray or None
+    tree : ClassTree or None
+    threshold, n_labels
+        As for `evaluate`.
+    for_one, for_sets : dict
+        The arguments that are for rows with one label each, and with several; None if they are not given.
+    where : str
+        The name of the data in errors.
+    memory : int
+        Bytes that scores may take: ranking them, and their probabilities, take several times as much.
+    """
+
+    top_k: list[int] | None
+    costs: np.ndarray | None
+    tree: ClassTree | None
+    threshold: float | None
+    n_labels: int | None
+    for_one: dict[str, Any]
+    for_sets: dict[str, Any]
+    where: str
+    memory: int
+
+    def new_metrics(self, model: Model, *, several: bool) -> LabelMetrics | LabelSetMetrics:
+        """Metrics of rows that have several labels each, or one; raises an error if they do not fit."""
+        if several:
+            if model.transitions_ is not None:
+                raise ModelError(
+                    "the model predicts one label for each row of a sequence, and the data has several"
+                )
+            _check_apply(self.for_one, "have")
+            return LabelSetMetrics(model, self.top_k or [1, 3, 5], self.threshold, self.n_labels)
+        _check_apply(self.for_sets, "do not have")
+        default = [1, 5] if model.transitions_ is None else [1]
+        return LabelMetrics(model, self.top_k or default, self.costs, self.tree)
+
+    def scores(
+        self, model: Model, rows: Rows, first: int, workers: Threads
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The scores of rows, from number `first` on, in pieces."""
+        return model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
+
+    def sums(
+        self, model: Model, rows: Rows, names: np.ndarray, first: int
+    ) -> tuple[bool, int, dict[str, Any]]:
+        """Whether rows have several labels, how many rows there are, and the sums over them."""
+        several = bool(len(rows.label_indptr))
+        metrics = self.new_metrics(model, several=several)
+        for begin, scores in self.scores(model, rows, first, Threads()):
+            metrics.add(rows, begin, scores)
+        return several, rows.n_rows, metrics.sums()

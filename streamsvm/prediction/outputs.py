@@ -1,0 +1,285 @@
+"""Files of predictions: text, CSV, and Parquet in row groups. None of them keeps rows in memory."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TextIO
+
+import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.errors import ModelError, Option, Remedy, SettingsError
+
+TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and what separates the columns
+_GROUP_ROWS = 2**17  # of a row group of Parquet, at most
+_GROUP_BYTES = 2**24
+_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+class Batch(NamedTuple):
+    """The predictions for some rows.
+
+    Attributes
+    ----------
+    file : str
+        The name of the data that they belong to.
+    names : ndarray of int64 or of str objects, shape (n,)
+    codes : ndarray of int64, shape (n, k)
+        The predicted classes, best first.
+    scores : ndarray, shape (n, k)
+        In the model's dtype.
+    probabilities : ndarray of float64, shape (n, k), or None
+    above : list of int, or None
+        How many of the classes of each row count; None: all.
+    margins : ndarray, shape (n,), or None
+        The score of the predicted class minus the largest of the others; NaN if there are no others. None if
+        nobody wants them.
+    """
+
+    file: str
+    names: np.ndarray
+    codes: np.ndarray
+    scores: np.ndarray
+    probabilities: np.ndarray | None
+    above: list[int] | None
+    margins: np.ndarray | None
+
+    def without_unused(self) -> Batch:
+        """The same with only as many columns as some row uses: names take more memory than scores."""
+        if self.above is None:
+            return self
+        k = max(self.above, default=0)
+        probabilities = None if self.probabilities is None else self.probabilities[:, :k]
+        return self._replace(codes=self.codes[:, :k], scores=self.scores[:, :k], probabilities=probabilities)
+
+
+class Sink(Protocol):
+    """What takes predictions, batch by batch."""
+
+    def write(self, batch: Batch) -> None: ...
+
+
+class Lines:
+    """A line for each row: the labels, each followed by its score or probability if `scored`."""
+
+    def __init__(self, file: TextIO, classes: np.ndarray, *, scored: bool) -> None:
+        self._file, self._classes, self._scored = file, classes, scored
+
+    def write(self, batch: Batch) -> None:
+        batch = batch.without_unused()
+        values = batch.scores if batch.probabilities is None else batch.probabilities
+        labels = self._classes[batch.codes].tolist()
+        if batch.above is not None:
+            labels = [row[:n] for row, n in zip(labels, batch.above, strict=True)]
+        if not self._scored:
+            self._file.writelines("\t".join(row) + "\n" for row in labels)
+            return
+        self._file.writelines(
+            "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, numbers, strict=False)) + "\n"
+            for row, numbers in zip(labels, values.tolist(), strict=True)
+        )
+
+
+def table_columns(top_k: int, *, several: bool, proba: bool) -> list[str]:
+    """The names of the columns of a table of predictions, in order.
+
+    >>> table_columns(2, several=False, proba=False)
+    ['row', 'label', 'score', 'margin', 'label_2', 'score_2']
+    """
+    columns = ["file"] if several else []
+    columns.append("row")
+    for place in range(1, top_k + 1):
+        ending = "" if place == 1 else f"_{place}"
+        columns += [f"label{ending}", f"score{ending}"]
+        columns += [f"probability{ending}"] if proba else []
+        columns += ["margin"] if place == 1 else []
+    return columns
+
+
+def as_cell(value: Any) -> Any:
+    """A name in CSV: an apostrophe comes before one that a spreadsheet would take for a formula.
+
+    Those begin, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists them
+    (https://owasp.org/www-community/attacks/CSV_Injection), and are no numbers, which stay as they are.
+
+    >>> [as_cell(name) for name in ("=1+1", "-1", "T-cell", "'@a")]
+    ["'=1+1", '-1', 'T-cell', "''@a"]
+    """
+    is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
+
+
+class CsvTable:
+    """A table with a heading; numbers have the digits that give them back exactly.
+
+    Names that a spreadsheet would run as formulas are quoted: see `as_cell`.
+    """
+
+    def __init__(
+        self, file: TextIO, classes: np.ndarray, separator: str, top_k: int, *, several: bool, proba: bool
+    ) -> None:
+        self._rows = csv.writer(file, delimiter=separator, lineterminator="\n")
+        self._quoted = csv.writer(file, delimiter=separator, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        self._rows.writerow(table_columns(top_k, several=several, proba=proba))
+        self._classes = np.array([as_cell(name) for name in classes.tolist()], object)
+        self._several = several
+
+    def write(self, batch: Batch) -> None:
+        columns: list[Any] = [[as_cell(batch.file)] * len(batch.names)] if self._several else []
+        columns.append([as_cell(name) for name in batch.names.tolist()])
+        hidden = _beyond(batch)
+        assert batch.margins is not None
+        for place in range(batch.codes.shape[1]):
+            numbers = [batch.scores]
+            numbers += [] if batch.probabilities is None else [batch.probabilities]
+            shown = [self._classes[batch.codes[:, place]]]
+            shown += [_digits(values[:, place]) for values in numbers]
+            if hidden is not None:
+                for values in shown:
+                    values[hidden[:, place]] = ""
+            columns += shown
+            columns += [_digits(batch.margins)] if place == 0 else []
+        returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv does not quote these
+        (self._quoted if returns else self._rows).writerows(zip(*columns, strict=True))
+
+
+class ParquetTable:
+    """A Parquet file; call `close` at the end.
+
+    With several files the column ``row`` is text, since names may be of both kinds.
+    """
+
+    def __init__(self, file: Any, model: Any, top_k: int, *, several: bool, proba: bool) -> None:
+        self._file, self._several = file, several
+        self._arrow, self._parquet = _pyarrow()
+        self._columns = table_columns(top_k, several=several, proba=proba)
+        self._scores = self._arrow.from_numpy_dtype(model.dtype)
+        self._classes = self._arrow.array(model.class_names.tolist(), self._arrow.string())
+        self._writer: Any = None
+        self._waiting: list[Any] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: Batch) -> None:
+        arrow = self._arrow
+        if self._several:
+            batch = batch._replace(names=np.array([str(name) for name in batch.names.tolist()], object))
+        columns = [arrow.array([batch.file] * len(batch.names), arrow.string())] if self._several else []
+        columns.append(self._names(batch.names))
+        hidden = _beyond(batch)
+        assert batch.margins is not None
+        for place in range(batch.codes.shape[1]):
+            mask = None if hidden is None else hidden[:, place]
+            columns.append(self._classes.take(arrow.array(batch.codes[:, place], mask=mask)))
+            columns.append(arrow.array(batch.scores[:, place], mask=mask))
+            if batch.probabilities is not None:
+                columns.append(arrow.array(batch.probabilities[:, place], mask=mask))
+            columns += [arrow.array(batch.margins, mask=np.isnan(batch.margins))] if place == 0 else []
+        table = arrow.table(columns, names=self._columns)
+        if self._writer is None:
+            self._open(table.schema)
+        self._waiting.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> None:
+        """Write what is left, and the end of the file."""
+        if self._writer is None:  # no rows at all
+            types = {"file": "string", "row": "string" if self._several else "int64"}
+            of_numbers = {"probability": self._arrow.float64(), "label": self._arrow.string()}
+            kinds = [
+                of_numbers.get(name.split("_")[0], self._scores)
+                if name not in types
+                else getattr(self._arrow, types[name])()
+                for name in self._columns
+            ]
+            self._open(self._arrow.schema(list(zip(self._columns, kinds, strict=True))))
+        self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close it somehow, or else pyarrow tries when the file is closed already."""
+        if self._writer is not None:
+            with suppress(Exception):
+                self._writer.close()
+
+    def _names(self, names: np.ndarray) -> Any:
+        if names.dtype.kind in "iu":
+            return self._arrow.array(names.astype(np.int64))
+        return self._arrow.array(names.tolist(), self._arrow.string())
+
+    def _open(self, schema: Any) -> None:
+        self._writer = self._parquet.ParquetWriter(self._file, schema, compression="zstd")
+
+    def _write_group(self) -> None:
+        if self._waiting:
+            self._writer.write_table(self._arrow.concat_tables(self._waiting), row_group_size=self._rows)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+
+@contextmanager
+def opened(
+    out: str | os.PathLike[str], model: Any, top_k: int, *, several: bool, scored: bool, proba: bool
+) -> Iterator[Sink]:
+    """The sink for a path: its suffix says whether it is a table; it is replaced when all is written."""
+    suffix, classes = Path(out).suffix.lower(), model.class_names
+    options = {"several": several, "proba": proba}
+    if suffix == ".parquet":
+        _pyarrow()  # before anything is read
+        with durable.replacing(Path(out)) as path, path.open("wb") as binary:
+            table = ParquetTable(binary, model, top_k, **options)
+            try:
+                yield table
+                table.close()
+            except BaseException:
+                table.abandon()
+                raise
+        return
+    with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
+        if suffix in TABLES:
+            yield CsvTable(file, classes, TABLES[suffix], top_k, **options)
+        else:
+            yield Lines(file, classes, scored=scored or proba)
+
+
+def check_table(out: Any, top_k: int | None, threshold: float | None) -> None:
+    """Raise `SettingsError` if a table, which has the same columns for each row, would have no end."""
+    is_table = isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
+    if is_table and threshold is not None and top_k is None:
+        raise SettingsError(
+            f"threshold needs top_k with {out}: the columns of a table are the same for every row",
+            remedy=Remedy("say with {} how many labels a row has at most", Option("top_k")),
+            setting="threshold",
+        )
+
+
+def _beyond(batch: Batch) -> np.ndarray | None:
+    """Which of the predicted classes do not count, shape (n, k); None if all do."""
+    if batch.above is None:
+        return None
+    return np.arange(batch.codes.shape[1]) >= np.array(batch.above, np.int64)[:, None]
+
+
+def _digits(values: np.ndarray) -> np.ndarray:
+    """The shortest texts of floating-point numbers that give them back, as objects; none for NaN."""
+    texts = values.astype(str).astype(object)
+    texts[np.isnan(values)] = ""
+    return texts
+
+
+def _pyarrow() -> Sequence[Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ModelError(
+            "Parquet needs pyarrow, which is not installed: pip install 'streamsvm[tables]'"
+        ) from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,421 @@
+"""Predictions for data of any size: stores are read in blocks, and labels may go to a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import numbers
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.base.progress import Progress, logger, shown
+from streamsvm.base.repr import Readable
+from streamsvm.base.text import absolute, parse_size, printable
+from streamsvm.base.threads import Threads, count_workers
+from streamsvm.cluster.scores import StoreToScore, check_is_store, score_on_cluster
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError, SettingsError
+from streamsvm.model.model import Model, load_model
+from streamsvm.model.rows_to_score import RowCounts, rows_to_score
+from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, opened
+from streamsvm.store.added_columns import adding_columns
+
+_UNNAMED = ""  # data that has no name of its own
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Predictions(Readable):
+    """The best classes of each row, best first; of equal scores the first class wins.
+
+    With a threshold rows have different numbers of them, and there is an array of shape (n_labels,) for each.
+
+    Attributes
+    ----------
+    n : int
+        Number of rows.
+    labels : ndarray, shape (n, top_k), or list of n arrays, or None
+        In the type of `Model.classes_`. None if they were written to a file.
+    scores : ndarray, shape (n, top_k), or list of n arrays, or None
+        Of these labels, in the model's dtype; their probabilities, in float64, if these were asked for; None
+        if they were written to a file.
+    out : Path or None
+        The file.
+    """
+
+    n: int
+    labels: np.ndarray | list[np.ndarray] | None = None
+    scores: np.ndarray | list[np.ndarray] | None = None
+    out: Path | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        first = {"labels": self.labels, "scores": self.scores}  # of some rows
+        shown = {name: None if values is None else _first(values) for name, values in first.items()}
+        return {"n": self.n, **shown, "out": self.out}
+
+
+def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
+    """The values of the first rows, without lists where each row has one value, and one row more."""
+    rows = [row.tolist() for row in values[:5]]
+    one_each = isinstance(values, np.ndarray) and values.shape[1] == 1
+    return [row[0] for row in rows] if one_each else rows
+
+
+def predict(
+    model: Model | str | Path,
+    data: Any,
+    out: str | Path | TextIO | None = None,
+    *,
+    top_k: int | None = None,
+    threshold: float | None = None,
+    scores: bool = False,
+    proba: bool = False,
+    memory: int | str = 2**28,
+    label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    groups: Any = None,
+    into: str | os.PathLike[str] | None = None,
+    key: str = "streamsvm",
+    force: bool = False,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> Predictions:
+    """Predict the best classes of each row, in the order of the data.
+
+    With `out` or `into` no predictions are kept, and memory is bounded for any number of rows (`into`: but
+    for about 40 bytes a row).
+
+    Parameters
+    ----------
+    model : Model or path
+        A model, or the run directory or model folder to load it from.
+    data : path, Store, iterable of Rows, matrix, or several of these
+        What to score: a store or AnnData file, which is read in blocks; blocks of rows with the features of
+        the training data, as they were before the transforms, or pairs of such a block and its rows' names;
+        or anything that `Model.predict` takes. Labels in it are not used. Several: a list of paths, or a
+        mapping of names to data.
+    out : path or text file, optional
+        Where to write the predictions; a file has its name when all is written. A path that ends in ``.csv``,
+        ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
+        ``score``, ``margin`` (the score minus the largest of the other classes) and, with `top_k`,
+        ``label_2``, ``score_2`` and so on; before them ``file`` if there are several data, and after each
+        score the ``probability`` with `proba`. In ``.csv`` and ``.tsv`` an apostrophe comes before names that
+        a spreadsheet would run as formulas: those that begin with one of ``= + - @``, a tab or a line break,
+        and are no numbers. Anything else has one line a row: the labels, separated by tabs.
+    top_k : int, optional
+        How many of the best classes, at most: 1 or more. By default 1, or with `threshold` all.
+    threshold : float, optional
+        Give only classes whose score, or with `proba` probability, is above it: none, one or several for each
+        row. The line of a row with none is empty.
+    scores : bool
+        Whether each label in the lines of `out` is followed by its score.
+    proba : bool
+        Give probabilities in the place of scores, in lines too, and in tables beside them; see
+        `Model.predict_proba`.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    label : str, optional
+        Column of ``obs`` with the labels of AnnData; it is not needed.
+    layer : str, optional
+        Layer of AnnData to score instead of ``X``.
+    raw : bool
+        Whether ``raw.X`` of AnnData is scored.
+    groups : array_like, shape (n,), or str, optional
+        The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
+        has its own.
+    into : path, optional
+        In the place of `out`: AnnData (``.h5ad`` or ``.zarr``) to add columns to, `data` itself or another
+        whose rows have the same names. Its ``obs`` gets the columns ``KEY_label`` (categorical),
+        ``KEY_score`` and ``KEY_margin`` (float32) and, with `proba`, ``KEY_probability``; X is not rewritten.
+        If the process is killed meanwhile, the next that opens the file restores it (see
+        `streamsvm.store.journal`).
+    key : str
+        ``KEY``, with which the names of these columns begin.
+    force : bool
+        Replace such columns, or the file `out`.
+    workers : int, optional
+        Threads that score: by default as many as processors. With a cluster the workers to wait for or, with
+        a local one, the processes to start.
+    cluster : str or path, optional
+        Score stores on a Dask cluster (see `streamsvm.fit`), whose workers read them: `data` must name them
+        on all machines.
+    progress : bool or callable, optional
+        Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    ModelError, FeatureError, StoreError
+        If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
+        read or does not fit it, or a value or a score is not finite; or if `out` is there, or `into` has such
+        columns, and `force` is not given, or `into` has other rows.
+    SettingsError
+        If `top_k`, `threshold`, `key` or `memory` is not valid, or both scores and probabilities, or `out`
+        and `into`, are asked for; or if `cluster` is given for data that is not a store.
+    ClusterError
+        If the cluster cannot be reached, its workers differ, or they were lost.
+    PlanError
+        If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+    """
+    if scores and proba:
+        raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
+    if out is not None and into is not None:
+        raise SettingsError("out and into both say where predictions go; leave one of them out")
+    model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
+    check_table(out, top_k, threshold)
+    if isinstance(out, str | os.PathLike):
+        durable.check_replaceable(Path(out), ModelError, force=force)
+    if top_k is None:
+        top_k = 1 if threshold is None else len(model.classes_)
+    top_k = checked_top_k(top_k)
+    if proba:
+        model.check_probabilities()
+    if model.transitions_ is not None and (top_k > 1 or threshold is not None):
+        name = "top_k" if threshold is None else "threshold"
+        raise SettingsError(
+            f"{name} does not apply to a model of sequences, which predicts one label for each row",
+            setting=name,
+        )
+    if into is not None and (top_k > 1 or threshold is not None):
+        name = "top_k" if threshold is None else "threshold"
+        raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
+    sources = _named(data)
+    n_workers = count_workers(workers)
+    top_k = min(top_k, len(model.classes_))
+    with ExitStack() as stack:
+        if cluster is not None:
+            check_is_store(sources.values(), groups=groups)
+            from streamsvm.cluster.client import Cluster
+
+            found = stack.enter_context(Cluster(cluster, workers))
+        threads = stack.enter_context(Threads(n_workers))
+        kept = _Kept(model, top_k, proba=proba)
+        sink: Sink = kept
+        if into is not None:
+            sink = stack.enter_context(adding_columns(Path(into), key, model.class_names, force=force))
+        elif isinstance(out, str | os.PathLike):
+            sink = stack.enter_context(
+                opened(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
+            )
+        elif out is not None:
+            sink = Lines(out, model.class_names, scored=scores or proba)
+        detailed = not isinstance(sink, Lines | _Kept)
+        report = stack.enter_context(shown(progress))
+        count = 0
+        for file, each in sources.items():
+            first = 0
+            where = "the data" if file == _UNNAMED else file
+            counts = RowCounts()
+            stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
+            batches: Iterator[Batch]
+            wanted = _Wanted(file, where, top_k, threshold, proba, detailed, memory // 32)
+            if cluster is not None:
+                data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory)
+                batches = itertools.chain.from_iterable(
+                    score_on_cluster(found, model, data_there, wanted.all_batches, counts)
+                )
+            else:
+                read = rows_to_score(
+                    model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
+                    groups=groups, named=detailed, where=where, counts=counts,
+                )  # fmt: skip
+                batches = wanted.batches_of(model, read, threads)
+            for batch in batches:
+                sink.write(batch)
+                first += len(batch.codes)
+                report(stage, first, counts.n_rows)
+            count += first
+    logger.info("predicted %s rows", f"{count:,}")
+    if sink is not kept:
+        path = into if into is not None else out
+        return Predictions(count, out=Path(path) if isinstance(path, str | os.PathLike) else None)
+    return kept.predictions(count, threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """What is predicted of each row.
+
+    Attributes
+    ----------
+    file : str
+        The name of the data in the predictions.
+    where : str
+        Its name in errors.
+    top_k, threshold, proba
+        As for `predict`.
+    detailed : bool
+        Whether margins are wanted.
+    memory : int
+        Bytes that scores may take.
+    """
+
+    file: str
+    where: str
+    top_k: int
+    threshold: float | None
+    proba: bool
+    detailed: bool
+    memory: int
+
+    def batches(
+        self, model: Model, rows: Rows, names: np.ndarray, first: int, workers: Threads
+    ) -> Iterator[Batch]:
+        """The predictions for rows, from number `first` on."""
+        pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
+        for begin, scores in pieces:
+            best = _best_of(
+                model, rows, begin, scores, self.top_k, self.threshold, proba=self.proba,
+                detailed=self.detailed,
+            )  # fmt: skip
+            yield Batch(self.file, names[begin : begin + len(scores)], *best)
+
+    def all_batches(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
+        """The same, by one thread."""
+        return list(self.batches(model, rows, names, first, Threads()))
+
+    def batches_of(
+        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads
+    ) -> Iterator[Batch]:
+        """The predictions for all rows that are read."""
+        first = 0
+        for rows, names in read:
+            yield from self.batches(model, rows, names, first, workers)
+            first += rows.n_rows
+
+
+class _Kept:
+    """Predictions that are kept in memory."""
+
+    def __init__(self, model: Model, top_k: int, *, proba: bool) -> None:
+        none = np.zeros((0, top_k))
+        self._classes = model.classes_
+        self._none = [none.astype(model.classes_.dtype), none if proba else none.astype(model.dtype)]
+        self._labels: list[np.ndarray] = []
+        self._values: list[np.ndarray] = []
+
+    def write(self, batch: Batch) -> None:
+        batch = batch.without_unused()
+        names = self._classes[batch.codes]
+        values = batch.scores if batch.probabilities is None else batch.probabilities
+        if batch.above is None:
+            self._labels.append(names)
+            self._values.append(values)
+        else:  # sorted, so that the first ones are above the threshold
+            self._labels.extend(row[:n].copy() for row, n in zip(names, batch.above, strict=True))
+            self._values.extend(row[:n].copy() for row, n in zip(values, batch.above, strict=True))
+
+    def predictions(self, n: int, threshold: float | None) -> Predictions:
+        if threshold is not None:
+            return Predictions(n, self._labels, self._values)
+        labels, values = self._none
+        return Predictions(
+            n, np.concatenate([labels, *self._labels]), np.concatenate([values, *self._values])
+        )
+
+
+def _best_of(
+    model: Model,
+    rows: Rows,
+    begin: int,
+    scores: np.ndarray,
+    top_k: int,
+    threshold: float | None,
+    *,
+    proba: bool,
+    detailed: bool,
+) -> tuple[Any, ...]:
+    """The entries of a `Batch` after the names, of the rows from `begin` on that have these scores.
+
+    With margins if `detailed`.
+    """
+    if top_k == 1:
+        codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
+    else:
+        codes = _best(scores, top_k)
+    of_codes = np.take_along_axis(scores, codes, axis=1)
+    probabilities = None
+    if proba:
+        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
+    above = None
+    if threshold is not None:
+        above = ((of_codes if probabilities is None else probabilities) > threshold).sum(axis=1).tolist()
+    margins = _margins(scores, codes, of_codes) if detailed else None
+    return codes, of_codes, probabilities, above, margins
+
+
+def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:
+    """The score of the first of `codes` minus the largest of the other classes, shape (n,)."""
+    margins: np.ndarray
+    if codes.shape[1] > 1:
+        margins = of_codes[:, 0] - of_codes[:, 1]
+        return margins
+    if scores.shape[1] == 1:
+        return np.full(len(scores), np.nan)
+    others = scores.copy()
+    np.put_along_axis(others, codes, -np.inf, axis=1)
+    margins = of_codes[:, 0] - others.max(axis=1)
+    return margins
+
+
+def _named(data: Any) -> dict[str, Any]:
+    """Data by names: of several as they are given, of one an empty name unless it is a path."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    if isinstance(data, str | os.PathLike):
+        return {str(data): data}
+    if isinstance(data, list | tuple) and data and all(isinstance(x, str | os.PathLike) for x in data):
+        sources = {str(path): path for path in data}
+        if len(sources) < len(data):
+            raise SettingsError("data names the same file twice", setting="data")
+        return sources
+    return {_UNNAMED: data}
+
+
+def checked_top_k(top_k: Any, name: str = "top_k") -> int:
+    """A number of best classes as int; raises `SettingsError` if it is none, or below 1."""
+    try:
+        number = operator.index(top_k)
+    except TypeError:
+        number = 0
+    if isinstance(top_k, bool) or number < 1:
+        raise SettingsError(f"{name} must be a whole number, 1 or more, not {top_k!r}", setting=name)
+    return number
+
+
+def checked_threshold(threshold: Any) -> float | None:
+    """A threshold of scores as float, or None; raises `SettingsError` if it is not a finite number."""
+    if threshold is None:
+        return None
+    if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
+        raise SettingsError(f"threshold must be a finite number, not {threshold!r}", setting="threshold")
+    return float(threshold)
+
+
+def as_model(model: Model | str | Path) -> Model:
+    """The model, loaded if it is given by its path."""
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        raise SettingsError(
+            f"model must be a Model or the path of one, not {type(model).__name__}", setting="model"
+        )
+    return load_model(model)
+
+
+def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
+    """Columns of the highest scores of each row, best first, shape (n, top_k)."""
+    best: np.ndarray = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+    return best

@@ -1,0 +1,5 @@
+"""An estimator for scikit-learn."""
+
+from streamsvm.sklearn.estimator import StreamSVMClassifier
+
+__all__ = ["StreamSVMClassifier"]

@@ -1,0 +1,444 @@
+"""A scikit-learn estimator: `StreamSVMClassifier` (extra ``sklearn``)."""
+
+from __future__ import annotations
+
+import copy
+import numbers
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+try:
+    from joblib import effective_n_jobs
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import Tags, check_random_state
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "streamsvm.sklearn needs scikit-learn 1.6 or newer: pip install 'streamsvm[sklearn]'"
+    ) from error
+
+from streamsvm import api
+from streamsvm.base.format import LABEL_DTYPE, index_dtype
+from streamsvm.base.label_values import class_name, class_record
+from streamsvm.data.arrays import as_matrix
+from streamsvm.data.checks import row_norms
+from streamsvm.data.rows import Rows
+from streamsvm.losses import get_loss
+from streamsvm.model.model import Model, load_model
+from streamsvm.prediction import calibration, predictions
+from streamsvm.settings.fit import NONE, Settings
+from streamsvm.sklearn.estimator_data import (
+    NamedMatrix,
+    part_of_rows,
+    rows_to_train_on,
+    value_errors,
+    without_names,
+)
+from streamsvm.training.incremental import IncrementalLearner
+from streamsvm.transforms.defaults import OF_TABLES
+
+__all__ = ["StreamSVMClassifier"]
+
+_SETTINGS = (
+    "passes", "C", "first_C", "loss", "margin", "solver", "smooth", "top", "temperature", "solver_tol",
+    "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree", "split", "splits",
+)  # fmt: skip
+_ONE_PASS = {
+    "passes": 1,
+    "tol": None,
+    "keep_duals": False,
+    "inner_passes": 0,
+    "gap": "none",
+    "first_C": "auto",
+    "splits": 1,
+}
+_LARGEST_SEED = 2**31 - 1
+_NO_Y: Any = object()  # where there are no labels to check
+
+
+def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
+    """Whether there are, or will be, probabilities; else `AttributeError` says why not."""
+    if hasattr(estimator, "model_"):
+        found = estimator.model_.temperature is not None
+    else:
+        found = get_loss(estimator.loss).softmax or estimator.calibrate is not None
+    if not found:
+        raise AttributeError(
+            f"the loss {estimator.loss} has no probabilities; set calibrate=0.1, or loss='logistic'"
+        )
+    return True
+
+
+class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
+    """A linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
+
+    `streamsvm.fit` explains all settings, and trains on data larger than memory; this class is for data in
+    memory, and writes no file. It takes stores and files as well, and then works in a temporary directory.
+
+    Parameters
+    ----------
+    loss : str
+        Formulation of the multi-class SVM: ``ww`` is Weston-Watkins. `streamsvm.losses` lists them.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²; auto is one over the mean squared norm of the rows.
+    passes : int
+        Most passes over the data.
+    tol : float, optional
+        Stop when the relative duality gap is at most this.
+    fit_intercept : bool, optional
+        Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
+        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``.
+    intercept_scaling : float
+        Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
+        in ‖w‖².
+    class_weight : dict or "balanced", optional
+        Factors of C for the rows of the classes.
+    transforms : str or list of str, optional
+        The setting ``transform`` of `streamsvm.fit`: what is done with each row first, such as
+        ``"normalize=1e4,log1p"``. (scikit-learn takes what has an attribute ``transform`` for a transformer.)
+    calibrate : float, optional
+        Share of the rows, drawn at random, that is held out of the training to fit the temperature of
+        probabilities to, for `predict_proba`.
+    random_state : int, RandomState or None
+        Seed of the order of the rows, and of what `calibrate` holds out.
+    n_jobs : int, optional
+        Threads that train, as joblib counts them; never more than `splits`.
+    margin, solver, smooth, top, temperature, solver_tol, dtype, first_C, inner_passes, average, gap, costs, \
+costs_as, tree, split, splits
+        As in `streamsvm.fit`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        In the type of `y`.
+    coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
+        As scikit-learn's linear classifiers have it: of two classes, those of the second less those of the
+        first. With `transforms` the features are those behind the transforms.
+    intercept_ : ndarray of shape (n_classes,) or (1,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str objects, shape (n_features_in_,)
+        Only if the columns of `X` had names.
+    n_iter_ : int
+        Passes over the data that were made.
+    duality_gap_ : float or None
+        Primal less dual objective of the model; None if it was not measured.
+    model_ : streamsvm.Model
+        What is saved, exported and evaluated.
+    """
+
+    def __init__(
+        self,
+        loss: str = "ww",
+        *,
+        C: float | str = "auto",
+        passes: int = 3,
+        tol: float | None = None,
+        fit_intercept: bool | None = None,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        transforms: str | list[str] | None = None,
+        calibrate: float | None = None,
+        margin: float | None = None,
+        solver: str | None = None,
+        smooth: float | None = None,
+        top: int | None = None,
+        temperature: float | None = None,
+        solver_tol: float | None = None,
+        dtype: str = "float32",
+        first_C: float | str = "auto",
+        inner_passes: int | str = "auto",
+        average: bool = True,
+        gap: str | None = None,
+        costs: Any = None,
+        costs_as: str | None = None,
+        tree: Any = None,
+        split: str = "auto",
+        splits: int = 1,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.loss = loss
+        self.C = C
+        self.passes = passes
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.transforms = transforms
+        self.calibrate = calibrate
+        self.margin = margin
+        self.solver = solver
+        self.smooth = smooth
+        self.top = top
+        self.temperature = temperature
+        self.solver_tol = solver_tol
+        self.dtype = dtype
+        self.first_C = first_C
+        self.inner_passes = inner_passes
+        self.average = average
+        self.gap = gap
+        self.costs = costs
+        self.costs_as = costs_as
+        self.tree = tree
+        self.split = split
+        self.splits = splits
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None, **of_store: Any
+    ) -> Self:
+        """Train from the beginning.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix or array, DataFrame or AnnData, shape (n, n_features); or path
+            Of a store: its path.
+        y : array_like, shape (n,)
+            Labels; None for a store, which has its own.
+        sample_weight : array_like, shape (n,), optional
+            Factors of C, from 0 on.
+        groups : array_like, shape (n,), optional
+            Sequence of each row, for the loss ``chain``.
+        **of_store
+            Further options of `streamsvm.fit` for a store, such as `label`, `layer` and `memory`.
+
+        Returns
+        -------
+        self
+        """
+        if isinstance(X, str | os.PathLike):
+            return self._fit_store(X, y, sample_weight, groups, of_store)
+        if of_store:
+            raise TypeError(f"{', '.join(of_store)}: options for a store, and X is a matrix")
+        X, y = self._checked(X, y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
+        if groups is not None:
+            groups = np.asarray(groups)
+        kept = rows_to_train_on(y, self.calibrate, self.random_state)
+        with value_errors():
+            found = api.fit(
+                part_of_rows(X, kept), y[kept],
+                groups=None if groups is None else groups[kept],
+                sample_weight=None if sample_weight is None else sample_weight[kept],
+                progress=False, workers=effective_n_jobs(self.n_jobs),
+                **self._options(np.unique(y), of_table=isinstance(X, NamedMatrix)),
+            )  # fmt: skip
+            assert isinstance(found, Model)
+            if not kept.all():
+                calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)
+        return self._set_model(found)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from a batch, each row once, in the order of `X`: a part of one online pass.
+
+        `C`, the loss and its settings, `dtype`, `transforms` and `fit_intercept` apply. The model is the
+        average of the iterates; after `fit` it goes on from there, with the transforms that were fitted.
+
+        Parameters
+        ----------
+        X : as for `fit`, but no path
+        y : array_like, shape (n,)
+        classes : array_like, shape (n_classes,)
+            All labels that there will be; needed in the first call.
+        sample_weight : array_like, shape (n,), optional
+
+        Returns
+        -------
+        self
+        """
+        begins = not self.__sklearn_is_fitted__()
+        X, y = self._checked(X, y, reset=begins)
+        if begins:
+            if classes is None:
+                raise ValueError("classes is missing: the first call of partial_fit needs all labels")
+            self.classes_ = np.unique(classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), np.sort(self.classes_)):
+            raise ValueError(f"classes are not those of the first call, {self.classes_.tolist()}")
+        if len(self.classes_) < 2:
+            raise ValueError("there is one class; a classifier needs two or more")
+        order = np.argsort(self.classes_)  # the classes of a store may be ordered as numbers
+        at = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(self.classes_) - 1)
+        codes = order[at]
+        if (self.classes_[codes] != y).any():
+            unknown = y[self.classes_[codes] != y].tolist()[0]
+            raise ValueError(f"y has the label {unknown!r}, which is not in classes")
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
+        if self.class_weight is not None:
+            raise ValueError(
+                "class_weight is for fit, which knows all rows; give partial_fit a sample_weight"
+            )
+        matrix = as_matrix(X, np.dtype(self.dtype))
+        if not hasattr(self, "_learner"):
+            fitted = None if begins else self.model_
+            with value_errors():
+                labels = class_record(self.classes_)
+                settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
+                self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, fitted)
+        norm2 = row_norms(matrix.data, matrix.indptr)
+        indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
+        rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)
+        with value_errors():
+            self._learner.learn(rows if sample_weight is None else rows._replace(cost=sample_weight))
+        self._model: Model | None = None
+        self.n_iter_ = 1
+        self.duality_gap_: float | None = None
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the rows of `X`, which is as for `fit`, but no path.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes), or (n,) if there are two classes
+            Of two classes the second one's score less the first one's.
+        """
+        with value_errors():
+            scores: np.ndarray = self.model_.decision_function(self._checked(X, reset=False))
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any, *, groups: Any = None, **of_store: Any) -> np.ndarray:
+        """Predict the labels of the rows of `X`.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        groups : array_like, shape (n,), optional
+            Sequence of each row, for the loss ``chain``.
+        **of_store
+            Further options of `streamsvm.predict` for a store or a file.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            In the type of `classes_`.
+        """
+        ready = self.model_
+        if isinstance(X, str | os.PathLike):
+            found = predictions.predict(ready, X, progress=False, **of_store).labels
+            assert found is not None
+            return np.asarray(found)[:, 0]
+        with value_errors():
+            return ready.predict(self._checked(X, reset=False), groups)
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, of the loss ``logistic`` or by `calibrate`, shape (n, n_classes)."""
+        with value_errors():
+            return self.model_.predict_proba(self._checked(X, reset=False))
+
+    @property
+    def model_(self) -> Model:
+        check_is_fitted(self)
+        found = self._model
+        if found is None:  # batches were learned from since
+            found = self._model = self._learner.model()
+        return found
+
+    @property
+    def coef_(self) -> Any:
+        coef = self.model_.coef_
+        return coef[[1]] - coef[[0]] if len(self.classes_) == 2 else coef
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        found = self.model_.intercept_
+        return found[[1]] - found[[0]] if len(self.classes_) == 2 else found
+
+    # -- for scikit-learn --------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the model is, without how long its training took."""
+        state = super().__getstate__()
+        if state.get("_model") is not None:
+            state["_model"] = copy.copy(state["_model"])
+            state["_model"].result = None
+        return state
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _options(
+        self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
+    ) -> dict[str, Any]:
+        """The arguments of `streamsvm.fit` that the parameters stand for, if the labels are `classes`."""
+        steps = [] if self.transforms in (None, NONE) else self.transforms
+        steps = steps.split(",") if isinstance(steps, str) else list(steps)
+        with_intercept = self.fit_intercept
+        transform: str | None = NONE
+        if with_intercept is None and self.transforms is None:
+            with_intercept, transform = not of_store, None
+            steps = OF_TABLES.split(",")[:1] if of_table else []
+        if with_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
+            steps.append(f"bias={self.intercept_scaling}")
+        seed = self.random_state
+        if not isinstance(seed, numbers.Integral):
+            seed = check_random_state(seed).randint(_LARGEST_SEED)
+        weights = self.class_weight
+        if isinstance(weights, Mapping):
+            names = {label: class_name(label) for label in np.asarray(classes).tolist()}
+            weights = {names.get(label, label): weight for label, weight in weights.items()}  # 1 equals True
+        return {
+            **{name: getattr(self, name) for name in _SETTINGS},
+            "class_weight": weights, "transform": ",".join(steps) or transform, "seed": int(seed),
+        }  # fmt: skip
+
+    def _fit_store(
+        self, path: str | os.PathLike[str], y: Any, sample_weight: Any, groups: Any, of_store: dict[str, Any]
+    ) -> Self:
+        if self.calibrate is not None:
+            raise ValueError("calibrate, a share of the rows, is for a matrix; give fit calibrate=, a store")
+        with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+            result = api.fit(
+                path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
+                workers=effective_n_jobs(self.n_jobs), **{**self._options(of_store=True), **of_store},
+            )  # fmt: skip
+            found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
+        assert isinstance(result, api.FitResult)
+        found.result = result
+        return self._set_model(found)
+
+    def _set_model(self, found: Model) -> Self:
+        assert found.result is not None
+        self.__dict__.pop("_learner", None)
+        self._model = found
+        self.classes_ = found.classes_
+        self.n_features_in_ = found.n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if found.feature_names_in_ is not None:
+            self.feature_names_in_ = found.feature_names_in_
+        self.n_iter_ = found.result.passes
+        of_model = found.result.average if found.result.averaged else vars(found.result)
+        self.duality_gap_ = None if of_model is None else of_model.get("gap")
+        return self
+
+    def _checked(self, X: Any, y: Any = _NO_Y, *, reset: bool = True) -> Any:
+        """`X`, and `y` if it is given, as scikit-learn checks them; names of columns stay with `X`."""
+        if hasattr(X, "var_names") or (y is _NO_Y and isinstance(X, str | os.PathLike)):
+            return X if y is _NO_Y else (X, np.asarray(y))
+        kinds = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "reset": reset}
+        if y is _NO_Y:
+            checked = validate_data(self, X, **kinds)
+        else:
+            checked, y = validate_data(self, X, y, **kinds)
+            check_classification_targets(y)
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            checked = NamedMatrix(checked, names)
+        return checked if y is _NO_Y else (checked, y)

@@ -1,0 +1,264 @@
+"""What errors weigh: the weights of classes, and margins and costs of pairs of classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.base.text import printable
+from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.errors import InputError, Remedy, RunError, SettingsError
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.losses import LOSSES, get_loss
+from streamsvm.settings.fit import BALANCED, COSTS, MARGINS, Settings
+
+_NO_NODES = np.zeros(0, np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorWeights:
+    """What the settings say of errors, for the classes of the data; None where all weigh the same.
+
+    Attributes
+    ----------
+    of_classes : ndarray of float64, shape (k,), or None
+        By which the cost of a row of each class is multiplied or, if the loss has a dual of the own class,
+        the loss of this class alone: as by LIBLINEAR's option ``-wi``.
+    costs : ndarray of float64, shape (k, k), or None
+        As `streamsvm.data.class_costs.read_costs` gives them.
+    tree : ClassTree or None
+    """
+
+    of_classes: np.ndarray | None = None
+    costs: np.ndarray | None = None
+    tree: ClassTree | None = None
+
+    def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
+        """Margins and costs as kernels take them, for weights of so many columns."""
+        own_costs = self.of_classes if get_loss(settings.loss).own_dual else None
+        if self.costs is None and self.tree is None and own_costs is None:
+            return None
+        dtype = np.dtype(settings.dtype)
+        shifts, costs = np.zeros((0, columns), dtype), np.zeros((0, columns))
+        of_tree = [_NO_NODES] * 6
+        if self.tree is not None:
+            tree = self.tree
+            of_tree = [tree.node_of_class, tree.parent, tree.depth, tree.order, tree.begin, tree.end]
+        elif self.costs is not None:
+            k = len(self.costs)
+            table = self.costs.copy()
+            np.fill_diagonal(table, 1.0)
+            if settings.costs_as != COSTS:
+                shifts = np.zeros((k, columns), dtype)
+                with np.errstate(over="ignore"):
+                    shifts[:, :k] = (table - 1.0) / settings.margin
+                if not np.isfinite(shifts).all():
+                    raise InputError(f"costs: {table.max():g} is too large a margin for {dtype}")
+            if settings.costs_as != MARGINS:
+                costs = np.ones((k, columns))
+                costs[:, :k] = table
+        return ClassPairs(
+            shifts=shifts,
+            costs=costs,
+            own_costs=np.zeros(0) if own_costs is None else own_costs,
+            node_of_class=of_tree[0],
+            parent=of_tree[1],
+            depth=of_tree[2],
+            order=of_tree[3],
+            begin=of_tree[4],
+            end=of_tree[5],
+            curvatures=np.zeros(columns),
+            uppers=np.zeros(columns),
+        )
+
+    def of_rows(self, settings: Settings) -> np.ndarray | None:
+        """By which the cost of a row of each class is multiplied."""
+        return None if get_loss(settings.loss).own_dual else self.of_classes
+
+    def record(self) -> dict[str, Any]:
+        """What ``run.json`` says of them; a table has a file of its own."""
+        return {
+            "class_weights": None if self.of_classes is None else self.of_classes.tolist(),
+            "costs_sha256": None if self.costs is None else hashlib.sha256(_as_npy(self.costs)).hexdigest(),
+            "tree": None if self.tree is None else self.tree.to_record(),
+        }
+
+    def facts(self, settings: Settings) -> dict[str, Any]:
+        """What the record of a model says of them beside its files: nothing if all errors weigh the same."""
+        of_classes = {} if self.of_classes is None else {"class_weights": self.of_classes.tolist()}
+        return of_classes if self.costs is None else {**of_classes, "costs_as": settings.costs_as}
+
+    def save(self, path: Path) -> None:
+        """Write the table, if there is one, to the file of a run."""
+        if self.costs is not None:
+            durable.write_atomic(path, _as_npy(self.costs))
+
+    @classmethod
+    def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> ErrorWeights:
+        """Those of a run: from its record and the file of its table, which must be as they were written."""
+        weights, digest, tree = (record.get(name) for name in ("class_weights", "costs_sha256", "tree"))
+        costs = None
+        if digest is not None:
+            try:
+                with durable.open_file(path) as file:
+                    content = file.read()
+            except OSError as error:
+                raise RunError(f"{path} cannot be read: {durable.reason(error)}") from None
+            if hashlib.sha256(content).hexdigest() != digest:
+                raise RunError(f"{path} is not the table of costs that this run was begun with")
+        try:  # a run of others may have anything
+            if digest is not None:
+                costs = read_costs(np.load(io.BytesIO(content), allow_pickle=False), classes)
+            of_classes = None if weights is None else np.array(weights, np.float64)
+            if of_classes is not None and not (
+                of_classes.shape == (len(classes),) and ((of_classes >= 0) & (of_classes < np.inf)).all()
+            ):
+                raise ValueError("weights of classes that are not")
+            tree = None if tree is None else ClassTree.from_record(tree, classes, where="the run's tree")
+        except (ValueError, TypeError, InputError) as error:
+            raise RunError(f"{path.parent}: what errors weigh is not valid: {error}; fit again") from None
+        return cls(of_classes, costs, tree)
+
+
+def _as_npy(table: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, table, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def read_error_weights(
+    settings: Settings, classes: Sequence[str], counts: np.ndarray, given: Mapping[str, Any]
+) -> ErrorWeights:
+    """Read what the settings name.
+
+    Parameters
+    ----------
+    settings : Settings
+    classes : sequence of str, length k
+    counts : ndarray of int64, shape (k,)
+        Rows of each class.
+    given : mapping
+        ``costs`` and ``tree`` that are not files, by name.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or does not fit the classes.
+    """
+    costs, tree = given.get("costs", settings.costs), given.get("tree", settings.tree)
+    return ErrorWeights(
+        _class_weights(settings.class_weight, classes, counts),
+        None if costs is None else read_costs(costs, classes),
+        None if tree is None else read_tree(tree, classes),
+    )
+
+
+def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
+    """The weight of each class: 1 for those that a file or mapping does not name."""
+    if source is None:
+        return None
+    if source == BALANCED:
+        occurs = counts > 0
+        return np.where(occurs, counts.sum() / (occurs.sum() * np.maximum(counts, 1)), 1.0)
+    entries = _mapping_entries(source) if isinstance(source, Mapping) else _file_entries(Path(source))
+    code, weights, seen = {name: c for c, name in enumerate(classes)}, np.ones(len(classes)), set()
+    for where, name, weight in entries:
+        if name not in code:
+            raise InputError(
+                f"{where}: {printable(name)!r:.60} is none of the {len(classes):,} classes",
+                remedy=Remedy("leave it out, or spell it as in the data"),
+            )
+        if name in seen:
+            raise InputError(f"{where}: the class {printable(name)!r:.60} comes twice")
+        if not 0 <= weight < np.inf:
+            raise InputError(
+                f"{where}: the weight of the class {printable(name)!r:.60} is {weight}, and must be a number "
+                "from 0 on"
+            )
+        seen.add(name)
+        weights[code[name]] = weight
+    if not (weights[counts > 0] > 0).any():
+        raise InputError(f"{entries[0][0]}: no class that occurs in the data has a weight above 0")
+    return weights
+
+
+_Entries = list[tuple[str, str, float]]  # where it stands, the class, and its weight
+
+
+def _mapping_entries(source: Mapping[Any, Any]) -> _Entries:
+    entries = []
+    for name, weight in source.items():
+        try:
+            entries.append(("class_weight", str(name), float(weight)))
+        except (TypeError, ValueError):
+            raise InputError(f"class_weight: {weight!r:.40} is not a number") from None
+    return entries
+
+
+def _file_entries(path: Path) -> _Entries:
+    """The lines of a file: a class and its weight, separated by white space."""
+    try:
+        with durable.open_file(path, follow=True) as file:
+            lines = file.read().decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: {durable.reason(error)}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
+    entries = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, _, weight = line.strip().replace("\t", " ").rpartition(" ")
+        try:
+            entries.append((f"{path}, line {number}", name.strip(), float(weight)))
+        except ValueError:
+            raise InputError(
+                f"{path}, line {number}: {printable(weight)!r:.40} is not a number",
+                remedy=Remedy("give a class and its weight in each line"),
+            ) from None
+    if not entries:
+        raise InputError(f"{path}: no class has a weight there; give a class and its weight in each line")
+    return entries
+
+
+def check_error_weights(settings: Settings, *, multilabel: bool, where: str) -> None:
+    """Raise `SettingsError` unless the settings apply to the data, which `where` names.
+
+    `multilabel` says whether a row of it may have several labels.
+    """
+    if not multilabel:
+        return
+    loss = get_loss(settings.loss)
+    if not loss.label_sets:
+        able = ", ".join(name for name, other in LOSSES.items() if other.label_sets)
+        raise SettingsError(
+            f"the loss {loss.name} takes one label a row, and {where} has several; choose one of {able}",
+            setting="loss",
+        )
+    if settings.solver != loss.solvers[0]:
+        raise SettingsError(
+            f"the solver {settings.solver} takes one label a row, and {where} has several; leave it out",
+            setting="solver",
+        )
+    for name in ("costs", "tree", *(() if loss.own_dual else ("class_weight",))):
+        if getattr(settings, name) is not None:
+            raise SettingsError(
+                f"{name} is for data of one label a row, and {where} has several",
+                remedy=Remedy(
+                    f"choose one of {_with_own_dual()}, or give its rows weights"
+                    if name == "class_weight"
+                    else "give its rows weights"
+                ),
+                setting=name,
+            )
+
+
+def _with_own_dual() -> str:
+    return ", ".join(name for name, loss in LOSSES.items() if loss.own_dual)

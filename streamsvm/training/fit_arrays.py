@@ -1,0 +1,230 @@
+"""Train on rows in memory, without a run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base.format import index_dtype
+from streamsvm.data import memory_plan
+from streamsvm.data.arrays import Matrix, labelled_rows, labels_of, row_groups, row_weights, with_layer
+from streamsvm.data.groups import group_starts
+from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
+from streamsvm.data.memory_plan import available_memory, dual_id_dtype
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, SettingsError
+from streamsvm.kernels.weights import padded_classes
+from streamsvm.losses import get_loss
+from streamsvm.model.model import Model
+from streamsvm.model.schema import reading_of
+from streamsvm.run.files import MemoryRun
+from streamsvm.run.sparse_weights import SparseWeights
+from streamsvm.run.weights import DenseWeights
+from streamsvm.settings.fit import AUTO, NONE, Settings
+from streamsvm.training.auto_c import c_for, norms_of_c, with_c
+from streamsvm.training.costs import check_error_weights, read_error_weights
+from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
+from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
+from streamsvm.training.passes import Fit
+from streamsvm.training.sources import ArrayBlocks, BlocksSource
+from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import apply, features_after, parse_transforms
+from streamsvm.transforms.defaults import OF_MATRICES, with_transform
+from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
+
+_MOST_ENTRIES = 2**22  # duals that are collected before they are stored
+
+
+def fit_matrix(
+    X: Any,
+    y: Any,
+    groups: Any,
+    settings: Settings,
+    *,
+    callbacks: Callbacks,
+    given: Mapping[str, Any],
+    workers: int | None = None,
+    tuned: bool = False,
+) -> Model:
+    """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too.
+
+    `tuned` says that C was found by a search, and so chosen from the data.
+    """
+    rows, labels, matrix = _labelled(X, y, groups, settings, given)
+    settings = with_transform(settings, matrix.encoding, OF_MATRICES)
+    return fit_rows(
+        rows,
+        labels,
+        matrix.n_features,
+        settings,
+        names=matrix.names,
+        encoding=matrix.encoding,
+        callbacks=callbacks,
+        given=given,
+        workers=workers,
+        tuned=tuned,
+    )
+
+
+def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]) -> float:
+    """The C that `fit_matrix` would choose."""
+    rows, _, matrix = _labelled(X, y, groups, settings, given)
+    settings = with_transform(settings, matrix.encoding, OF_MATRICES)
+    return _prepared(rows, matrix.n_features, settings, matrix.names)[-1].C
+
+
+def _labelled(
+    X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
+) -> tuple[Rows, dict[str, Any], Matrix]:
+    """As `labelled_rows`, with the weights of the rows as their costs, if there are any, and groups."""
+    X = with_layer(X, settings.layer, settings.raw)
+    rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
+    if settings.sample_weight not in (None, NONE):
+        weights = given.get("sample_weight", settings.sample_weight)
+        rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
+    if groups is not None:
+        if not get_loss(settings.loss).sequences:
+            raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
+        rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
+    return rows, labels, matrix
+
+
+def _prepared(
+    rows: Rows, n_features: int, settings: Settings, names: Any
+) -> tuple[Rows, np.ndarray, FittedTransforms, Settings]:
+    """Rows after their transforms, with their weights as costs; which of them are trained on; and C."""
+    cost = rows.cost if len(rows.cost) else np.ones(rows.n_rows)
+    used, part = cost > 0, held_out_part(settings)
+    if part is not None:
+        used &= ~part.has(np.arange(rows.n_rows), rows.qid)
+    raw = raw_rows(rows, n_features, names)
+    [fitted] = fit_transforms(parse_transforms(settings.transform), raw, [part])
+    rows = apply(fitted.transforms, rows._replace(cost=cost), where="X")
+    width = features_after(fitted.transforms, n_features) or 0
+    rows = rows._replace(indices=rows.indices.astype(index_dtype(width), copy=False))
+    norm2 = norms_of_c(rows.norm2[used], fitted.transforms, np.dtype(settings.dtype))
+    settings = with_c(settings, c_for(float(norm2.sum()), int(np.count_nonzero(norm2))))
+    return rows, used, fitted, settings
+
+
+def fit_rows(
+    rows: Rows,
+    labels: Mapping[str, Any],
+    n_features: int,
+    settings: Settings,
+    *,
+    names: Any = None,
+    encoding: dict[str, Any] | None = None,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    given: Mapping[str, Any] = MappingProxyType({}),
+    workers: int | None = None,
+    tuned: bool = False,
+) -> Model:
+    """Train on rows in memory, and write no file.
+
+    Parameters
+    ----------
+    rows : Rows
+        In the dtype of the settings; their costs are the weights of the rows, 1 if there are none.
+    labels : mapping
+        The classes by their codes, two or more, as `class_record` has them.
+    n_features : int
+    settings : Settings
+    names : sequence of str, optional
+        Of the features.
+    encoding : dict, optional
+        How columns became them.
+    callbacks : Callbacks
+    given : mapping
+        ``costs`` and ``tree`` that are not files, by name.
+    workers : int, optional
+        Threads, if the training is split.
+    tuned : bool
+        Whether C was found by a search.
+
+    Returns
+    -------
+    Model
+        With the `FitResult` as its ``result``.
+    """
+    dtype = np.dtype(settings.dtype)
+    classes = labels["classes"]
+    k = len(classes)
+    check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
+    check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
+    class_counts = rows.class_counts(k)
+    chosen = tuned or settings.C == AUTO
+    rows, used, fitted, settings = _prepared(rows, n_features, settings, names)
+    n_features = features_after(fitted.transforms, n_features) or 0
+    trained = rows._replace(cost=np.where(used, rows.cost, 0.0))
+    weights = read_error_weights(settings, classes, trained.class_counts(k), given)
+    cost = settings.C * rows.cost
+    of_classes = weights.of_rows(settings)
+    if of_classes is not None:
+        cost *= of_classes[rows.labels]
+    blocks = ArrayBlocks(rows._replace(cost=cost))
+    valid_blocks = None
+    part = held_out_part(settings)
+    if part is not None:
+        held_out = HeldOutBlocks(blocks, part)
+        valid_blocks = functools.partial(contextlib.nullcontext, held_out)
+        blocks = ArrayBlocks(rows._replace(cost=np.where(used, cost, 0.0)))
+    settings = settle_split(settings, class_counts, multilabel=len(rows.label_indptr) > 0)
+    loss = settings.trained_loss
+    check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
+    groups = groups_of(settings, class_counts)
+    columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
+    shape = (n_features + loss.extra_rows(k), columns)
+    common_dual = k >= memory_plan.COMMON_DUAL_CLASSES and has_common_dual(
+        settings, multilabel=len(rows.label_indptr) > 0
+    )
+    storage: DenseWeights | SparseWeights
+    if common_dual:
+        storage = SparseWeights(*shape, k, dtype, float(rows.n_rows), average=settings.average)
+    else:
+        storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
+    entries = 0
+    if settings.keep_duals or settings.inner_passes:
+        entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MOST_ENTRIES))
+    if loss.sequences and entries:
+        longest = int(np.diff(group_starts(rows.qid)).max())
+        entries = max(entries, longest * loss.max_duals(k, settings.solver))
+    n_ids = columns if groups is not None else loss.dual_ids(k, settings.solver)
+    ids_dtype = dual_id_dtype(n_ids + common_dual)
+    bytes_of_bits = loss.bytes_of_bits(k)
+    files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
+    with find_workers(settings, workers) as threads:
+        learner = new_learner(
+            settings, storage, class_counts, workers=threads, dual_entries=entries, block_rows=rows.n_rows,
+            ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=weights.pairs(settings, columns),
+            common_dual=common_dual,
+        )  # fmt: skip
+        trainer = Fit(
+            BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
+            settings,
+            files,
+            learner,
+            None,
+            callbacks,
+            record={
+                **labels,
+                "n_features": n_features,
+                "index_base": None,
+                "C_auto": chosen,
+                **reading_of({"encoding": encoding, "label": settings.label}),
+                **fitted.record,
+            },
+            names=names,
+            weights=weights,
+            transforms=fitted.transforms,
+            valid_blocks=valid_blocks,
+        )
+        result = trainer.run()
+    assert files.model is not None
+    files.model.result = result
+    return files.model

@@ -1,0 +1,224 @@
+"""Begin runs on stores: open the store, plan its memory, claim the folder, and train."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import durable, format
+from streamsvm.base.text import absolute, as_paths
+from streamsvm.base.threads import count_workers
+from streamsvm.cluster.feature_statistics import gather_on_cluster
+from streamsvm.cluster.worker_memory import worker_bytes
+from streamsvm.data.hold_out import held_out_part, is_trained_on
+from streamsvm.errors import Interrupted
+from streamsvm.model.files import check_room
+from streamsvm.model.results import FitResult
+from streamsvm.model.schema import reading_of
+from streamsvm.model.transform_files import save_transforms, saved_records
+from streamsvm.run.directory import RunDir, check_place, claimed
+from streamsvm.settings.fit import BALANCED, NONE, Interval, Settings
+from streamsvm.store import Store
+from streamsvm.store.sliced import SlicedStore
+from streamsvm.training.auto_c import choose_c
+from streamsvm.training.costs import read_error_weights
+from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
+from streamsvm.training.held_out import HELD_OUT, check_held_out
+from streamsvm.training.parallel.splits import find_workers, settle_split
+from streamsvm.training.resume import resume_run
+from streamsvm.training.same_run import check_same
+from streamsvm.training.store_training import StoreRun
+from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
+from streamsvm.transforms import Transform, parse_transforms
+from streamsvm.transforms.defaults import with_transform
+from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
+from streamsvm.transforms.store import TransformedStore, shift_to_text
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_PIECE = 2**18  # rows that are counted at a time
+
+
+def fit_store(
+    path: Paths,
+    out: str | Path,
+    settings: Settings,
+    *,
+    every: Interval,
+    force: bool = False,
+    resume: bool = False,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    given: Mapping[str, Any] = MappingProxyType({}),
+    fitted: FittedTransforms | None = None,
+    tuned: bool = False,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+) -> FitResult:
+    """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
+
+    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
+    of workers of the `cluster`.
+    `fitted` are the transforms, if they are fitted to the store already; `tuned` says that C was found by a
+    search, and so chosen from the data.
+    """
+    run = RunDir(out)
+    check_place(run)
+    paths = as_paths(path) or []
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(open_to_train(paths, settings))
+        settings = with_transform(settings, raw.meta.get("encoding"))
+        if cluster is not None:
+            from streamsvm.cluster.client import check_splits, started
+
+            check_splits(settings.splits)
+            cluster, workers = stack.enter_context(started(cluster, workers, settings.splits))
+        if fitted is None:
+            asked = parse_transforms(settings.transform)
+            [fitted] = fit_to_store(
+                paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out]
+            )
+        transforms = fitted.transforms
+        store: Store = TransformedStore(raw, transforms)
+        weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
+        settings, chosen = choose_c(store, fitted.transforms, settings)
+        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
+        on_cluster = cluster is not None
+        store = in_slices(store, settings, cluster=on_cluster)
+        plan, starts = plan_fit(store, settings, cluster=on_cluster)
+        record = {
+            "version": format.RUN_VERSION,
+            "settings": dataclasses.asdict(settings),
+            "store": {
+                "path": [absolute(each) for each in paths],
+                "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
+                "fingerprint": raw.fingerprint,
+                "n_features": store.n_features,
+                "n_classes": store.n_classes,
+            },
+            "plan": dataclasses.asdict(plan),
+            "C_auto": chosen or tuned,
+            **fitted.record,
+            "transforms": saved_records(transforms),
+            "error_weights": weights.record(),
+            **reading_of(store.meta),
+            **{
+                f"{name}_fingerprint": check_held_out(name, raw, transforms, settings, plan, fitted.record)
+                for name in HELD_OUT
+            },
+        }
+        if resume and run.settings.exists():
+            check_same(run, record)
+            store.close()
+            result = resume_run(
+                out, store=paths, every=every, callbacks=callbacks,
+                workers=workers, cluster=cluster,
+            )  # fmt: skip
+            assert isinstance(result, FitResult)
+            return result
+        with find_workers(settings, workers, cluster) as found:
+            trained = StoreRun(
+                run,
+                raw,
+                transforms,
+                store,
+                record,
+                weights,
+                starts,
+                every,
+                callbacks,
+                found,
+            )
+            with claimed(run, force=force, by_tune=tuned):
+                free = durable.free_bytes(run.path)
+                check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
+                check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
+                weights.save(run.costs)
+                save_transforms(run.path, transforms)
+                durable.sync_tree(run.path)
+                run.write_settings(record)
+                return trained.train()
+
+
+def plan_store(
+    path: Paths,
+    settings: Settings,
+    given: Mapping[str, Any] = MappingProxyType({}),
+    workers: int | None = None,
+    *,
+    cluster: bool = False,
+) -> dict[str, Any]:
+    """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it.
+
+    `workers` threads read the statistics of transforms, on a cluster too.
+    """
+    with open_to_train(as_paths(path) or [], settings) as raw:
+        settings = with_transform(settings, raw.meta.get("encoding"))
+        asked = parse_transforms(settings.transform)
+        [fitted] = fit_to_store(
+            as_paths(path) or [], raw, asked, settings, Callbacks(), workers, None, [settings.hold_out]
+        )
+        store: Store = TransformedStore(raw, fitted.transforms)
+        read_error_weights(settings, store.classes, store.class_counts, given)
+        settings, chosen = choose_c(store, fitted.transforms, settings)
+        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
+        store = in_slices(store, settings, cluster=cluster)
+        plan, starts = plan_fit(store, settings, cluster=cluster)
+        described = describe_fit(store, settings, plan, starts)
+        return {**described, **worker_bytes(store, settings, plan, starts), "C_auto": chosen}
+
+
+def class_counts(store: Store, settings: Settings) -> np.ndarray:
+    """The rows of each class; for balanced weights without those of weight 0 and those that are held out."""
+    weighted = store.weighted and settings.sample_weight != NONE
+    if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
+        return store.class_counts
+    counts = np.zeros(store.n_classes, np.int64)
+    for begin in range(0, store.n_rows, _PIECE):
+        end = min(begin + _PIECE, store.n_rows)
+        used = is_trained_on(store, settings, begin, end)
+        if store.multilabel:
+            codes, starts = store.label_sets(begin, end)
+            codes = codes[np.repeat(used, np.diff(starts))]
+        else:
+            codes = store.labels(begin, end)[used]
+        counts += np.bincount(codes[codes >= 0], minlength=store.n_classes)
+    return counts
+
+
+def fit_to_store(
+    paths: Sequence[str | os.PathLike[str]],
+    store: Store,
+    transforms: Sequence[Transform],
+    settings: Settings,
+    callbacks: Callbacks,
+    workers: int | None,
+    cluster: str | os.PathLike[str] | None,
+    parts: Sequence[str | None],
+) -> list[FittedTransforms]:
+    """Transforms fitted to all rows of a store but each of some parts.
+
+    `workers` share the reading: threads, or those of a cluster.
+    """
+
+    def progress(done: int, total: int) -> None:
+        callbacks.progress("statistics", done, total)
+        if callbacks.stop():
+            raise Interrupted("stopped before the training began")
+
+    numbered = TransformedStore(store, (), shift_to_text(store, transforms))
+    gather = None
+    if cluster is not None:
+        where = [absolute(path) for path in paths]
+        gather = gather_on_cluster(cluster, workers, where, numbered, settings, progress)
+    threads = count_workers(None if cluster is not None else workers)
+    raw = raw_store(numbered, settings.memory, progress, threads, gather)
+    held_out = [held_out_part(dataclasses.replace(settings, hold_out=part)) for part in parts]
+    return fit_transforms(transforms, raw, held_out, memory=settings.memory)

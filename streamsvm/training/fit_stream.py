@@ -1,0 +1,135 @@
+"""Begin and resume runs over streams."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import durable, format
+from streamsvm.errors import PlanError, Remedy, RunError, SettingsError
+from streamsvm.kernels.weights import padded_classes
+from streamsvm.model.results import OnlineResult
+from streamsvm.run.checkpoint import Position
+from streamsvm.run.directory import RunDir, claimed
+from streamsvm.run.files import RunFiles
+from streamsvm.run.growing_weights import GrowingWeights
+from streamsvm.settings.fit import OF_LOSS, Interval, OnlineSettings, Settings
+from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.online import Online, new_position
+from streamsvm.training.sources import Stream, StreamSource
+from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform
+
+_NO_IDS = np.dtype(np.uint8)  # type of the class ids of duals, of which a stream keeps none
+
+
+def learn_stream(
+    stream: Stream,
+    out: str | Path,
+    online_settings: OnlineSettings,
+    *,
+    every: Interval,
+    force: bool = False,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+) -> OnlineResult:
+    """Begin a run over a stream, as `streamsvm.online` describes it."""
+    _check_classes(stream)
+    if online_settings.hash_bits is not None and stream.index_base != 0:
+        raise SettingsError(
+            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
+            f"{stream.index_base} changes them; leave it 0"
+        )
+    run = RunDir(out)
+    record = {
+        "version": format.RUN_VERSION,
+        "kind": format.ONLINE,
+        "settings": dataclasses.asdict(online_settings),
+        "input": stream.record(),
+    }
+    with claimed(run, force=force):
+        run.write_settings(record)
+        try:
+            return _stream_trainer(run, stream, online_settings, every, callbacks)[0].run()
+        except Exception:
+            if not run.commits():
+                durable.remove(run.settings)  # there is nothing to continue: the folder is free again
+            raise
+
+
+def resume_stream(
+    run: RunDir,
+    record: dict[str, Any],
+    open_stream: Callable[[dict[str, Any]], Stream],
+    every: Interval,
+    callbacks: Callbacks,
+) -> OnlineResult:
+    online_settings, stream = OnlineSettings.from_record(record["settings"]), open_stream(record["input"])
+    _check_classes(stream)
+    trainer, has_commit = _stream_trainer(run, stream, online_settings, every, callbacks)
+    return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+
+
+def _check_classes(stream: Stream) -> None:
+    if stream.classes is not None and len(stream.classes) < 2:
+        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
+
+
+def _stream_trainer(
+    run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
+) -> tuple[Online, bool]:
+    """The trainer of a stream at its last commit, and whether there is one."""
+    callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
+    settings = _one_pass(online_settings)
+    dtype = np.dtype(settings.dtype)
+    source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
+    files = RunFiles(run, dtype, _NO_IDS, 1, 1, 0, every)
+    position = files.recover(None)
+    has_commit = position is not None
+    if position is None:
+        position = new_position(stream.classes)
+    else:
+        _check_position(run, position, source, dtype)
+    state = position.stream
+    assert state is not None
+    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta, run.dirty))
+    files.restore(position, storage)
+    if source.n_features is not None:
+        storage.grow(source.n_features, len(state.classes))
+    learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
+    return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
+
+
+def _one_pass(online_settings: OnlineSettings) -> Settings:
+    """The settings of a pass that keeps nothing of a row."""
+    names = ("C", "loss", *OF_LOSS, "dtype")
+    return Settings(
+        passes=1,
+        keep_duals=False,
+        inner_passes=0,
+        gap="none",
+        **{name: getattr(online_settings, name) for name in names},
+    )
+
+
+def _transforms(online_settings: OnlineSettings) -> list[Transform]:
+    if online_settings.hash_bits is None:
+        return []
+    from streamsvm.transforms.hashing import Hashing
+
+    return [Hashing(online_settings.hash_bits, online_settings.seed)]
+
+
+def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:
+    """Raise `RunError` unless a position is one of a run over this stream."""
+    state, columns = position.stream, position.weights_shape[1]
+    if (
+        state is None
+        or source.n_features not in (None, position.weights_shape[0])
+        or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
+        or not padded_classes(len(state.classes), dtype) <= columns == padded_classes(columns, dtype)
+    ):
+        raise RunError(f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew"))

@@ -1,0 +1,437 @@
+"""Several passes over blocks that can be read again, measured after each pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamsvm.data.prefetch import Prefetcher
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
+from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
+from streamsvm.model.results import Calibration, FitResult
+from streamsvm.prediction.calibration import calibrate_folder
+from streamsvm.run.checkpoint import Position
+from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.settings.fit import Settings
+from streamsvm.training.convergence import gap_warning, small_c_warning
+from streamsvm.training.costs import ErrorWeights
+from streamsvm.training.learner import Learner
+from streamsvm.training.objective import (
+    Scoring,
+    accuracy_of,
+    gap_record,
+    is_within,
+    score_blocks,
+    warn_of_rounding,
+)
+from streamsvm.training.sources import Block, BlocksSource
+from streamsvm.training.trainer import Callbacks, Trainer
+from streamsvm.transforms import Transform
+
+# A pass has an average if its relative gap is expected to come within this factor of the tolerance.
+_NEAR = 1.1
+_MOST_PASSES_OF_DUALS = 3  # that are kept for want of a commit, if work may be done again from them
+_OF_AVERAGE = "average_"  # begins the names of what is measured of the average
+_OF_LAST = "last_iterate_"  # begins the names of its accuracies, where the model is the average
+
+
+class Fit(Trainer):
+    """Passes over the blocks of a source until a tolerance is met, or all are made.
+
+    Parameters
+    ----------
+    source : BlocksSource
+    settings : Settings
+    files : RunFiles or MemoryRun
+    learner : Learner
+    position : Position or None
+        The last commit's, which is checked; None before there is one.
+    callbacks : Callbacks
+    record : dict
+        What the model's record says beside what training adds.
+    names : sequence of str, optional
+        Names of the features.
+    weights : ErrorWeights
+        Its costs or tree become part of the model.
+    transforms : sequence of Transform
+        Of the rows, which have been applied to those of the source; they become part of the model.
+    valid_blocks : callable, optional
+        Opens the validation rows: a context manager whose value is the blocks to score.
+    calibration_blocks : callable, optional
+        Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
+    order_warning : str, optional
+        What is wrong with the order of the labels.
+    bytes_read : callable
+        Bytes read from the source so far.
+    """
+
+    source: BlocksSource
+
+    def __init__(
+        self,
+        source: BlocksSource,
+        settings: Settings,
+        files: RunFiles | MemoryRun,
+        learner: Learner,
+        position: Position | None,
+        callbacks: Callbacks,
+        *,
+        record: dict[str, Any],
+        names: Any = None,
+        weights: ErrorWeights = ErrorWeights(),  # noqa: B008
+        transforms: Sequence[Transform] = (),
+        valid_blocks: Callable[[], Any] | None = None,
+        calibration_blocks: Callable[[], Any] | None = None,
+        order_warning: str | None = None,
+        bytes_read: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(source, settings, files, learner, position or Position(), callbacks)
+        self.n_rows = int(source.cut.starts[-1])
+        self._record = record
+        self._names = names
+        self._weights = weights
+        self._transforms = transforms
+        self._valid_blocks = valid_blocks
+        self._calibration_blocks = calibration_blocks
+        self._calibration: Calibration | None = None
+        self._order_warning = order_warning
+        self._bytes_read = bytes_read
+        self._bytes_before = bytes_read()
+        if position is not None:
+            self._check(position)
+
+    def run(self) -> FitResult:
+        """Make the passes that are left, and save the model, calibrated if there is hold-out data."""
+        self.train()
+        columns = np.arange(self.learner.n_classes)
+        coefficients = self.learner.coefficients(columns, average=self._is_average())
+        complete = None if self._calibration_blocks is None else self._calibrate
+        model = self.files.save_model(
+            coefficients, self._model_record(), self._names, complete,
+            costs=self._weights.costs, tree=self._weights.tree, transforms=self._transforms,
+        )  # fmt: skip
+        return self._result(model)
+
+    def _check(self, position: Position) -> None:
+        """Raise `RunError` unless a position is one of this training, with the duals that it needs."""
+        done, blocks = position.passes_done, position.blocks_done
+        needed = {done} if done else set()
+        needed |= {done + 1} if blocks else set()
+        if (
+            done > self.settings.passes
+            or blocks > len(self.source.cut)
+            or (self.settings.keep_duals and set(position.duals) != needed)
+        ):
+            raise RunError(
+                f"the newest commit of {self._path} is not one of this run", remedy=Remedy("fit again")
+            )
+
+    # -- the passes --------------------------------------------------------------------------------
+
+    def remaining_passes(self) -> Iterator[int]:
+        while self.position.passes_done < self.settings.passes and not self._has_converged():
+            yield self.position.passes_done + 1
+
+    def begin(self) -> int:
+        return self.position.blocks_done
+
+    def begin_pass(self, this_pass: int) -> None:
+        """If C grows, let weights and duals grow by the factor that is best for the dual objective."""
+        if self.position.blocks_done:
+            return
+        scale = 1.0
+        growth = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
+        if this_pass > 1 and growth > 1:
+            best = self.position.history[-1].get("best_growth", 1.0)
+            scale = float(self.dtype.type(max(min(growth, best), 1.0)))
+            self.learner.scale(scale)
+        self.position = dataclasses.replace(self.position, dual_scale=scale)
+
+    def position_after(self, block: Block) -> Position:
+        return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
+
+    def next_pause(self, this_pass: int) -> Callable[[int], int]:
+        """Where the average begins, and in the first pass where the number of rows doubles, to report."""
+        half = self.n_rows // 2
+
+        def after(visited: int) -> int:
+            pauses = [half] if visited < half else []
+            if this_pass == 1:
+                pauses.append(1 << visited.bit_length())
+            return min(pauses, default=self.n_rows + 1)
+
+        return after
+
+    def at_pause(self, block: Block, at: int) -> None:
+        if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
+            self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
+
+    def average_begins(self, this_pass: int) -> int | None:
+        """At half of the pass, if its average is wanted: as the model, or to be measured.
+
+        The average is of the second half of its pass alone, so a later one does not depend on it.
+        """
+        settings, history = self.settings, self.position.history
+        if not settings.average:
+            return None
+        wanted = this_pass == settings.passes
+        wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)
+        if settings.tol is None:
+            wanted |= settings.gap == "pass"
+        elif not wanted:
+            gaps = [record.get("relative_gap") or np.inf for record in history[: this_pass - 1][-2:]]
+            if len(gaps) == 2:  # the next one is expected to fall by the same factor
+                wanted = gaps[1] * min(gaps[1] / gaps[0], 1.0) <= _NEAR * settings.tol
+        return self.n_rows // 2 if wanted else None
+
+    def end_pass(self, this_pass: int) -> None:
+        if self.learner.tally[UNWEIGHTED] == self.n_rows:
+            others = f" but those that are held out ({part})" if (part := self.settings.hold_out) else ""
+            raise InputError(
+                f"all rows{others} have the weight 0; give some of them, and their classes, weights above 0"
+            )
+        self.learner.storage.release()
+        settings, position = self.settings, self.position
+        is_last = this_pass == settings.passes
+        record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
+        seconds = position.pass_seconds
+        bytes_read = self._bytes_read()
+        record |= {
+            "rows_per_second": self.n_rows / max(seconds, 1e-9),
+            "seconds": seconds,
+            "waited_seconds": self.waited,
+            "waited_fraction": self.waited / max(seconds, 1e-9),
+            "bytes_read": bytes_read - self._bytes_before,
+            "peak_memory_bytes": self.peak,
+            **self.learner.work_of_pass(),
+        }
+        self._bytes_before = bytes_read
+        self.log(record)
+        self.learner.end_pass()
+        self.position = dataclasses.replace(
+            self.position,
+            history=(*position.history, record),
+            passes_done=this_pass,
+            blocks_done=0,
+            tally=tuple(self.learner.tally.tolist()),
+            seconds=position.seconds + seconds,
+            pass_seconds=0.0,
+            duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
+        )
+        needs_old = self.learner.needs_old_duals
+        too_many = needs_old and this_pass - self.committed_passes >= _MOST_PASSES_OF_DUALS
+        if is_last or self._has_converged() or self.files.every.due(0) or too_many:
+            self.commit()
+        elif not needs_old:
+            self.files.prune(self.position)
+
+    def stopped(self) -> NoReturn:
+        position = self.position
+        raise Interrupted(
+            f"stopped in pass {position.passes_done + 1} after {position.blocks_done} of "
+            f"{len(self.source.cut)} blocks",
+            remedy=self._continue(),
+        )
+
+    def _continue(self) -> Remedy | None:
+        return None if self._path is None else Remedy("{} continues", Call("resume", self._path))
+
+    @property
+    def _path(self) -> Any:
+        return self.files.run.path if isinstance(self.files, RunFiles) else None
+
+    # -- measuring ---------------------------------------------------------------------------------
+
+    def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
+        """What is known of a pass: estimates, the exact gap, and accuracies as far as they are wanted."""
+        settings, tally = self.settings, self.learner.tally
+        norm2 = self.learner.norm2()
+        share = settings.share_of_C(this_pass)
+        grows = settings.share_of_C(this_pass + 1) > share
+        # A path is measured by the C of its pass, and other passes by the C that they grow to.
+        of_pass = share if settings.C_path is not None else 1.0
+        loss_sum = float(tally[LOSS_SUM]) / share * of_pass
+        estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, norm2)
+        record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
+        record |= {
+            "rows": self.n_rows,
+            "C": settings.C * share,
+            **({"best_growth": float(tally[DUAL_SUM]) / norm2} if grows and norm2 > 0 else {}),
+            "dual": estimate["dual"],
+            "primal_estimate": estimate["primal"] if self.learner.progressive else None,
+            "relative_gap_estimate": estimate["relative_gap"] if self.learner.progressive else None,
+        }
+        if settings.gap == "pass" or (settings.gap == "end" and is_last):
+            scorings = self._score(self.source.cut, f"gap {this_pass}")
+            record |= gap_record(float(tally[DUAL_SUM]), scorings[0].loss_sum * of_pass, norm2)
+            history = self.position.history
+            first = history[0].get("gap") if history else record["gap"]
+            record["gap_decay"] = record["gap"] / first if first else None
+            if len(scorings) > 1:
+                record |= self._measure_average(scorings[1], of_pass)
+            record |= self._accuracies("train_accuracy", scorings, record)
+        if self._valid_blocks is not None and settings.is_measured(this_pass):
+            with self._valid_blocks() as blocks:
+                scorings = self._score(blocks, f"valid {this_pass}")
+            if settings.hold_out is not None and not scorings[0].rows:
+                raise InputError(
+                    f"the part {settings.hold_out} that hold_out names has no rows",
+                    remedy=Remedy("hold out a larger part"),
+                )
+            record |= self._accuracies("valid_accuracy", scorings, record)
+        return record
+
+    def _accuracies(self, name: str, scorings: list[Scoring], record: dict[str, Any]) -> dict[str, float]:
+        """The accuracy of the model that a pass ends with, and of its last iterate if that is another."""
+        last, *average = (scoring.accuracy for scoring in scorings)
+        if average and self._takes_average(record, has_average=True):
+            return {name: average[0], f"{_OF_LAST}{name}": last}
+        return {name: last}
+
+    def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
+        learner = self.learner
+        scale = learner.average_scale
+        dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
+        record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
+        return {f"{_OF_AVERAGE}{name}": value for name, value in record.items()}
+
+    def _score(self, blocks: Any, stage: str) -> list[Scoring]:
+        """Score blocks by the last iterate and, if the pass has one, by the average."""
+        total = int(blocks.starts[-1])
+
+        def step(block: int) -> None:
+            self.progress(stage, int(blocks.starts[block + 1]), total)
+            self.note_memory()
+            if self.stop():
+                self.commit()
+                self.stopped()
+
+        scale = self.learner.average_scale if self.learner.averaging else None
+        of_training = blocks is self.source.cut
+        return score_blocks(blocks, self.learner, scale, step, of_training=of_training)
+
+    def _calibrate(self, folder: Path) -> None:
+        """Fit the temperature of the model in `folder`, which is not yet that of the run."""
+        assert self._calibration_blocks is not None
+        with self._calibration_blocks() as blocks:
+            self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
+
+    def _rows_of(self, blocks: Any) -> Iterator[Rows]:
+        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+            for block, rows in enumerate(all_rows):
+                yield rows
+                self.progress("calibrate", int(blocks.starts[block + 1]), int(blocks.starts[-1]))
+                self.note_memory()
+                if self.stop():
+                    raise Interrupted("stopped before the model was calibrated", remedy=self._continue())
+
+    def _has_converged(self) -> bool:
+        tol, history = self.settings.tol, self.position.history
+        if tol is None or not history:
+            return False
+        gaps = (history[-1].get(name) for name in ("relative_gap", f"{_OF_AVERAGE}relative_gap"))
+        return any(gap is not None and is_within(gap, tol) for gap in gaps)
+
+    def _is_average(self) -> bool:
+        """Return True if the model is the average: the last pass has one, which is to be taken."""
+        has_average = self.position.average_pass == self.position.passes_done
+        return self._takes_average(self.position.history[-1], has_average=has_average)
+
+    def _takes_average(self, record: Mapping[str, Any], *, has_average: bool) -> bool:
+        """Return True if a pass has an average, and `tol` does not speak against it."""
+        tol = self.settings.tol
+        if tol is None or "relative_gap" not in record:
+            return has_average
+        average = record.get(f"{_OF_AVERAGE}relative_gap")
+        return average is not None and (is_within(average, tol) or not is_within(record["relative_gap"], tol))
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _progressive(self) -> dict[str, Any]:
+        visited, tally = self.learner.visited, self.learner.tally
+        is_meaningful = self.learner.progressive and not self._order_warning
+        return {
+            "rows": visited,
+            "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,
+            "empty_rows": int(tally[EMPTY]),
+            "unweighted_rows": int(tally[UNWEIGHTED]),
+        }
+
+    def _model_record(self) -> dict[str, Any]:
+        """What the model's record says: nothing that differs between equal trainings."""
+        names = ["loss", "C", "inner_passes", "seed", "dtype"]
+        if self.settings.splits > 1:
+            names += ["split", "splits"]
+        return {
+            **{name: getattr(self.settings, name) for name in names},
+            "C": self._last_C,
+            **self.settings.of_loss,
+            **self._record,
+            **self._weights.facts(self.settings),
+            "average": self._is_average(),
+            "passes": self.position.passes_done,
+        }
+
+    def _accuracy_of_model(self, name: str) -> float | None:
+        """What the last pass measured of the model; None if another `tol` has made it the average since."""
+        last, of_last = self.position.history[-1], f"{_OF_LAST}{name}"
+        if self._is_average():
+            return last[name] if of_last in last else None
+        return last.get(of_last, last.get(name))
+
+    @property
+    def _last_C(self) -> float:
+        """The C of the settings, or the last one of their path."""
+        settings = self.settings
+        return settings.C if settings.C_path is None else settings.C * settings.share_of_C(settings.passes)
+
+    def _result(self, model: str) -> FitResult:
+        history = self.position.history
+        last, first = history[-1], history[0]
+        seconds = self.position.seconds
+        exact = {name: last.get(name) for name in ("dual", "primal", "gap", "relative_gap")}
+        if "gap" not in last:
+            exact["dual"] = None
+        average = {
+            name.removeprefix(_OF_AVERAGE): value
+            for name, value in last.items()
+            if name.startswith(_OF_AVERAGE)
+        }
+        calibration = self._calibration
+        warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
+        warnings += [calibration.warning] if calibration is not None and calibration.warning else []
+        if not self._has_converged():
+            gap = last.get(f"{_OF_AVERAGE * self._is_average()}relative_gap")
+            warnings += small_c_warning(self.settings, self.position.passes_done)
+            warnings += gap_warning(gap, self.settings, history, self._path, chosen=self._record["C_auto"])
+        return FitResult(
+            status="converged" if self._has_converged() else "done",
+            passes=self.position.passes_done,
+            C=self._last_C,
+            **exact,
+            gap_decay=last.get("gap_decay"),
+            train_accuracy=self._accuracy_of_model("train_accuracy"),
+            valid_accuracy=self._accuracy_of_model("valid_accuracy"),
+            average=average or None,
+            averaged=self._is_average(),
+            calibration=calibration,
+            progressive_accuracy=first.get("progressive_accuracy"),
+            rows_per_second=self.n_rows * len(history) / max(seconds, 1e-9),
+            waited_fraction=sum(r["waited_seconds"] for r in history) / max(seconds, 1e-9),
+            seconds=seconds,
+            peak_memory_bytes=max(self.peak, *(r["peak_memory_bytes"] for r in history)),
+            checkpoints=self.files.checkpoints,
+            checkpoint_seconds=self.files.checkpoint_seconds,
+            checkpoint_bytes=self.files.checkpoint_bytes,
+            empty_rows=first.get("empty_rows", 0),
+            unweighted_rows=first.get("unweighted_rows", 0),
+            model=model,
+            settings=dataclasses.asdict(self.settings),
+            history=list(history),
+            warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
+        )

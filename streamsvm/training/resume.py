@@ -1,0 +1,175 @@
+"""Resume runs: check that nothing that they rely on has changed, and train on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm.base import format
+from streamsvm.base.text import absolute, as_url, format_size
+from streamsvm.data.memory_plan import Plan, cut_blocks
+from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError, StoreError
+from streamsvm.model.results import FitResult, OnlineResult
+from streamsvm.model.transform_files import load_transforms
+from streamsvm.run.directory import RunDir, locked
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.store import Store
+from streamsvm.store.sliced import SlicedStore
+from streamsvm.training.costs import ErrorWeights
+from streamsvm.training.fit_plan import choices
+from streamsvm.training.fit_stream import resume_stream
+from streamsvm.training.held_out import check_held_out, other_held_out
+from streamsvm.training.parallel.splits import find_workers
+from streamsvm.training.sources import Stream
+from streamsvm.training.store_training import StoreRun
+from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
+from streamsvm.transforms import Transform
+from streamsvm.transforms.store import TransformedStore
+
+
+def resume_run(
+    path: str | Path,
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    *,
+    passes: int | None = None,
+    tol: float | None = None,
+    store: Sequence[str | os.PathLike[str]] | None = None,
+    valid: str | Path | None = None,
+    calibrate: str | Path | None = None,
+    every: Interval,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+) -> FitResult | OnlineResult:
+    """Continue a run of either kind, as `streamsvm.resume` describes it."""
+    run = RunDir(path)
+    run.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    with locked(run):
+        record = run.read_settings()
+        if record.get("kind") == format.ONLINE:
+            given = {
+                "passes": passes, "tol": tol, "store": store, "valid": valid, "calibrate": calibrate,
+                "workers": workers, "cluster": cluster,
+            }  # fmt: skip
+            for name, value in given.items():
+                if value is not None:
+                    raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
+            if open_stream is None:
+                raise SettingsError(
+                    "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what "
+                    f"else made the stream of {path}",
+                    setting="open_stream",
+                )
+            return resume_stream(run, record, open_stream, every, callbacks)
+        return _resume_store(
+            run, record, every, callbacks,
+            passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
+            workers=workers, cluster=cluster,
+        )  # fmt: skip
+
+
+def _resume_store(
+    run: RunDir,
+    record: dict[str, Any],
+    every: Interval,
+    callbacks: Callbacks,
+    *,
+    passes: int | None,
+    tol: float | None,
+    store: Sequence[str | os.PathLike[str]] | None,
+    held_out: dict[str, str | Path | None],
+    workers: int | None,
+    cluster: str | os.PathLike[str] | None,
+) -> FitResult:
+    paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
+    for path in paths:
+        _check_exists(path, "store")
+    settings = Settings.from_record(record["settings"])
+    with open_to_train(paths, settings) as raw:
+        if raw.fingerprint != record["store"]["fingerprint"]:
+            raise RunError(
+                f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
+                "fingerprint differs)",
+                remedy=Remedy("bring the old store back, or fit again"),
+            )
+        transforms = _transforms_of(run, record, raw)
+        opened: Store = TransformedStore(raw, transforms)
+        if record["store"]["slice_rows"]:
+            opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
+        plan = Plan(**record["plan"])
+        if plan not in choices(opened, settings, plan.memory, cluster=True):
+            raise RunError(
+                f"{run.settings} holds another memory plan than this program makes",
+                remedy=Remedy("use the version of streamsvm that made it, or fit again"),
+            )
+        if plan.needs_cluster and cluster is None:
+            raise RunError(
+                f"{run.path} was begun on a cluster: the weights of its {settings.splits} splits do not fit "
+                f"into {format_size(plan.memory)}",
+                remedy=Remedy("go on with {}", Option("cluster")),
+            )
+        changes: dict[str, Any] = {}
+        if passes is not None and passes != settings.passes:
+            _check_extends(run, settings, passes)
+            changes["passes"] = passes
+        if tol is not None:
+            changes |= {"tol": tol, "gap": "pass"}
+        changes |= {name: absolute(new) for name, new in held_out.items() if new is not None}
+        settings = dataclasses.replace(settings, **changes)
+        for name, new in held_out.items():
+            if getattr(settings, name) is not None:
+                _check_exists(getattr(settings, name), name)
+            fingerprint = check_held_out(name, raw, transforms, settings, plan, record)
+            if new is None and fingerprint != record.get(f"{name}_fingerprint"):
+                raise other_held_out(name, settings)
+            record[f"{name}_fingerprint"] = fingerprint
+        record["settings"] = dataclasses.asdict(settings)
+        record["store"]["path"] = paths
+        starts = cut_blocks(opened, plan)
+        weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
+        with find_workers(settings, workers, cluster) as found:
+            resumed = StoreRun(
+                run, raw, transforms, opened, record, weights, starts, every, callbacks, found,
+            )  # fmt: skip
+            trainer = resumed.trainer()
+            run.write_settings(record)  # only now: a refusal changes nothing
+            return resumed.train(trainer)
+
+
+def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:
+    """The transforms that a run applies to a store; raises `RunError` if their files are damaged."""
+    try:
+        return load_transforms(
+            run.path, record.get("transforms", []), store.n_features, record["store"]["n_features"]
+        )
+    except ModelError as error:
+        raise RunError(f"{error.message.problem}; fit again") from None
+    except (OSError, KeyError, TypeError) as error:
+        raise RunError(f"{run.path}: the array of a transform cannot be read: {error}; fit again") from None
+
+
+def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
+    """Raise `RunError` unless a run with these settings can go on to `passes` in all."""
+    if passes < settings.passes:
+        raise RunError(
+            f"{run.path} was asked for {settings.passes} passes; it can be extended, not shortened"
+        )
+    if settings.C_path is not None:
+        raise RunError(f"{run.path} divided its passes among the values of C_path; it cannot be extended")
+    if not settings.keep_duals:
+        raise RunError(
+            f"{run.path} kept no duals to start another pass from",
+            remedy=Remedy("fit again with {}", Option("keep_duals", True)),
+        )
+
+
+def _check_exists(path: str | os.PathLike, setting: str) -> None:
+    if as_url(path) is None and not Path(path).exists():
+        raise StoreError(
+            f"{path}: nothing is there",
+            remedy=Remedy("bring it back, or say where it is now with {}", Option(setting)),
+        )

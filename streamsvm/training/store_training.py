@@ -1,0 +1,229 @@
+"""A run on a store: what it is made of, from its record to its trainer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm.base.threads import Threads, WorkersLost
+from streamsvm.cluster import worker as on_worker
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
+from streamsvm.data.memory_plan import Plan, dual_id_dtype
+from streamsvm.errors import ClusterError, Interrupted, Remedy
+from streamsvm.model.results import FitResult
+from streamsvm.model.schema import reading_of
+from streamsvm.run.directory import RunDir
+from streamsvm.run.files import RunFiles
+from streamsvm.run.shared_folder import sample_file, why_out_of_reach
+from streamsvm.run.sparse_weights import SparseWeights
+from streamsvm.run.weights import DenseWeights
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.store import Store
+from streamsvm.training.costs import ErrorWeights
+from streamsvm.training.fit_plan import columns_of, describe_fit, dual_ids, weight_rows
+from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
+from streamsvm.training.parallel.splits import new_learner
+from streamsvm.training.passes import Fit
+from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import TrainingData
+from streamsvm.transforms import Transform
+from streamsvm.transforms.fitting import OF_DATA
+
+if TYPE_CHECKING:
+    from streamsvm.cluster.client import Cluster
+
+_MOST_LOSSES = 4  # of workers, one after the other without a commit between them
+
+
+class StoreRun:
+    """A run on a store, from its record to its trainer.
+
+    `raw` is what is on the disk, and `store` the rows to train on, after `transforms`.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        raw: Store,
+        transforms: Sequence[Transform],
+        store: Store,
+        record: dict[str, Any],
+        weights: ErrorWeights,
+        starts: np.ndarray,
+        every: Interval,
+        callbacks: Callbacks,
+        workers: Threads | Cluster,
+    ) -> None:
+        self.run = run
+        self.raw = raw
+        self.transforms = transforms
+        self.store = store
+        self.record = record
+        self.settings = Settings.from_record(record["settings"])
+        self.plan = Plan(**record["plan"])
+        self.callbacks = callbacks
+        self.workers = workers
+        self.dtype = np.dtype(self.settings.dtype)
+        self.weights = weights
+        self.data = TrainingData(
+            tuple(record["store"]["path"]),
+            raw.fingerprint,
+            self.settings,
+            tuple(transforms),
+            record["store"]["slice_rows"],
+            starts,
+            weights.of_rows(self.settings),
+        )
+        self.blocks = self.data.blocks(store)
+        self.every = every
+        self.described = describe_fit(store, self.settings, self.plan, starts)
+        self._warnings: list[str] = []
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Raise `ClusterError` unless the workers read the store and write to the run directory."""
+        if isinstance(self.workers, Threads):
+            return
+        self._warnings = self.workers.check(self.data)
+        folder = self.run.path.absolute()
+        with sample_file(folder if folder.exists() else folder.parent) as sample:
+            for worker, problem in self.workers.on_each(why_out_of_reach, sample).items():
+                if problem is not None:
+                    raise ClusterError(
+                        f"the worker {worker} cannot write to the run directory {folder}: {problem}",
+                        remedy=Remedy("put it on a file system that all machines share, at the same path"),
+                    )
+
+    def train(self, trainer: Fit | None = None) -> FitResult:
+        """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
+        try:
+            return self._train(trainer)
+        finally:
+            if not isinstance(self.workers, Threads):  # they close the store and the logs of this run
+                self.workers.tell(on_worker.close, self.workers.token)
+
+    def _train(self, trainer: Fit | None) -> FitResult:
+        times, before = 0, None
+        resume = self.run.continues()
+
+        def stop_in_block() -> None:
+            if self.callbacks.stop():
+                raise Interrupted("stopped while a worker does not answer", remedy=resume)
+
+        if not isinstance(self.workers, Threads):
+            self.workers.when_silent = stop_in_block
+        while True:
+            try:
+                if times:
+                    self._check_workers()  # others may have come
+                trainer = trainer or self.trainer()
+                begins = trainer.position.passes_done, trainer.position.blocks_done
+                times, before = times + 1 if begins == before else 1, begins
+                return trainer.run()
+            except WorkersLost as error:
+                if times >= _MOST_LOSSES:
+                    raise ClusterError(error.message.problem, remedy=resume) from error
+                warning = f"{error.message.problem}; the training goes on from the last commit"
+                self.callbacks.report({"event": "warning", "warning": warning})
+            except ClusterError as error:
+                if times == 0:  # nothing has begun
+                    raise
+                raise ClusterError(error.message.problem, remedy=resume) from None
+            trainer = None  # frees its weights
+
+    def trainer(self) -> Fit:
+        """The trainer, at the position of the last commit."""
+        settings, store = self.settings, self.store
+        loss = settings.trained_loss
+        self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
+        # Of the matrix: with sparse rows it has none.
+        shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
+        n_ids = dual_ids(store, settings) + self.plan.common_dual
+        ids_dtype = dual_id_dtype(n_ids)
+        bytes_of_bits = loss.bytes_of_bits(store.n_classes)
+        files = RunFiles(
+            self.run, self.dtype, ids_dtype, n_ids, loss.max_duals(store.n_classes, settings.solver),
+            bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
+        )  # fmt: skip
+        position = files.recover(shape)
+        files.warnings += self._warnings
+        storage = self._storage(shape)
+        trainer = Fit(
+            self.data.source(self.blocks, unread=not isinstance(self.workers, Threads)),
+            settings,
+            files,
+            new_learner(
+                settings,
+                storage,
+                store.class_counts,
+                workers=self.workers,
+                dual_entries=self.plan.dual_entries,
+                block_rows=int(np.diff(self.blocks.starts).max()),
+                ids_dtype=ids_dtype,
+                bytes_of_bits=bytes_of_bits,
+                pairs=self.weights.pairs(settings, shape[1]),
+                common_dual=self.plan.common_dual,
+                data=self.data,
+                folder=self.run.path.absolute(),
+            ),
+            position,
+            self.callbacks,
+            record={
+                "memory": settings.memory,
+                "block_rows": settings.block_rows,
+                "classes": list(store.classes),
+                "label_dtype": store.label_dtype,
+                "n_features": store.n_features,
+                "index_base": store.index_base,
+                "C_auto": self.record["C_auto"],
+                "store_fingerprint": self.raw.fingerprint,
+                **{name: self.record[name] for name in OF_DATA if name in self.record},
+                **reading_of(store.meta),
+            },
+            names=self.raw.feature_names(),
+            weights=self.weights,
+            transforms=self.transforms,
+            valid_blocks=self._opens("valid"),
+            calibration_blocks=self._opens("calibrate"),
+            order_warning=self.described["order_warning"],
+            bytes_read=lambda: store.bytes_read,
+        )
+        if position is not None:
+            trainer.learner.restore(files, position)
+        return trainer
+
+    def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
+        """The weights where the plan has them."""
+        plan, run, average = self.plan, self.run, self.settings.average
+        time_unit = float(self.store.n_rows)
+        if plan.sparse:
+            n_columns = self.store.n_classes + self.settings.trained_loss.extra_columns
+            return SparseWeights(
+                weight_rows(self.store, self.settings), shape[1], n_columns, self.dtype, time_unit,
+                run.sparse_weights, plan.pool_bytes, average=average,
+            )  # fmt: skip
+        paths = (
+            None if plan.weights_in_memory else run.weights,
+            None if plan.average_in_memory else run.average_delta,
+            None if plan.weights_in_memory else run.dirty,
+        )
+        return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
+
+    def _opens(self, name: str) -> Callable[[], Any] | None:
+        """What opens the blocks of a held-out store, as a context manager; None without such a store."""
+        path, part = getattr(self.settings, name), held_out_part(self.settings)
+        if name == "valid" and part is not None:
+            return lambda: contextlib.nullcontext(HeldOutBlocks(self.blocks, part))
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Blocks]:
+            with open_held_out(path, self.settings) as store:
+                if store.fingerprint != self.record[f"{name}_fingerprint"]:
+                    raise other_held_out(name, self.settings)
+                yield held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan)
+
+        return None if path is None else opened

@@ -1,0 +1,223 @@
+"""Trainings of a search for settings on a store, in run directories below that of the best one."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.base import durable, format
+from streamsvm.base.text import absolute
+from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError
+from streamsvm.model.results import FitResult
+from streamsvm.run.directory import RunDir, check_place, claimed
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.training.auto_c import choose_c
+from streamsvm.training.costs import read_error_weights
+from streamsvm.training.fit_store import class_counts, fit_store, fit_to_store
+from streamsvm.training.held_out import open_held_out
+from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training_data import open_to_train
+from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.defaults import with_transform
+from streamsvm.transforms.fitting import FittedTransforms
+from streamsvm.transforms.store import TransformedStore
+
+
+class Trial(NamedTuple):
+    """One training of a search.
+
+    Attributes
+    ----------
+    name : str
+        Of its run directory, and in reports.
+    candidate, part : int
+        Which of the settings, and which of the parts of the rows, counted from 0.
+    settings : Settings
+    """
+
+    name: str
+    candidate: int
+    part: int
+    settings: Settings
+
+
+class StoreSearch:
+    """Trainings on a store, one after the other.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        The store.
+    out : Path
+        Run directory of the training with the best settings.
+    every : Interval
+    callbacks : Callbacks
+    given : mapping
+        ``costs`` and ``tree`` that are not files, by name.
+    workers : int, optional
+        Threads of trainings that are split; or workers of the cluster to wait for.
+    cluster : str or path, optional
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        out: Path,
+        every: Interval,
+        callbacks: Callbacks,
+        given: Mapping[str, Any],
+        workers: int | None,
+        cluster: str | os.PathLike[str] | None,
+    ) -> None:
+        self._paths = [absolute(path) for path in paths]
+        self._run = RunDir(out)
+        self._every = every
+        self._callbacks = callbacks
+        self._given = given
+        self._workers = workers
+        self._cluster = cluster
+        self._parts: list[str | None] = []  # held out by trainings that share a reading; None for none
+        self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
+
+    def begin(self, trials: Sequence[Trial], *, passes: int, force: bool) -> None:
+        """Make the folder of the search, or find that an earlier one has the same settings and data.
+
+        `passes` are those of the training with the best settings.
+        """
+        run, settings = self._run, trials[0].settings
+        check_place(run)
+        with open_to_train(self._paths, settings) as store:
+            prints = [store.fingerprint]
+            weights = read_error_weights(settings, store.classes, class_counts(store, settings), self._given)
+        if settings.valid is not None:
+            with open_held_out(settings.valid, settings) as store:
+                prints.append(store.fingerprint)
+        asked = {
+            "trainings": {trial.name: dataclasses.asdict(trial.settings) for trial in trials},
+            "passes": passes,
+            "fingerprints": prints,
+            "error_weights": weights.record(),
+        }
+        asked = json.loads(json.dumps(asked))
+        has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
+        if run.tuning.exists() and has_begun and not force:
+            self._check_asked(asked)
+            return
+        with claimed(run, force=force, by_tune=True):
+            for old in (run.tuned, run.trials):
+                durable.remove(old)
+            durable.make_dir(run.trials)
+            durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
+
+    def _check_asked(self, asked: Mapping[str, Any]) -> None:
+        """Raise `RunError` unless an earlier search was asked for the same."""
+        run, begins_anew = self._run, Option("force", True)
+        try:
+            found = durable.read_record(run.tuning)
+        except (ValueError, RecursionError):
+            found = None
+        if found is None or not format.is_sealed(found):
+            raise RunError(f"{run.tuning} is damaged", remedy=Remedy("{} begins anew", begins_anew))
+        if {**found, "passes": 0, **asked} == found:
+            return
+        others = Remedy("give another {}, or {}", Option("out"), begins_anew)
+        if "passes" in found and {**found, **asked, "passes": found["passes"]} == found:
+            passes = found["passes"]
+            remedy = Remedy(f"give {{}}, or {others.words}", Option("passes", passes), *others.parts)
+            raise RunError(
+                f"{run.path} was begun by tune with passes {passes}, not {asked['passes']}", remedy=remedy
+            )
+        raise RunError(f"{run.path} was begun by tune with other settings or data", remedy=others)
+
+    def known(self) -> list[dict[str, Any]]:
+        """What an earlier search has found, before it was interrupted."""
+        if not self._run.tuned.exists():
+            return []
+        try:
+            rows = [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
+            for row in rows:
+                if not all(math.isfinite(row[name]) for name in ("C", "valid_accuracy", "seconds", "passes")):
+                    raise ValueError(row)
+                dict(row["settings"])
+            return rows
+        except (ValueError, TypeError, KeyError):
+            remedy = Remedy("{} begins anew", Option("force", True))
+            raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
+
+    def keep(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
+        """Write what was found, and remove the runs of `trials`, which it was found of."""
+        durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        for trial in trials:
+            durable.remove(self._run.trials / trial.name)
+
+    def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
+        """The result of each training, in their order."""
+        if not trials:
+            return
+        self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
+        self._callbacks.report({"event": "search", "trainings": len(trials)})
+        durable.make_dir(self._run.trials)
+        for trial in trials:
+            try:
+                yield self._fit(self._run.trials / trial.name, trial.settings, self._callbacks_of(trial))
+            except Interrupted:
+                goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
+                raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
+
+    def _callbacks_of(self, trial: Trial) -> Callbacks:
+        def report(event: dict[str, Any]) -> None:
+            self._callbacks.report({**event, "trial": trial.name})
+
+        return dataclasses.replace(self._callbacks, report=report)
+
+    def train(self, settings: Settings) -> tuple[FitResult, None]:
+        """Train with the best settings, on all rows and with all of the memory."""
+        durable.remove(self._run.trials)
+        return self._fit(self._run.path, settings, self._callbacks, tuned=True), None
+
+    def _fit(
+        self, folder: Path, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
+    ) -> FitResult:
+        return fit_store(
+            self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
+            given=self._given, fitted=self._fitted(settings), tuned=tuned, workers=self._workers,
+            cluster=self._cluster,
+        )  # fmt: skip
+
+    def automatic_c(self, settings: Settings) -> float:
+        """The C that a training with the settings would choose."""
+        with open_to_train(self._paths, settings) as raw:
+            transforms = self._fitted(settings).transforms
+            return choose_c(TransformedStore(raw, transforms), transforms, settings)[0].C
+
+    def _fitted(self, settings: Settings) -> FittedTransforms:
+        """The transforms of the settings, fitted to the rows that are trained on.
+
+        One reading serves all trainings with the same transforms, whatever part they hold out; where memory
+        has no room for the statistics of all, each has a reading of its own.
+        """
+        wanted = settings.transform, settings.hold_out
+        if wanted not in self._transforms:
+            with open_to_train(self._paths, settings) as store:
+                asked = parse_transforms(with_transform(settings, store.meta.get("encoding")).transform)
+                fit = functools.partial(
+                    fit_to_store, self._paths, store, asked, settings,
+                    self._callbacks, self._workers, self._cluster,
+                )  # fmt: skip
+                try:
+                    fitted = fit(self._parts)
+                except PlanError:
+                    self._parts = []
+                if not self._parts:
+                    self._transforms.clear()
+                    fitted = fit([settings.hold_out])
+                for part, each in zip(self._parts or [settings.hold_out], fitted, strict=True):
+                    self._transforms[settings.transform, part] = each
+        return self._transforms[wanted]

@@ -1,0 +1,358 @@
+"""Search for C, and for other settings, by the accuracy on rows that are held out.
+
+All values of C are one training: each begins with the weights and duals of the one before, which are scaled
+to be feasible and best for the new C. What is compared is the averaged model of the last pass of each C: the
+last iterate, and the progressive accuracy, would prefer a smaller C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import numbers
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.api import TABLES, without_tables
+from streamsvm.base.progress import Progress, Report, shown
+from streamsvm.base.text import as_paths
+from streamsvm.base.threads import count_workers
+from streamsvm.data.arrays import label_column
+from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.losses import get_loss
+from streamsvm.model.model import Model
+from streamsvm.model.results import FitResult, TuneResult
+from streamsvm.settings.fit import AUTO, SEARCHED, Interval, Settings
+from streamsvm.training import fit_arrays
+from streamsvm.training.trainer import Callbacks
+from streamsvm.tuning.trials import StoreSearch, Trial
+
+_AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
+_HOLD_OUT = "1/10"
+_FURTHER = 4  # values of C that a search shall go on with
+
+
+def tune(
+    data: Any,
+    y: Any = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    C: Any = AUTO,
+    loss: str | Sequence[str] = "ww",
+    margin: float | Sequence[float] | None = None,
+    transform: str | Sequence[str | None] | None = None,
+    folds: int | None = None,
+    hold_out: str | None = None,
+    valid: str | os.PathLike[str] | None = None,
+    passes_each: int = 2,
+    passes: int = 3,
+    groups: Any = None,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    checkpoint_every: str | float = "60s",
+    force: bool = False,
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Any = None,
+    **settings: Any,
+) -> TuneResult:
+    """Choose C, and a loss, margin and transforms if several are given, and train with the best.
+
+    A store is tried in the folder ``tune`` of `out`, which goes when the best model is trained in `out`.
+    Called again after an interruption, it goes on.
+
+    Parameters
+    ----------
+    data, y, groups
+        As for `streamsvm.fit`.
+    out : path, optional
+        Run directory to create; needed for a store.
+    C : "auto", str or sequence of float
+        Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
+        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
+        the table and the best training have that of all rows.
+    loss, margin, transform
+        As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
+        has texts such as ``"df=-0.25,l2"``, and ``"none"``; None stands for the default of the data.
+    folds : int, optional
+        Measure on each of so many parts, with as many trainings on the others; the mean counts.
+    hold_out : str, optional
+        The part of the rows that is held out, such as "1/10", the default.
+    valid : path, optional
+        Store to measure on instead of rows that are held out.
+    passes_each : int
+        Passes for each value of C.
+    passes : int
+        Passes of the training with the best, on all rows.
+    workers, cluster, checkpoint_every, report, progress, stop
+        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
+        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
+        have the name of their training as ``trial``.
+    force : bool
+        Replace an existing run.
+    **settings
+        Other settings of `streamsvm.fit`, the same for all.
+
+    Returns
+    -------
+    TuneResult
+
+    Raises
+    ------
+    SettingsError, StoreError, PlanError, InputError, RunError, Interrupted
+        As in `streamsvm.fit`.
+    """
+    y, settings["label"] = label_column(y, settings.get("label"))
+    paths = as_paths(data)
+    if paths is not None and out is None:
+        name_it = Remedy("name the run directory to create with {}", Option("out"))
+        raise SettingsError("out is missing", remedy=name_it, setting="out")
+    if paths is None and out is not None:
+        raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
+    if paths is None and cluster is not None:
+        raise SettingsError("cluster is for a store; a matrix is trained on in memory", setting="cluster")
+    if paths is None and valid is not None:
+        raise SettingsError(
+            "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
+        )
+    known = {field.name for field in dataclasses.fields(Settings)} - set(SEARCHED)
+    if unknown := sorted(settings.keys() - known):
+        raise SettingsError(f"{unknown[0]} does not apply to tune", setting=unknown[0])
+    settings, tables = without_tables({**dict.fromkeys(TABLES), **settings})
+    settings = {name: value for name, value in settings.items() if value is not None}
+    grid = parse_grid(C)
+    if not isinstance(passes_each, numbers.Integral) or passes_each < 1:
+        raise SettingsError(
+            f"passes_each must be a whole number of 1 or more, not {passes_each!r}", setting="passes_each"
+        )
+    parts = _parts(folds, hold_out, valid)
+    common = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
+    lists = {"loss": _listed(loss), "margin": _listed(margin), "transform": _listed(transform)}
+    candidates = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+    trials = [
+        _trials(number, grid, passes_each, parts, {**common, **candidate})
+        for number, candidate in enumerate(candidates)
+    ]  # which checks all of them before the first
+    all_trials = list(itertools.chain.from_iterable(trials))
+    chosen = Settings(**{**common, **candidates[0], "valid": None}, passes=passes)  # checks passes
+    with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(shown(progress))
+        count_workers(workers)  # checks it
+        callbacks = Callbacks.of(report, progress, stop)
+        if paths is None:
+            if y is None and settings.get("label") is None:
+                raise SettingsError("y is missing: give one label for each row", setting="y")
+            search: _Search = _ArraySearch(data, y, groups, callbacks, tables, count_workers(workers))
+        else:
+            assert out is not None
+            if cluster is not None:  # one for all trainings
+                from streamsvm.cluster.client import check_splits, started
+
+                check_splits(chosen.splits)
+                cluster, workers = stack.enter_context(started(cluster, workers, chosen.splits))
+            search = StoreSearch(
+                paths, Path(out), Interval(checkpoint_every), callbacks, tables, workers, cluster
+            )
+            search.begin(all_trials, passes=chosen.passes, force=force)
+        rows = search.known()
+        n_known = len(rows) // len(grid.factors)
+        results = search.results(list(itertools.chain.from_iterable(trials[n_known:])))
+        for candidate, own in zip(candidates[n_known:], trials[n_known:], strict=True):
+            found: list[list[dict[str, Any]]] = [[] for _ in parts]
+            for trial in own:
+                found[trial.part] += _measured(next(results))
+            differing = {name: candidate[name] for name in lists if len(lists[name]) > 1}
+            base = grid.C
+            if base == AUTO:  # of all rows, as that of the model will be
+                base = search.automatic_c(dataclasses.replace(own[0].settings, hold_out=None))
+            new = [
+                _mean(each, differing, base * factor)
+                for *each, factor in zip(*found, grid.factors, strict=True)
+            ]
+            rows += new
+            search.keep(rows, own)
+            for row in new:
+                callbacks.report({"event": "tried", **row})
+        # Of equal ones the first: the smallest C.
+        best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
+        candidate, step = divmod(best, len(grid.factors))
+        _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step, paths, out)
+        on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
+        chosen = Settings(
+            **{**common, **candidates[candidate], "valid": None},
+            C=rows[best]["C"],
+            passes=passes,
+        )
+        result, model = search.train(chosen)
+        return TuneResult(
+            C=rows[best]["C"], settings=rows[best]["settings"],
+            valid_accuracy=rows[best]["valid_accuracy"],
+            valid_passes=passes_each * (step + 1 if on_path else 1),
+            tried=rows, result=result, model=model,
+        )  # fmt: skip
+
+
+def _warn_of_end(
+    tried: Sequence[Mapping[str, Any]], best: int, paths: Sequence[str] | None, out: Any
+) -> None:
+    """Warn if the best of several values of C is the smallest or the largest; say how to go on in `out`-2."""
+    if len(tried) == 1 or best not in (0, len(tried) - 1):
+        return
+    C = tried[best]["C"]
+    step = C / tried[1 if best == 0 else -2]["C"]
+    further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_FURTHER)))
+    problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
+    options = (Option("C", further), *([] if out is None else [Option("out", f"{out}-2")]))
+    data = paths[0] if paths and len(paths) == 1 else None
+    warn(StreamsvmWarning(problem, remedy=Remedy("{} goes on", Call("tune", data, options))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Values of C to try, ascending: `factors` times `C`, which may be "auto"."""
+
+    C: Any
+    factors: tuple[float, ...]
+
+
+def parse_grid(values: Any) -> Grid:
+    """The grid that `tune` describes; raises `SettingsError` if it is none."""
+    if isinstance(values, str) and values == AUTO:
+        return Grid(AUTO, _AROUND_AUTO)
+    found: list[float] = []
+    try:
+        if isinstance(values, str) and ":" in values:
+            (first, base), (last, _) = map(_power, values.split(":"))
+            steps = math.floor(math.log(last / first, base) + 1e-6)
+            found = [first * base**step for step in range(steps + 1)]
+        else:
+            given = values.split(",") if isinstance(values, str) else np.atleast_1d(values).tolist()
+            found = [_power(str(value))[0] for value in given]
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        found = []
+    found = sorted(set(found))
+    if not found or not all(0 < value < math.inf for value in found):
+        wanted = "auto, numbers above 0 with commas between, or a range such as 2^-6:2^3"
+        raise SettingsError(f"C must be {wanted}, not {values!r}", setting="C")
+    return Grid(1.0, tuple(found))
+
+
+def _power(text: str) -> tuple[float, float]:
+    """A number, which may be written as a power, and the base of the power; 2 without one."""
+    base, is_power, exponent = text.strip().partition("^")
+    if not is_power:
+        return float(base), 2.0
+    return float(base) ** float(exponent), float(base)
+
+
+def _listed(value: Any) -> list[Any]:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | None]:
+    """The parts of the rows to hold out, each in a training of its own."""
+    given = [name for name, value in (("folds", folds), ("hold_out", hold_out), ("valid", valid)) if value]
+    if len(given) > 1:
+        raise SettingsError(f"{' and '.join(given)} exclude one another", setting=given[0])
+    if valid is not None:
+        return [None]
+    if folds is None:
+        return [hold_out or _HOLD_OUT]
+    if not isinstance(folds, numbers.Integral) or not 2 <= folds <= 100:
+        raise SettingsError(f"folds must be a whole number from 2 to 100, not {folds!r}", setting="folds")
+    return [f"{part}/{folds}" for part in range(1, folds + 1)]
+
+
+def _trials(
+    candidate: int, grid: Grid, passes_each: int, parts: Sequence[str | None], common: Mapping[str, Any]
+) -> list[Trial]:
+    """The trainings of a candidate: for each part one path, or one for each C if the loss has no path."""
+    if get_loss(str(common["loss"])).linear_duals:
+        paths = [",".join(map(repr, grid.factors))]
+    else:
+        paths = [repr(factor) for factor in grid.factors]
+    trials = []
+    for at, part in enumerate(parts):
+        for number, path in enumerate(paths, 1):
+            passes = passes_each * len(grid.factors) // len(paths)
+            settings = Settings(
+                **common, C=grid.C, C_path=path, passes=passes, hold_out=part, gap="none",
+            )  # fmt: skip
+            name = f"{candidate + 1}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
+            trials.append(Trial(name, candidate, at, settings))
+    return trials
+
+
+def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
+    """What a path found of each C."""
+    passes, seconds = 0, 0.0
+    for record in result.history:
+        passes, seconds = passes + 1, seconds + record["seconds"]
+        if "valid_accuracy" in record:
+            yield {"valid_accuracy": record["valid_accuracy"], "passes": passes, "seconds": seconds}
+            passes, seconds = 0, 0.0
+
+
+def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float) -> dict[str, Any]:
+    """What was found of one setting in all folds."""
+    return {
+        "C": C,
+        "settings": dict(shown),
+        "valid_accuracy": float(np.mean([each["valid_accuracy"] for each in folds])),
+        "passes": sum(each["passes"] for each in folds),
+        "seconds": sum(each["seconds"] for each in folds),
+    }
+
+
+class _ArraySearch:
+    """Trainings on a matrix."""
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        callbacks: Callbacks,
+        tables: Mapping[str, Any],
+        workers: int,
+    ) -> None:
+        self._data = X, y, groups
+        self._callbacks = callbacks
+        self._tables = tables
+        self._workers = workers
+
+    def known(self) -> list[dict[str, Any]]:
+        return []
+
+    def keep(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
+        pass
+
+    def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
+        for trial in trials:
+            result = self._fit(trial.settings).result
+            assert result is not None
+            yield result
+
+    def automatic_c(self, settings: Settings) -> float:
+        return fit_arrays.automatic_c(*self._data, settings, self._tables)
+
+    def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
+        model = self._fit(settings, tuned=True)
+        assert model.result is not None
+        return model.result, model
+
+    def _fit(self, settings: Settings, *, tuned: bool = False) -> Model:
+        return fit_arrays.fit_matrix(
+            *self._data, settings, callbacks=self._callbacks, given=self._tables, workers=self._workers,
+            tuned=tuned,
+        )  # fmt: skip
+
+
+_Search = _ArraySearch | StoreSearch
