@@ -290,6 +290,7 @@ def test_many_labels(write: Callable[..., Path], tmp_path: Path) -> None:
         convert([path], tmp_path / "b.h5", memory=2**22, chunk_nnz=1024)
 
 
+@pytest.mark.more
 def test_kernels_stay_in_bounds(tmp_path: Path) -> None:
     """With every array access checked, on text that ends in the middle of everything."""
     (tmp_path / "odd").write_bytes(ODD_BUT_VALID)
