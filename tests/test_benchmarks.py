@@ -30,7 +30,7 @@ RUNS = {
     "atlas.py": "atlas.h5ad --cells 200 --genes 50 --types 4 --counts 20 --compression gzip",
     "cells.py": "celltypist --cells 400 --passes-of-ours 1",
     "compare.py": "--quick --sets dna --max-passes 5",
-    "error_weights.py": "--quick --losses ovr2 --C 1 --passes 1",
+    "costs.py": "--quick --losses ovr2 --C 1 --passes 1",
     "estimators.py": "letter --rounds 1",
     "generate.py": "--rows 100 --out s.zarr",
     "golden.py": "golden.json --only two",

@@ -33,7 +33,7 @@ class Loss:
     title : str
         Its full name, with the source.
     module : str
-        The module of `streamsvm.losses` with its ``KERNELS``.
+        The module with its ``KERNELS``: of `streamsvm.losses`, or, for sequences, of `streamsvm.chains`.
     solvers : tuple of str
         Names of its block solvers, the default first.
     margins : tuple of float
@@ -135,7 +135,8 @@ class Loss:
     @functools.cached_property
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
-        return importlib.import_module(f"streamsvm.losses.{self.module}").KERNELS[self.name]
+        package = "chains" if self.sequences else "losses"
+        return importlib.import_module(f"streamsvm.{package}.{self.module}").KERNELS[self.name]
 
     @functools.cached_property
     def common_kernels(self) -> Kernels:

@@ -29,7 +29,7 @@ from streamsvm.cluster import client as cluster_module
 from streamsvm.cluster import worker as on_worker
 from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.kernels.duals import RowDuals
-from streamsvm.run import reach
+from streamsvm.run import shared_folder
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
@@ -220,7 +220,7 @@ def test_weights_that_are_damaged_after_their_commit(
 def test_a_commit_does_not_name_what_this_machine_does_not_see(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reach, "_LATEST", 0.2)
+    monkeypatch.setattr(shared_folder, "_LATEST", 0.2)
     write, events, cut = OnCluster.write_weights, [], []
 
     def and_lose(self: OnCluster, number: int) -> Any:
