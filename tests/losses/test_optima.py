@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from cases import few
 from helpers import make_problem
 from helpers import plain_fit as fit
 from sklearn.datasets import load_svmlight_file
@@ -111,7 +112,7 @@ def real_rows(data_folder: Path) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", OPTIMA)
+@pytest.mark.parametrize("name", few(OPTIMA, "dna.scale", "letter.scale"))
 @pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
 def test_optima_of_real_rows(
     real_rows: dict[str, tuple[Any, Any]], name: str, loss: str, margin: float
