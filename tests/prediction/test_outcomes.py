@@ -43,7 +43,7 @@ def test_outcomes_are_those_of_a_table_of_predictions() -> None:
 
 def test_of_several_labels_the_missed_are_confused_with_the_best_other_class(tmp_path: Path) -> None:
     store, own = label_store(tmp_path / "s.h5", N, D, K)
-    fit(store, out=tmp_path / "run", valid=store)
+    fit(store, out=tmp_path / "run", valid=store, dtype="float64")
     found = outcomes_of(tmp_path / "run")
     X, _ = make_problem(N, D, K, noise=1.5)
     correct, pairs = np.zeros(K, int), Counter()
