@@ -118,8 +118,8 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
 def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
     """The description of a run, what is damaged, and whether another process replaced what was read."""
     from streamsvm.kernels.tally import VISITED
-    from streamsvm.model.files import saved_record
     from streamsvm.model.model import load_model
+    from streamsvm.model.serialization import saved_record
     from streamsvm.run.checkpoint import metrics_size, read_commit
     from streamsvm.run.directory import RunDir
 

@@ -19,8 +19,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.model.files import save_model
 from streamsvm.model.results import FitResult
+from streamsvm.model.serialization import save_model
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import StoreWriter
 from streamsvm.training import fit_plan

@@ -118,7 +118,9 @@ def test_a_model_whose_folder_is_just_renamed_is_waited_for(tmp_path: Path, monk
     os.rename(folder, folder.with_name("model.old"))
     other_model(tmp_path / "new", 2)
     monkeypatch.setattr(
-        "streamsvm.model.files.time.sleep", lambda seconds: os.rename(tmp_path / "new", folder), raising=False
+        "streamsvm.model.serialization.time.sleep",
+        lambda seconds: os.rename(tmp_path / "new", folder),
+        raising=False,
     )
     assert (load_model(folder.parent if inside else folder).coef_ == 2).all()
 

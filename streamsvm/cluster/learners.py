@@ -19,7 +19,7 @@ from streamsvm.kernels.tally import CLOCK, DUAL_SUM
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
-from streamsvm.training.sources import Block
+from streamsvm.training.sources import TrainingBlock
 
 _BLOCKS_AHEAD = 2  # that are scored before the result of one is awaited
 
@@ -52,7 +52,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         self._done: list[TaskResult] = []
         return old
 
-    def _end_block(self, block: Block, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
         sums = {key: value for result in self._done for key, value in result.sums.items()}
         for key in sorted(sums):
             self.tally[DUAL_SUM] += sums[key]
@@ -60,7 +60,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
             self._count(result, keep)
 
     def _visit_rounds(
-        self, block: Block, rows: Rows, duals: Any, rounds: range
+        self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         cluster = self._cluster
         shards = list(self._find_shards())
@@ -132,7 +132,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
 
     def learn(
         self,
-        block: Block,
+        block: TrainingBlock,
         rows: Rows,
         old: OldDuals,
         keep: NewDuals | None,

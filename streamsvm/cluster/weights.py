@@ -30,7 +30,7 @@ from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_groups import ClassGroups
-from streamsvm.training.sources import Block
+from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training_data import TrainingData
 
 # Tasks after which weights are committed, if that was not done before: the scheduler keeps all that their
@@ -251,7 +251,7 @@ class OnCluster(Learner):
         self._gather()
         return super().coefficients(columns, average=average)
 
-    def _place(self, block: Block, step: int, old: OldDuals) -> Place:
+    def _place(self, block: TrainingBlock, step: int, old: OldDuals) -> Place:
         """Describe the next visits to their tasks."""
         begins, self._begins_average = self._begins_average, False
         return Place(

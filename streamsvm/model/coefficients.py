@@ -21,19 +21,19 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.errors import ModelError
 
-_PIECE = 2**20  # bytes, or elements, of coefficients that are gathered, written or checked at a time
-_HEADER = 2**14  # bytes that the header of an array cannot exceed
-_INDICES, _INDPTR = np.dtype("<i4"), np.dtype("<i8")
+_PIECE_SIZE = 2**20  # bytes, or elements, of coefficients that are gathered, written or checked at a time
+_MAX_HEADER = 2**14  # bytes that the header of an array cannot exceed
+_INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
 # Coefficients are sparse if that takes less than this part of the bytes, and there are classes enough for it
 # to pay. Then scores take 0.5 to 2 times as long as by a dense array (wn1000, 1,000 classes). With half of
 # the bytes (clinc150) they would take 2 to 3 times as long, and with few classes a row of the array is hardly
 # more than an index.
-_MOST_BYTES = 0.25
-_LEAST_CLASSES = 64
+_MAX_SPARSE_SHARE = 0.25
+_MIN_SPARSE_CLASSES = 64
 # The rows of features in use are stored alone if that takes less than half of the bytes, and saves so many:
 # looking up the features of a row costs little beside its scores, but something.
-_LEAST_SAVED = 2**16
-_HALF = np.dtype(np.float16)
+_MIN_SAVED_BYTES = 2**16
+_FLOAT16 = np.dtype(np.float16)
 
 
 class SparseCoef(NamedTuple):
@@ -123,7 +123,7 @@ class Coefficients(NamedTuple):
     @property
     def dtype(self) -> np.dtype:
         """Type of the pieces."""
-        return np.dtype(np.float32) if self.file_dtype == _HALF else self.file_dtype
+        return np.dtype(np.float32) if self.file_dtype == _FLOAT16 else self.file_dtype
 
     @property
     def file_dtype(self) -> np.dtype:
@@ -152,7 +152,11 @@ class Coefficients(NamedTuple):
         if isinstance(self.current, np.ndarray):
             pieces = [np.zeros((0, n_classes), self.dtype), *(piece.copy() for piece in self.pieces())]
             return DenseCoef(np.concatenate(pieces), n_features)
-        data, indices, ends = [np.zeros(0, self.dtype)], [np.zeros(0, _INDICES)], [np.zeros(1, _INDPTR)]
+        data, indices, ends = (
+            [np.zeros(0, self.dtype)],
+            [np.zeros(0, _INT32)],
+            [np.zeros(1, _INT64)],
+        )
         for found in self.sparse_pieces():
             data.append(found[0].copy())
             indices.append(found[1].copy())
@@ -165,8 +169,8 @@ class Coefficients(NamedTuple):
 
         nnz = 0
         for piece in self.pieces():
-            data, indices = np.empty(piece.size, self.dtype), np.empty(piece.size, _INDICES)
-            ends = np.empty(len(piece), _INDPTR)
+            data, indices = np.empty(piece.size, self.dtype), np.empty(piece.size, _INT32)
+            ends = np.empty(len(piece), _INT64)
             size = compress_rows(piece, data, indices, ends)
             yield data[:size], indices[:size], nnz + ends
             nnz += size
@@ -186,7 +190,7 @@ class Coefficients(NamedTuple):
         from streamsvm.kernels.sparse_coef import gather_rows
 
         n_features, n_classes = self.current.shape[0], len(self.columns)
-        step = max(1, _PIECE // (max(n_classes, 1) * self.dtype.itemsize))
+        step = max(1, _PIECE_SIZE // (max(n_classes, 1) * self.dtype.itemsize))
         columns, whole = self.columns, isinstance(self.current, np.ndarray)
         if self.shared_column is not None:
             columns = np.append(columns, self.shared_column)
@@ -230,15 +234,15 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
     """
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
     dtype = coefficients.file_dtype
-    stored: dict[str, Any] = {format.STORED_DTYPE: str(_HALF)} if dtype == _HALF else {}
+    stored: dict[str, Any] = {format.STORED_DTYPE: str(_FLOAT16)} if dtype == _FLOAT16 else {}
     kind = format.index_dtype(n_features)
     dense_bytes, bytes_of_row = n_features * n_classes * dtype.itemsize, n_classes * dtype.itemsize
     bytes_of_row += kind.itemsize
-    most = min(dense_bytes if smallest else dense_bytes // 2, dense_bytes - _LEAST_SAVED)
+    most = min(dense_bytes if smallest else dense_bytes // 2, dense_bytes - _MIN_SAVED_BYTES)
     used = _rows_in_use(coefficients, most // bytes_of_row)
-    if smallest or n_classes >= _LEAST_CLASSES:
+    if smallest or n_classes >= _MIN_SPARSE_CLASSES:
         most = (dense_bytes if used is None else len(used) * bytes_of_row) * (
-            1.0 if smallest else _MOST_BYTES
+            1.0 if smallest else _MAX_SPARSE_SHARE
         )
         written = _write_sparse(folder, coefficients, dtype, most)
         if written is not None:
@@ -281,13 +285,17 @@ def _write_sparse(
 ) -> dict[str, Any] | None:
     """Write sparse coefficients; None, and what was written is of no use, if they take `most` bytes."""
     n_features = coefficients.current.shape[0]
-    most -= _INDPTR.itemsize * (n_features + 1)
+    most -= _INT64.itemsize * (n_features + 1)
     crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
     with contextlib.ExitStack() as stack:
         opened = {
             name: stack.enter_context((folder / path).open("wb")) for name, path in format.SPARSE_COEF.items()
         }
-        shapes = {"data": (stored, 0), "indices": (_INDICES, 0), "indptr": (_INDPTR, n_features + 1)}
+        shapes = {
+            "data": (stored, 0),
+            "indices": (_INT32, 0),
+            "indptr": (_INT64, n_features + 1),
+        }
 
         def append(**arrays: np.ndarray) -> None:
             for name, array in arrays.items():
@@ -296,11 +304,11 @@ def _write_sparse(
 
         for name, (kind, length) in shapes.items():
             _write_header(opened[name], kind, (length,))
-        append(indptr=np.zeros(1, _INDPTR))
+        append(indptr=np.zeros(1, _INT64))
         for data, indices, ends in coefficients.sparse_pieces():
             append(data=data.astype(stored, copy=False), indices=indices, indptr=ends)
             nnz += len(data)
-            if nnz * (stored.itemsize + _INDICES.itemsize) > most:
+            if nnz * (stored.itemsize + _INT32.itemsize) > most:
                 return None
         for name in ("data", "indices"):  # NumPy leaves room in the header for any length
             opened[name].seek(0)
@@ -323,7 +331,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
     shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
     crc, layout = record["coef_crc32"], record["layout"]
     stored = np.dtype(record.get(format.STORED_DTYPE, dtype))
-    if stored not in (dtype, _HALF):
+    if stored not in (dtype, _FLOAT16):
         raise TypeError("unknown type")
 
     def map_values(name: str, shape: tuple[int, ...], crc: object) -> np.ndarray:
@@ -345,7 +353,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
         raise TypeError("unknown layout")
     data = map_values(format.SPARSE_COEF["data"], (nnz,), crc["data"])
     wanted: dict[str, tuple[int, np.dtype[Any]]]
-    wanted = {"indices": (nnz, _INDICES), "indptr": (shape[0] + 1, _INDPTR)}
+    wanted = {"indices": (nnz, _INT32), "indptr": (shape[0] + 1, _INT64)}
     paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
     arrays = {name: map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}
     # The checksums find damage; this finds what was never ours. Compiled code trusts the numbers.
@@ -386,7 +394,9 @@ def array_crc(array: np.ndarray) -> int:
 def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
     """A read-only map of the array in a file; raises `ModelError` if it is another, or damaged."""
     with durable.open_file(path, follow=True) as file:
-        begin = io.BytesIO(file.read(_HEADER))  # NumPy would make room for a header of any length it claims
+        begin = io.BytesIO(
+            file.read(_MAX_HEADER)
+        )  # NumPy would make room for a header of any length it claims
     with warnings.catch_warnings(action="ignore"):
         try:
             version = np.lib.format.read_magic(begin)
@@ -405,8 +415,8 @@ def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) 
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         array = np.frombuffer(mapped, dtype, n, offset)
     content, computed = array.view(np.uint8), 0
-    for at in range(0, len(content), _PIECE):
-        computed = zlib.crc32(content[at : at + _PIECE].data, computed)
+    for at in range(0, len(content), _PIECE_SIZE):
+        computed = zlib.crc32(content[at : at + _PIECE_SIZE].data, computed)
     if computed != crc:
         raise ModelError(f"{path} is damaged: its checksum does not match")
     if n:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
-MOST_FEATURES = 2**62  # of a model that hashes them
+MAX_FEATURES = 2**62  # of a model that hashes them
 
 
 class StoreBlocks:
@@ -59,7 +59,7 @@ class StoreBlocks:
 
 def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, named: bool) -> StoreBlocks:
     """The rows of a store in blocks that take `memory` bytes: see `Model.store_blocks`."""
-    from streamsvm.store.scoring import blocks_to_score
+    from streamsvm.store.blocks_to_score import blocks_to_score
     from streamsvm.transforms.fitting import first_rows
     from streamsvm.transforms.store import TransformedStore
 
@@ -95,7 +95,7 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     n_features = None if model.takes_any_feature else model.n_features_in_
     feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
-        matrix = one_row(*X, MOST_FEATURES if n_features is None else n_features, dtype, ModelError)
+        matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
         matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {})
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")

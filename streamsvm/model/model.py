@@ -21,9 +21,9 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
-from streamsvm.model.files import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.model.inputs import StoreBlocks, blocks_of_store, rows_of_matrix
 from streamsvm.model.scoring import Scorer, checked, log_softmax, no_probabilities
+from streamsvm.model.serialization import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.transforms import Transform, apply, names_after
 
 if TYPE_CHECKING:

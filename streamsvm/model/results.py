@@ -7,8 +7,8 @@ from typing import Any
 
 from streamsvm.base.repr import Readable, html_table
 
-_PASSES = 10  # that a notebook shows
-_COLUMNS = {  # of them: headings, and what they are in a report
+_SHOWN_PASSES = 10  # that a notebook shows
+_HEADINGS = {  # of them: headings, and what they are in a report
     "pass": "pass",
     "relative gap": "relative_gap",
     "primal": "primal",
@@ -154,8 +154,8 @@ class FitResult(Readable):
         }
 
     def _more_html(self) -> str:
-        shown = self.history[-_PASSES:]
-        columns = {title: key for title, key in _COLUMNS.items() if any(key in report for report in shown)}
+        shown = self.history[-_SHOWN_PASSES:]
+        columns = {title: key for title, key in _HEADINGS.items() if any(key in report for report in shown)}
         rows = [[report.get(key) for key in columns.values()] for report in shown]
         return html_table(rows, headings=list(columns))
 

@@ -16,8 +16,8 @@ from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
 # Features of which the places of their coefficients are in memory; of more, they are sought.
-_MOST_LISTED = 2**26
-_FEWEST = 64  # rows that a thread scores
+_MAX_PLACES = 2**26
+_MIN_THREAD_ROWS = 64  # rows that a thread scores
 
 
 class Scorer:
@@ -50,7 +50,7 @@ class Scorer:
             n = end - begin
             if n > len(scores):  # one long group
                 scores = np.empty((n, n_classes), self._dtype)
-            n_parts = min(workers.number, max(n // _FEWEST, 1))
+            n_parts = min(workers.number, max(n // _MIN_THREAD_ROWS, 1))
             parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
             workers.map(functools.partial(self._score, rows, begin, scores), parts)
             yield begin, scores[:n]
@@ -88,7 +88,7 @@ class Scorer:
             return rows
         from streamsvm.kernels.csr import keep_columns
 
-        if self._coef.shape[0] <= _MOST_LISTED:
+        if self._coef.shape[0] <= _MAX_PLACES:
             columns, places = rows.indices, self._places
         else:
             columns, places = np.arange(len(rows.indices)), self._places_of(rows.indices)

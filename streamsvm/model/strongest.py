@@ -12,7 +12,7 @@ from streamsvm.model.coefficients import SparseCoef, StoredCoef
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
-_ENTRIES = 2**24  # coefficients that are looked at at a time
+_MAX_ENTRIES = 2**24  # coefficients that are looked at at a time
 
 
 def strongest_features(
@@ -38,7 +38,7 @@ def strongest_features(
     first, last, _ = classes.indices(len(model.classes_))
     coef = model.stored_coef
     n_features = model.n_features - (model.bias is not None)
-    step = len(model.classes_) if isinstance(coef, SparseCoef) else max(1, _ENTRIES // max(n_features, 1))
+    step = len(model.classes_) if isinstance(coef, SparseCoef) else max(1, _MAX_ENTRIES // max(n_features, 1))
     found: list[list[tuple[str | int, float]]] = []
     for begin in range(first, last, step):
         end = min(begin + step, last)

@@ -13,7 +13,7 @@ from streamsvm.errors import ModelError
 from streamsvm.model.coefficients import array_crc, map_array, write_array
 from streamsvm.transforms import Transform, features_after, records_of, transforms_from
 
-_CRC = "array_crc32"  # entry of a transform's record
+_CRC_ENTRY = "array_crc32"  # entry of a transform's record
 
 
 def saved_records(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
@@ -21,7 +21,7 @@ def saved_records(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
     records = records_of(transforms)
     for record, transform in zip(records, transforms, strict=True):
         if transform.array is not None:
-            record[_CRC] = array_crc(transform.array)
+            record[_CRC_ENTRY] = array_crc(transform.array)
     return records
 
 
@@ -48,8 +48,8 @@ def load_transforms(
     OSError
         If a file cannot be read.
     """
-    checksums = [record.get(_CRC) for record in records]
-    parameters = [{name: value for name, value in record.items() if name != _CRC} for record in records]
+    checksums = [record.get(_CRC_ENTRY) for record in records]
+    parameters = [{name: value for name, value in record.items() if name != _CRC_ENTRY} for record in records]
 
     def read(number: int, length: int, dtype: np.dtype) -> np.ndarray:
         path = folder / format.transform_array(number)

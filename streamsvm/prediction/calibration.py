@@ -36,10 +36,10 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import check_local, parse_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning, warn
-from streamsvm.model.files import LEAST_TEMPERATURE, MOST_TEMPERATURE, model_folder, write_record
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import Calibration
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
+from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
 from streamsvm.store import Store, open_store
 
 _LEAST_SLOPE = 1e-3  # of the spread of the scores
@@ -256,7 +256,7 @@ class _Search:
             beta, after, converged = self._minimise(uniform, smoothing)
             if not converged:
                 warning = f"the temperature is not exact, after {_MOST_EVALUATIONS} readings of the data"
-        if not LEAST_TEMPERATURE <= 1 / beta <= MOST_TEMPERATURE:
+        if not MIN_TEMPERATURE <= 1 / beta <= MAX_TEMPERATURE:
             raise _unfit_scores()
         return Calibration(1 / beta, before.loss, after.loss, self._rows, warning)
 

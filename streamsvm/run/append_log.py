@@ -21,7 +21,7 @@ from streamsvm.base.decode import Count
 from streamsvm.base.format import LOG_CRC, LOG_HEADER
 from streamsvm.errors import RunError
 
-_PIECE = 2**20  # bytes read at a time while a log is checked
+_READ_BYTES = 2**20  # bytes read at a time while a log is checked
 
 
 class LogEnd(NamedTuple):
@@ -156,7 +156,7 @@ def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
     """
     check_length(path, length)
     end = LogEnd()
-    buffer = memoryview(bytearray(min(_PIECE, length)))
+    buffer = memoryview(bytearray(min(_READ_BYTES, length)))
     with durable.named(path), durable.open_file(path) as file:
         for part in scan(path, length, magics):
             file.seek(part.at)

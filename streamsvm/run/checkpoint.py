@@ -26,11 +26,11 @@ from streamsvm.run.directory import RunDir
 from streamsvm.run.shared_folder import await_written
 from streamsvm.run.weights import WeightStorage
 
-_KEPT = 2
-MOST_LOGS = 3.5  # times the weights: the most that the logs of two commits take (see `_write_weights`)
+_KEPT_COMMITS = 2
+MAX_LOG_RATIO = 3.5  # times the weights: the most that the logs of two commits take (see `_write_weights`)
 _ASIDE = "aside"  # a commit being written, or deleted
-_MOST_FILLED = 2**24  # bytes of lost metrics: no run commits more
-_LINE = 2**16  # bytes of a line of metrics, at most
+_MAX_LOST_METRICS = 2**24  # bytes of lost metrics: no run commits more
+_MAX_LINE = 2**16  # bytes of a line of metrics, at most
 
 _NO_LOG = LogEnd()
 
@@ -38,10 +38,10 @@ _NO_LOG = LogEnd()
 WriteWeights = Callable[[int], dict[str, LogEnd] | None]
 
 _Labels = Annotated[list[str], Check(format.are_labels, "labels")]
-_COUNTS = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # of the tally
+_COUNT_TALLIES = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # of the tally
 _Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
 _Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
-_IN_EVERY_REPORT = ("waited_seconds", "peak_memory_bytes")
+_REQUIRED_NUMBERS = ("waited_seconds", "peak_memory_bytes")
 _WorkerLogs = Annotated[
     dict[str, LogEnd], Check(lambda logs: all(map(_is_worker_log, logs)), "names of logs of workers")
 ]
@@ -50,7 +50,7 @@ _Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor fro
 
 @dataclasses.dataclass(frozen=True)
 class StreamPosition:
-    """What a run over a stream needs beside a `Position`; its blocks are the batches.
+    """What a run over a stream needs beside a `RunPosition`; its blocks are the batches.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class StreamPosition:
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
+class RunPosition:
     """How far a run has come, and everything that the rest of it depends on.
 
     Attributes
@@ -141,7 +141,7 @@ class Position:
             name: end for name, end in self.worker_logs.items() if format.log_number(kind, name) == number
         }
 
-    def with_worker_logs(self, logs: dict[str, LogEnd]) -> Position:
+    def with_worker_logs(self, logs: dict[str, LogEnd]) -> RunPosition:
         """With these too, and without those that it no longer needs."""
         together = dataclasses.replace(self, worker_logs=self.worker_logs | logs)
         needed = together.worker_logs_of(format.WEIGHT_LOG, self.weights_number)
@@ -157,22 +157,22 @@ def _is_worker_log(name: str) -> bool:
 
 def _is_tally(tally: tuple[float, ...]) -> bool:
     """Return True for a number per entry, if float64 holds the counts among them exactly."""
-    return len(tally) == N_TALLIES and all(0 <= tally[count] < 2.0**53 for count in _COUNTS)
+    return len(tally) == N_TALLIES and all(0 <= tally[count] < 2.0**53 for count in _COUNT_TALLIES)
 
 
 def _is_report(report: dict[str, Any]) -> bool:
     """Return True if all entries but the event are finite numbers or None, and those used are there."""
     numbers = {name: value for name, value in report.items() if name != "event" and value is not None}
     are_finite = (type(value) in (int, float) and abs(value) < 2.0**1023 for value in numbers.values())
-    return all(name in numbers for name in _IN_EVERY_REPORT) and all(are_finite)
+    return all(name in numbers for name in _REQUIRED_NUMBERS) and all(are_finite)
 
 
 def commit(
     run: RunDir,
-    position: Position,
+    position: RunPosition,
     storage: WeightStorage,
     write_elsewhere: WriteWeights = lambda number: None,
-) -> tuple[Position, int]:
+) -> tuple[RunPosition, int]:
     """Make `position` and the weights what the run resumes from after a crash.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
@@ -181,7 +181,7 @@ def commit(
     Parameters
     ----------
     run : RunDir
-    position : Position
+    position : RunPosition
         Of the weights; what it says of their log is what the last commit returned.
     storage : WeightStorage
         Its dirty bits say what changed since the last commit; they are cleared.
@@ -191,7 +191,7 @@ def commit(
 
     Returns
     -------
-    position : Position
+    position : RunPosition
         With the new end of the log of weights.
     size : int
         Bytes of weights that were written.
@@ -237,7 +237,7 @@ def check_finite(path: Path | None, numbers: Any) -> None:
         raise RunError(f"{path}: the objective is no longer finite", remedy=anew) from None
 
 
-def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> tuple[Position, int]:
+def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[RunPosition, int]:
     """Append the weights that changed to their log, or begin a new log with all of them.
 
     A new log when most changed costs at most twice as much, and does not depend on the old one.
@@ -267,7 +267,7 @@ def _write_weights(run: RunDir, position: Position, storage: WeightStorage) -> t
     return position, log.end.length - before.length
 
 
-def _write_manifest(run: RunDir, position: Position) -> None:
+def _write_manifest(run: RunDir, position: RunPosition) -> None:
     """Write a commit aside, sync it, and rename it."""
     record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
     manifest = json.dumps(format.sealed(record)).encode()
@@ -302,7 +302,7 @@ def drop(run: RunDir, numbers: Iterable[int]) -> None:
         durable.remove(aside)
 
 
-def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT) -> None:
+def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT_COMMITS) -> None:
     """Delete old commits, and all logs but those of kept commits and the duals of passes `in_use`."""
     numbers = run.commits()
     durable.remove(run.checkpoints / _ASIDE)
@@ -320,7 +320,7 @@ def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT) -> None:
             durable.remove(path)
 
 
-def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[Position | None, list[str]]:
+def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[RunPosition | None, list[str]]:
     """Find the newest undamaged commit, and cut the run's files to it.
 
     Parameters
@@ -331,7 +331,7 @@ def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[Position | None
 
     Returns
     -------
-    position : Position or None
+    position : RunPosition or None
         None if nothing was committed yet: the run starts from the beginning.
     warnings : list of str
         Why newer commits were passed over, one line each, and that metrics were lost. Those commits
@@ -366,7 +366,7 @@ def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[Position | None
     return None, []
 
 
-def cut_metrics(run: RunDir, position: Position) -> tuple[Position, list[str]]:
+def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[str]]:
     """Cut the metrics to the committed length; return the position that fits them, and warnings.
 
     A file that is shorter is filled up by a line that says so: with the committed length it still fits
@@ -379,11 +379,11 @@ def cut_metrics(run: RunDir, position: Position) -> tuple[Position, list[str]]:
     if size >= length:
         return position, []
     with durable.open_file(run.metrics, "a+b") as file:
-        begin = max(0, size - _MOST_FILLED - _LINE)  # a line ends within these bytes
+        begin = max(0, size - _MAX_LOST_METRICS - _MAX_LINE)  # a line ends within these bytes
         file.seek(begin)
         whole = begin + file.read(size - begin).rfind(b"\n") + 1
         file.truncate(whole)
-        filled = min(length - whole, _MOST_FILLED)
+        filled = min(length - whole, _MAX_LOST_METRICS)
         length = whole + file.write(b'{"event": "lost"}'.ljust(filled - 1) + b"\n")
     warning = f"{run.metrics} is cut short: {size:,} of {position.metrics_length:,} bytes"
     warning += "; a line in it says so, and the model lacks nothing"
@@ -400,7 +400,7 @@ def metrics_size(run: RunDir) -> int:
 
 def read_commit(
     run: RunDir, folder: Path, shape: tuple[int, int] | None = None, *, verify: bool = True
-) -> Position:
+) -> RunPosition:
     """Return the position in a commit, after checking it and all logs that it needs.
 
     Without `verify` only the manifest is checked. Raises `RunError` for any damage; `OSError` if the
@@ -422,7 +422,7 @@ def read_commit(
     return position
 
 
-def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> Position:
+def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> RunPosition:
     try:
         with durable.named(path):
             manifest = durable.read_record(path)
@@ -435,7 +435,7 @@ def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> Po
     if manifest.get("run") != run.identity:
         raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
     try:
-        position: Position = decode(Position, manifest)
+        position: RunPosition = decode(RunPosition, manifest)
     except SchemaError as error:
         raise RunError(f"{path} has a valid checksum but invalid contents: {error}") from None
     if len(position.history) != position.passes_done:

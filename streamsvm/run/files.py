@@ -16,10 +16,10 @@ from streamsvm.data.class_costs import ClassTree
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.model.files import save_model, saved_record, write_record
 from streamsvm.model.model import Model
+from streamsvm.model.serialization import save_model, saved_record, write_record
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.checkpoint import Position, WriteWeights, check_finite, commit, prune, recover
+from streamsvm.run.checkpoint import RunPosition, WriteWeights, check_finite, commit, prune, recover
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.weight_log import restore
@@ -73,7 +73,7 @@ class RunFiles:
         self._sizes = n_ids, max_duals, bytes_of_bits
         self._distinct_ids = distinct_ids
 
-    def recover(self, shape: tuple[int, int] | None) -> Position | None:
+    def recover(self, shape: tuple[int, int] | None) -> RunPosition | None:
         """The position of the last commit, to which the files are cut back; None before the first one."""
         position, self.warnings = recover(self.run, shape)
         if position is None:
@@ -82,7 +82,7 @@ class RunFiles:
             durable.remove(self.run.metrics)
         return position
 
-    def restore(self, position: Position, storage: Any) -> None:
+    def restore(self, position: RunPosition, storage: Any) -> None:
         """Write the committed weights into those of `storage`, which are zero."""
         number = position.weights_number
         if position.weights.length:
@@ -90,7 +90,7 @@ class RunFiles:
         for name, end in position.worker_logs_of(format.WEIGHT_LOG, number).items():
             restore(self.run.path / name, end.length, storage)
 
-    def old_duals(self, position: Position, pass_number: int) -> DualLog:
+    def old_duals(self, position: RunPosition, pass_number: int) -> DualLog:
         """The duals that `position` says are committed of a pass."""
         end = position.duals.get(pass_number, LogEnd())
         written = position.worker_logs_of(format.DUALS, pass_number)
@@ -99,17 +99,17 @@ class RunFiles:
             tuple((name, log.length) for name, log in written.items()),
         ))  # fmt: skip
 
-    def new_duals(self, position: Position, pass_number: int) -> DualWriter:
+    def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter:
         """The log of the duals of a pass, to append to what `position` says is committed of it."""
         return DualWriter(self.run.duals(pass_number), position.duals.get(pass_number, LogEnd()))
 
     def commit(
         self,
-        position: Position,
+        position: RunPosition,
         storage: WeightStorage,
         new: Any = None,
         write_elsewhere: WriteWeights = lambda number: None,
-    ) -> Position:
+    ) -> RunPosition:
         """Make `position` the state that a crash falls back to; `new` is the log that is being written.
 
         `write_elsewhere` is that of `streamsvm.run.checkpoint.commit`.
@@ -128,7 +128,7 @@ class RunFiles:
         self.every.restart()
         return position
 
-    def prune(self, position: Position) -> None:
+    def prune(self, position: RunPosition) -> None:
         """Delete the logs that neither a commit nor `position` needs."""
         prune(self.run, position.duals)
 
@@ -136,7 +136,7 @@ class RunFiles:
         """Raise `RunError` unless all numbers are finite."""
         check_finite(self.run.path, numbers)
 
-    def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
+    def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
         """Append a line to the metrics; the position that includes it."""
         self.check_finite(record)
         with durable.open_file(self.run.metrics, "ab") as file:
@@ -158,7 +158,7 @@ class RunFiles:
 
         That is the files of weights, which no later process reads, and all commits but the last.
 
-        `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model.files.save_model`.
+        `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model.serialization.save_model`.
         """
         complete = complete or self._keep_temperature
         save_model(
@@ -223,30 +223,30 @@ class MemoryRun:
         self._kinds = values_dtype, ids_dtype, bytes_of_bits
         self._duals: dict[int, MemoryDuals] = {}
 
-    def old_duals(self, position: Position, pass_number: int) -> MemoryDuals:
+    def old_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
         """The duals of a pass; those of earlier ones are dropped."""
         self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
         return self.new_duals(position, pass_number)
 
-    def new_duals(self, position: Position, pass_number: int) -> MemoryDuals:
+    def new_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
         return self._duals.setdefault(pass_number, MemoryDuals(*self._kinds))
 
     def commit(
         self,
-        position: Position,
+        position: RunPosition,
         storage: WeightStorage,
         new: Any = None,
         write_elsewhere: WriteWeights = lambda number: None,
-    ) -> Position:
+    ) -> RunPosition:
         return position
 
-    def prune(self, position: Position) -> None:
+    def prune(self, position: RunPosition) -> None:
         pass
 
     def check_finite(self, numbers: Any) -> None:
         check_finite(None, numbers)
 
-    def append_metrics(self, position: Position, record: dict[str, Any]) -> Position:
+    def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
         self.check_finite(record)
         return position
 

@@ -12,14 +12,14 @@ from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.model.files import check_room
+from streamsvm.model.serialization import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
 # The unit of time of the average (see `Weights`): the length of a stream is not known, and need not be. Visit
 # t moves the average's delta by (t / unit)² Δw, whose factor float32 can hold, and its inverse, to t = 2**45.
 TIME_UNIT = 2.0**20
 
-_PIECE = 2**24  # bytes copied at a time when columns are added
+_COPIED_BYTES = 2**24  # bytes copied at a time when columns are added
 
 
 class GrowingWeights(DenseWeights):
@@ -117,7 +117,7 @@ class GrowingWeights(DenseWeights):
         for path, old in zip(self._files, before[:2], strict=False):
             path.unlink()  # what is mapped of it lives on
             new = map_array(path, shape, self._dtype)
-            step = max(1, _PIECE // (columns * self._dtype.itemsize))
+            step = max(1, _COPIED_BYTES // (columns * self._dtype.itemsize))
             for at in range(0, min(len(old), len(new)), step):
                 piece = old[at : min(at + step, len(new))]
                 changed = np.flatnonzero(piece.any(axis=1))

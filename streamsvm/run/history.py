@@ -14,8 +14,8 @@ from streamsvm.errors import RunError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
 
-_MOST_BYTES = 2**26  # of a file of lines: those of the longest runs take a few megabytes
-_MOST_NAMED = 3  # damaged lines that are named one by one
+_MAX_BYTES = 2**26  # of a file of lines: those of the longest runs take a few megabytes
+_MAX_NAMED = 3  # damaged lines that are named one by one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,15 +108,15 @@ def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """The objects in a file of JSON lines; one sentence in `notes` says which lines are none."""
     try:
         with durable.named(path), durable.open_file(path) as file:
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return []
     except OSError as error:
         notes.append(f"{path} cannot be read: {durable.reason(error)}")
         return []
-    *lines, rest = content[:_MOST_BYTES].split(b"\n")  # a line without an end may be being written
-    if len(content) > _MOST_BYTES:
-        notes.append(f"{path} has more than {_MOST_BYTES // 2**20} MB; the reports behind them are left out")
+    *lines, rest = content[:_MAX_BYTES].split(b"\n")  # a line without an end may be being written
+    if len(content) > _MAX_BYTES:
+        notes.append(f"{path} has more than {_MAX_BYTES // 2**20} MB; the reports behind them are left out")
     elif rest:
         lines.append(rest) if _object(rest) is not None else None
     found, damaged = [], []
@@ -127,7 +127,7 @@ def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         else:
             found.append(record)
     if damaged:
-        some = ", ".join(map(str, damaged[:_MOST_NAMED])) + (", ..." if len(damaged) > _MOST_NAMED else "")
+        some = ", ".join(map(str, damaged[:_MAX_NAMED])) + (", ..." if len(damaged) > _MAX_NAMED else "")
         which = f"line {some} is" if len(damaged) == 1 else f"{len(damaged):,} lines ({some}) are"
         notes.append(f"{path}: {which} damaged, and left out")
     return found

@@ -13,7 +13,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.threads import WorkersLost
 from streamsvm.errors import RunError
 
-_LATEST = 30.0  # seconds after which a network file system shows what another machine has made durable
+_MAX_DELAY = 30.0  # seconds after which a network file system shows what another machine has made durable
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def await_written(folder: Path, lengths: Mapping[str, int]) -> None:
     Raises `WorkersLost` if it does not.
     """
     for name, length in lengths.items():
-        late = time.monotonic() + _LATEST
+        late = time.monotonic() + _MAX_DELAY
         while (size := _size(folder / name)) < length:
             if time.monotonic() > late:
                 raise WorkersLost(

@@ -23,7 +23,7 @@ from streamsvm.run.weight_log import mark_known, multiply_known
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them
 # would take a tenth of the training where classes are few.
-_WRITTEN_WHOLE = 2**26
+_MAX_UNTRACKED_BYTES = 2**26
 _HUGE_PAGE = 2**21
 
 
@@ -153,7 +153,7 @@ class DenseWeights:
         self._full_shape = shape
         current = map_array(paths[0], shape, dtype)
         delta = map_array(paths[1], shape, dtype) if average else np.zeros((0, shape[1]), dtype)
-        whole = paths[0] is None and current.nbytes + delta.nbytes <= _WRITTEN_WHOLE
+        whole = paths[0] is None and current.nbytes + delta.nbytes <= _MAX_UNTRACKED_BYTES
         dirty = map_array(paths[2], (0 if whole else shape[0], 2), np.dtype(np.uint64))
         self.weights = Weights.create(current, delta, time_unit, dirty)
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.transforms import Transform
 
-_PIECE = 2**18  # rows whose norms are read at a time
-_SLICES, _SLICE = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
+_ROWS_AT_ONCE = 2**18  # rows whose norms are read at a time
+_MAX_SLICES, _SLICE_ROWS = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
 _STREAM_ROWS = 1000  # of a stream, from whose norms C is chosen
-_MOST_DOUBLINGS = 30
-_SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
+_MAX_DOUBLINGS = 30
+_MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
 def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
@@ -61,7 +61,7 @@ def with_c(settings: Settings, automatic: float) -> Settings:
     C = automatic if settings.C == AUTO else settings.C
     first = settings.first_C
     if isinstance(first, str):
-        least = C * 2.0 ** -min(settings.passes // 2, _MOST_DOUBLINGS)
+        least = C * 2.0 ** -min(settings.passes // 2, _MAX_DOUBLINGS)
         first = min(max(automatic, least), C) if begins_smaller(settings) else C
     return dataclasses.replace(settings, C=C, first_C=first)
 
@@ -88,7 +88,7 @@ def c_for(total: float, count: int) -> float:
     with np.errstate(all="ignore"):
         mean = np.float64(total) / np.float64(count)
         C = 1.0 / mean if mean > 0 else 1.0
-    return float(min(max(C, _SMALLEST), _LARGEST))
+    return float(min(max(C, _MIN_C), _MAX_C))
 
 
 def running_costs(
@@ -122,11 +122,11 @@ def running_costs(
 def _all_norms(store: Store) -> Iterator[tuple[int, int, np.ndarray]]:
     """First row, the one after the last, and their squared norms."""
     if store.native:
-        for begin in range(0, store.n_rows, _PIECE):
-            end = min(begin + _PIECE, store.n_rows)
+        for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
+            end = min(begin + _ROWS_AT_ONCE, store.n_rows)
             yield begin, end, store.norms(begin, end)
         return
-    n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
-    for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
-        end = min(begin + _SLICE, store.n_rows)
+    n_slices = min(_MAX_SLICES, -(-store.n_rows // _SLICE_ROWS))
+    for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
+        end = min(begin + _SLICE_ROWS, store.n_rows)
         yield begin, end, store.norms(begin, end)

@@ -12,9 +12,12 @@ from streamsvm.settings.fit import Settings
 
 History = Sequence[Mapping[str, Any]]
 
-_FAR, _NEAR = 0.5, 0.1  # a relative gap that says that C is too large, and one that more passes shall reach
-_FASTEST, _SLOWEST = 0.7, 0.9  # by which a relative gap is expected to fall in a pass
-_LEAST_TARGET = 1e-12
+_GAP_OF_LARGE_C, _DEFAULT_TARGET = (
+    0.5,
+    0.1,
+)  # a relative gap that says that C is too large, and one that more passes shall reach
+_FASTEST_DECAY, _SLOWEST_DECAY = 0.7, 0.9  # by which a relative gap is expected to fall in a pass
+_MIN_TARGET = 1e-12
 
 
 def gap_warning(
@@ -39,14 +42,14 @@ def gap_warning(
         return []
     if settings.tol is not None:
         problem = f"tolerance {settings.tol:g} not reached ({gap:.3g})"
-    elif gap > _FAR and made > 1 and not chosen and (share := settings.share_of_C(made)) >= 1:
+    elif gap > _GAP_OF_LARGE_C and made > 1 and not chosen and (share := settings.share_of_C(made)) >= 1:
         problem = (
             f"C {settings.C * share:g} is far too large for {made} passes: the relative gap is {gap:.3g}"
         )
         others = [Remedy("give a smaller {}", Option("C"))]
     else:
         return []
-    passes = Option("passes", passes_to(settings.tol or _NEAR, gap, history))
+    passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
     extends = run is not None and settings.keep_duals and settings.C_path is None
     goes_on = Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {}", passes)
     message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # rounding, if below 0
@@ -60,9 +63,9 @@ def passes_to(target: float, gap: float, history: History) -> int:
     It is expected to fall in each pass as in the last one, within limits; slowly if that is not known.
     """
     gaps = [record["relative_gap"] for record in history[-2:] if record.get("relative_gap")]
-    factor = gaps[1] / gaps[0] if len(gaps) == 2 else _SLOWEST
-    decay = -math.log(min(max(factor, _FASTEST), _SLOWEST))
-    return len(history) + max(math.ceil(math.log(abs(gap) / max(target, _LEAST_TARGET)) / decay), 1)
+    factor = gaps[1] / gaps[0] if len(gaps) == 2 else _SLOWEST_DECAY
+    decay = -math.log(min(max(factor, _FASTEST_DECAY), _SLOWEST_DECAY))
+    return len(history) + max(math.ceil(math.log(abs(gap) / max(target, _MIN_TARGET)) / decay), 1)
 
 
 def small_c_warning(settings: Settings, passes: int) -> list[str]:

@@ -23,7 +23,7 @@ _NO_NODES = np.zeros(0, np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
-class ErrorWeights:
+class TrainingCosts:
     """What the settings say of errors, for the classes of the data; None where all weigh the same.
 
     Attributes
@@ -101,7 +101,7 @@ class ErrorWeights:
             durable.write_atomic(path, _as_npy(self.costs))
 
     @classmethod
-    def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> ErrorWeights:
+    def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
         """Those of a run: from its record and the file of its table, which must be as they were written."""
         weights, digest, tree = (record.get(name) for name in ("class_weights", "costs_sha256", "tree"))
         costs = None
@@ -123,7 +123,7 @@ class ErrorWeights:
                 raise ValueError("weights of classes that are not")
             tree = None if tree is None else ClassTree.from_record(tree, classes, where="the run's tree")
         except (ValueError, TypeError, InputError) as error:
-            raise RunError(f"{path.parent}: what errors weigh is not valid: {error}; fit again") from None
+            raise RunError(f"{path.parent}: the costs are not valid: {error}; fit again") from None
         return cls(of_classes, costs, tree)
 
 
@@ -133,9 +133,9 @@ def _as_npy(table: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def read_error_weights(
+def read_training_costs(
     settings: Settings, classes: Sequence[str], counts: np.ndarray, given: Mapping[str, Any]
-) -> ErrorWeights:
+) -> TrainingCosts:
     """Read what the settings name.
 
     Parameters
@@ -153,7 +153,7 @@ def read_error_weights(
         If a file cannot be read or does not fit the classes.
     """
     costs, tree = given.get("costs", settings.costs), given.get("tree", settings.tree)
-    return ErrorWeights(
+    return TrainingCosts(
         _class_weights(settings.class_weight, classes, counts),
         None if costs is None else read_costs(costs, classes),
         None if tree is None else read_tree(tree, classes),
@@ -228,7 +228,7 @@ def _file_entries(path: Path) -> _Entries:
     return entries
 
 
-def check_error_weights(settings: Settings, *, multilabel: bool, where: str) -> None:
+def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:
     """Raise `SettingsError` unless the settings apply to the data, which `where` names.
 
     `multilabel` says whether a row of it may have several labels.

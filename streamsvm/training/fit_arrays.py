@@ -27,7 +27,7 @@ from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import AUTO, NONE, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, with_c
-from streamsvm.training.costs import check_error_weights, read_error_weights
+from streamsvm.training.costs import check_multilabel, read_training_costs
 from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
 from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
 from streamsvm.training.passes import Fit
@@ -37,7 +37,7 @@ from streamsvm.transforms import apply, features_after, parse_transforms
 from streamsvm.transforms.defaults import OF_MATRICES, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
-_MOST_ENTRIES = 2**22  # duals that are collected before they are stored
+_MAX_BUFFERED_DUALS = 2**22  # duals that are collected before they are stored
 
 
 def fit_matrix(
@@ -155,14 +155,14 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     classes = labels["classes"]
     k = len(classes)
-    check_error_weights(settings, multilabel=len(rows.label_indptr) > 0, where="y")
+    check_multilabel(settings, multilabel=len(rows.label_indptr) > 0, where="y")
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     class_counts = rows.class_counts(k)
     chosen = tuned or settings.C == AUTO
     rows, used, fitted, settings = _prepared(rows, n_features, settings, names)
     n_features = features_after(fitted.transforms, n_features) or 0
     trained = rows._replace(cost=np.where(used, rows.cost, 0.0))
-    weights = read_error_weights(settings, classes, trained.class_counts(k), given)
+    weights = read_training_costs(settings, classes, trained.class_counts(k), given)
     cost = settings.C * rows.cost
     of_classes = weights.of_rows(settings)
     if of_classes is not None:
@@ -190,7 +190,7 @@ def fit_rows(
         storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
     entries = 0
     if settings.keep_duals or settings.inner_passes:
-        entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MOST_ENTRIES))
+        entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MAX_BUFFERED_DUALS))
     if loss.sequences and entries:
         longest = int(np.diff(group_starts(rows.qid)).max())
         entries = max(entries, longest * loss.max_duals(k, settings.solver))

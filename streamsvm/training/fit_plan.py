@@ -29,7 +29,7 @@ from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, 
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
-from streamsvm.run.checkpoint import MOST_LOGS
+from streamsvm.run.checkpoint import MAX_LOG_RATIO
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
@@ -39,8 +39,8 @@ from streamsvm.store.sliced import SlicedStore, choose_slice_rows
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.splits import groups_of, why_split
 
-_DIRTY = 16  # bytes of a feature's dirty bits
-_DUALS_OF_ROW = 8  # that a row has, on average and at most after the first pass, with few exceptions
+_DIRTY_BYTES = 16  # bytes of a feature's dirty bits
+_TYPICAL_ROW_DUALS = 8  # that a row has, on average and at most after the first pass, with few exceptions
 
 
 def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
@@ -120,7 +120,7 @@ def in_slices(store: Store, settings: Settings, *, cluster: bool = False) -> Sto
 
 def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = False) -> list[Plan]:
     """The plans for a budget: the fastest first, the one that needs the least memory last."""
-    size, dirty = array_bytes(store, settings), _DIRTY * weight_rows(store, settings)
+    size, dirty = array_bytes(store, settings), _DIRTY_BYTES * weight_rows(store, settings)
     sequences = get_loss(settings.loss).sequences
     plan = functools.partial(_plan, store, settings, budget, longest=longest_group(store) if sequences else 1)
     plans = []
@@ -189,7 +189,7 @@ def _groups(store: Store, settings: Settings) -> ClassGroups | None:
 def row_dual_bytes(store: Store, settings: Settings) -> int:
     """The bytes that the duals of a row take: on average, if the loss has few."""
     loss = settings.trained_loss
-    most = _DUALS_OF_ROW if loss.duals == "sparse" else loss.max_duals(store.n_classes, settings.solver)
+    most = _TYPICAL_ROW_DUALS if loss.duals == "sparse" else loss.max_duals(store.n_classes, settings.solver)
     return most * (np.dtype(settings.dtype).itemsize + dual_id_dtype(dual_ids(store, settings)).itemsize)
 
 
@@ -339,7 +339,7 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
-        "log_bytes": int(MOST_LOGS * both) + in_files,
+        "log_bytes": int(MAX_LOG_RATIO * both) + in_files,
         "warning": _warning(store, settings, plan, in_files),
         "split_reason": None
         if settings.splits == 1

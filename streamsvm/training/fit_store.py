@@ -19,16 +19,16 @@ from streamsvm.cluster.feature_statistics import gather_on_cluster
 from streamsvm.cluster.worker_memory import worker_bytes
 from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.errors import Interrupted
-from streamsvm.model.files import check_room
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
+from streamsvm.model.serialization import check_room
 from streamsvm.model.transform_files import save_transforms, saved_records
 from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.auto_c import choose_c
-from streamsvm.training.costs import read_error_weights
+from streamsvm.training.costs import read_training_costs
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
 from streamsvm.training.parallel.splits import find_workers, settle_split
@@ -44,7 +44,7 @@ from streamsvm.transforms.store import TransformedStore, shift_to_text
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-_PIECE = 2**18  # rows that are counted at a time
+_ROWS_AT_ONCE = 2**18  # rows that are counted at a time
 
 
 def fit_store(
@@ -87,7 +87,7 @@ def fit_store(
             )
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
-        weights = read_error_weights(settings, store.classes, class_counts(store, settings), given)
+        weights = read_training_costs(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         on_cluster = cluster is not None
@@ -166,7 +166,7 @@ def plan_store(
             as_paths(path) or [], raw, asked, settings, Callbacks(), workers, None, [settings.hold_out]
         )
         store: Store = TransformedStore(raw, fitted.transforms)
-        read_error_weights(settings, store.classes, store.class_counts, given)
+        read_training_costs(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         store = in_slices(store, settings, cluster=cluster)
@@ -181,8 +181,8 @@ def class_counts(store: Store, settings: Settings) -> np.ndarray:
     if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
         return store.class_counts
     counts = np.zeros(store.n_classes, np.int64)
-    for begin in range(0, store.n_rows, _PIECE):
-        end = min(begin + _PIECE, store.n_rows)
+    for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, store.n_rows)
         used = is_trained_on(store, settings, begin, end)
         if store.multilabel:
             codes, starts = store.label_sets(begin, end)

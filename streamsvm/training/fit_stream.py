@@ -13,7 +13,7 @@ from streamsvm.base import durable, format
 from streamsvm.errors import PlanError, Remedy, RunError, SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.model.results import OnlineResult
-from streamsvm.run.checkpoint import Position
+from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
@@ -123,7 +123,7 @@ def _transforms(online_settings: OnlineSettings) -> list[Transform]:
     return [Hashing(online_settings.hash_bits, online_settings.seed)]
 
 
-def _check_position(run: RunDir, position: Position, source: StreamSource, dtype: np.dtype) -> None:
+def _check_position(run: RunDir, position: RunPosition, source: StreamSource, dtype: np.dtype) -> None:
     """Raise `RunError` unless a position is one of a run over this stream."""
     state, columns = position.stream, position.weights_shape[1]
     if (

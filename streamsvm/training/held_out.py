@@ -13,13 +13,13 @@ from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_diff
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
-from streamsvm.store.scoring import blocks_to_score
+from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import TransformedStore
 
-_FIRST = 256  # rows of held-out data that are transformed before the training
+_CHECKED_ROWS = 256  # rows of held-out data that are transformed before the training
 HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
@@ -45,7 +45,7 @@ def check_held_out(
         sample = first_rows(held_out, 0, held_out.n_rows, MOST_VALUES)
         warn_of_difference([sample.data], trained_values(record, transforms), str(held_out.path))
         if transforms:  # which may refuse rows
-            blocks.store.rows(0, min(_FIRST, held_out.n_rows))
+            blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))
         if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:
             raise SettingsError(
                 f"{name} is for data of one label a row with {CLASSES} split, and {path} has several",

@@ -14,14 +14,14 @@ from streamsvm.errors import SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
-from streamsvm.run.checkpoint import Position, check_finite
+from streamsvm.run.checkpoint import RunPosition, check_finite
 from streamsvm.run.files import MemoryRun
 from streamsvm.run.growing_weights import TIME_UNIT
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.learner import Learner, new_buffer
-from streamsvm.training.sources import Block
+from streamsvm.training.sources import TrainingBlock
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
 from streamsvm.transforms.base import TrainingData
 
@@ -104,9 +104,9 @@ class IncrementalLearner:
         rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
         learner, n = self._learner, rows.n_rows
         bound = learner.storage.bind(rows)
-        nothing = MemoryRun(learner.dtype, _NO_IDS).old_duals(Position(), 0).segment(0, n)
+        nothing = MemoryRun(learner.dtype, _NO_IDS).old_duals(RunPosition(), 0).segment(0, n)
         for _ in learner.learn(
-            Block(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
+            TrainingBlock(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
         ):
             pass
         check_finite(None, learner.tally.tolist())

@@ -13,11 +13,11 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
 # row's scores. The constants were measured.
-_READ = 16  # to read a non-zero from the store
-_UPDATE = 1  # to add to a vector of the weights that was just scored
-_VISIT = 60  # to fetch a row, to solve its block problem, and to find its candidates
-_REVISIT = 40  # to solve it again for those alone
-_MOST = 8  # more gain nothing before the rest of the data has been seen again
+_READ_COST = 16  # to read a non-zero from the store
+_UPDATE_COST = 1  # to add to a vector of the weights that was just scored
+_VISIT_COST = 60  # to fetch a row, to solve its block problem, and to find its candidates
+_REVISIT_COST = 40  # to solve it again for those alone
+_MAX_PASSES = 8  # more gain nothing before the rest of the data has been seen again
 
 
 class InnerPasses:
@@ -82,8 +82,8 @@ def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool)
     counts = buffer.counts[: buffer.used[1]]
     nnz = np.diff(rows.indptr)[buffer.rows[: buffer.used[1]]]
     vectors = np.minimum(counts + 1, n_vectors)  # at most
-    updates = _UPDATE * nnz * vectors * (counts > 0)
-    full = (nnz * (n_vectors + _READ * was_read) + updates + _VISIT).sum()
-    inner = ((nnz * vectors + _REVISIT) * (counts > 0) + updates).sum()
+    updates = _UPDATE_COST * nnz * vectors * (counts > 0)
+    full = (nnz * (n_vectors + _READ_COST * was_read) + updates + _VISIT_COST).sum()
+    inner = ((nnz * vectors + _REVISIT_COST) * (counts > 0) + updates).sum()
     share = 0.5 if was_read else 1.0
-    return min(int(share * full / max(inner, 1)), _MOST)
+    return min(int(share * full / max(inner, 1)), _MAX_PASSES)

@@ -33,10 +33,10 @@ from streamsvm.run.append_log import LogEnd
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
-from streamsvm.training.sources import Block
+from streamsvm.training.sources import TrainingBlock
 
 # Scores that count as one in the first pass, if there is a common dual.
-_NEAR = 1e-3
+_TIE_TOLERANCE = 1e-3
 # Weights are centred at the end of a block; and before, each time that so many non-zeros have been visited
 # for each feature, and so many rows.
 _CENTRE_NON_ZEROS = 50
@@ -85,7 +85,7 @@ class Learner:
         self.loss = settings.trained_loss
         self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels
         self._visit_kernel = self._kernels.visits.get(settings.solver, self._kernels.visit)
-        self._near = _NEAR if common_dual else 0.0
+        self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
         self.storage = storage
         self.dual_buffer = dual_buffer
         self.dtype = np.dtype(settings.dtype)
@@ -144,7 +144,7 @@ class Learner:
 
     def learn(
         self,
-        block: Block,
+        block: TrainingBlock,
         rows: Rows,
         old: OldDuals,
         keep: NewDuals | None,
@@ -154,7 +154,7 @@ class Learner:
 
         Parameters
         ----------
-        block : Block
+        block : TrainingBlock
         rows : Rows
             Its rows, bound to the storage.
         old : OldDuals
@@ -170,8 +170,8 @@ class Learner:
             The position in the block at each pause.
         """
         first_rows = self._first_rows(block)
-        if self._near:
-            near = self._near if block.pass_number == 1 else 0.0
+        if self._tie_tolerance:
+            near = self._tie_tolerance if block.pass_number == 1 else 0.0
             self.problem: Problem = self.problem._replace(near=near)
         at, centre_rows, features = 0, rows.n_rows, np.zeros(0, np.int64)
         if self.loss.extra_columns:
@@ -255,7 +255,7 @@ class Learner:
         return found
 
     def restore(self, files: Any, position: Any) -> None:
-        """Take the weights of a `Position` from the files of the run."""
+        """Take the weights of a `RunPosition` from the files of the run."""
         files.restore(position, self.storage)
 
     def write_weights(self, number: int) -> dict[str, LogEnd] | None:
@@ -322,7 +322,7 @@ class Learner:
             remedy=Remedy("give more with {}, or cut the sequence", Option("memory")),
         )
 
-    def _first_rows(self, block: Block) -> list[int]:
+    def _first_rows(self, block: TrainingBlock) -> list[int]:
         """Where in the block each of its new classes appears first."""
         if not block.new_classes:
             return []

@@ -27,11 +27,11 @@ from streamsvm.errors import (
 from streamsvm.kernels.tally import CORRECT, EMPTY
 from streamsvm.model.results import OnlineResult
 from streamsvm.model.schema import reading_of
-from streamsvm.run.checkpoint import Position, StreamPosition
+from streamsvm.run.checkpoint import RunPosition, StreamPosition
 from streamsvm.run.files import RunFiles
 from streamsvm.settings.fit import AUTO, OnlineSettings, Settings
 from streamsvm.training.learner import Learner
-from streamsvm.training.sources import Block, StreamPlace, StreamSource
+from streamsvm.training.sources import StreamPlace, StreamSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import records_of
 
@@ -46,7 +46,7 @@ class Online(Trainer):
         For the model's record; `settings` are what they mean to the loop.
     learner : Learner
     files : RunFiles
-    position : Position
+    position : RunPosition
         With a `StreamPosition`.
     """
 
@@ -60,7 +60,7 @@ class Online(Trainer):
         settings: Settings,
         files: RunFiles,
         learner: Learner,
-        position: Position,
+        position: RunPosition,
         callbacks: Callbacks,
     ) -> None:
         super().__init__(source, settings, files, learner, position, callbacks)
@@ -109,7 +109,7 @@ class Online(Trainer):
     def begin(self) -> tuple[StreamPlace, int, int, list[str]]:
         return self._place, self.position.blocks_done, self.learner.visited, list(self._classes)
 
-    def make_room(self, block: Block) -> None:
+    def make_room(self, block: TrainingBlock) -> None:
         storage, indices = self.learner.storage, block.rows.indices
         n_features, n_classes = storage.n_features, self.learner.n_classes + len(block.new_classes)
         if self.source.n_features is not None or len(indices) == 0:
@@ -125,7 +125,7 @@ class Online(Trainer):
                 f"row {row:,} has the feature {largest:,}: {error.message.problem}", remedy=error.remedy
             ) from None
 
-    def position_after(self, block: Block) -> Position:
+    def position_after(self, block: TrainingBlock) -> RunPosition:
         self._classes += block.new_classes
         assert block.place is not None
         self._place = block.place
@@ -155,11 +155,11 @@ class Online(Trainer):
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
         return lambda visited: 1 << visited.bit_length()
 
-    def at_pause(self, block: Block, at: int) -> None:
+    def at_pause(self, block: TrainingBlock, at: int) -> None:
         self._count(block, at)
         self._report_rows()
 
-    def _count(self, block: Block, at: int) -> None:
+    def _count(self, block: TrainingBlock, at: int) -> None:
         """Count labels and features of the rows of a block before `at`."""
         rows = block.rows
         self._groups.add(rows.labels[self._counted : at])
@@ -298,7 +298,7 @@ class Online(Trainer):
         }
 
 
-def new_position(classes: Sequence[str] | None) -> Position:
+def new_position(classes: Sequence[str] | None) -> RunPosition:
     """The position before the first row, with the classes that are known beforehand."""
     groups = LabelGroups().state.tolist()
-    return Position(stream=StreamPosition({}, list(classes or ()), (0, 0), (0.0, 0), groups, False))
+    return RunPosition(stream=StreamPosition({}, list(classes or ()), (0, 0), (0.0, 0), groups, False))

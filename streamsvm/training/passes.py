@@ -15,11 +15,11 @@ from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import Calibration, FitResult
 from streamsvm.prediction.calibration import calibrate_folder
-from streamsvm.run.checkpoint import Position
+from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings.fit import Settings
 from streamsvm.training.convergence import gap_warning, small_c_warning
-from streamsvm.training.costs import ErrorWeights
+from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
     Scoring,
@@ -29,15 +29,15 @@ from streamsvm.training.objective import (
     score_blocks,
     warn_of_rounding,
 )
-from streamsvm.training.sources import Block, BlocksSource
+from streamsvm.training.sources import BlocksSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
 # A pass has an average if its relative gap is expected to come within this factor of the tolerance.
-_NEAR = 1.1
-_MOST_PASSES_OF_DUALS = 3  # that are kept for want of a commit, if work may be done again from them
-_OF_AVERAGE = "average_"  # begins the names of what is measured of the average
-_OF_LAST = "last_iterate_"  # begins the names of its accuracies, where the model is the average
+_AVERAGE_TOL_FACTOR = 1.1
+_MAX_UNCOMMITTED_PASSES = 3  # that are kept for want of a commit, if work may be done again from them
+_AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
+_LAST_ITERATE_PREFIX = "last_iterate_"  # begins the names of its accuracies, where the model is the average
 
 
 class Fit(Trainer):
@@ -49,14 +49,14 @@ class Fit(Trainer):
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
-    position : Position or None
+    position : RunPosition or None
         The last commit's, which is checked; None before there is one.
     callbacks : Callbacks
     record : dict
         What the model's record says beside what training adds.
     names : sequence of str, optional
         Names of the features.
-    weights : ErrorWeights
+    weights : TrainingCosts
         Its costs or tree become part of the model.
     transforms : sequence of Transform
         Of the rows, which have been applied to those of the source; they become part of the model.
@@ -78,19 +78,19 @@ class Fit(Trainer):
         settings: Settings,
         files: RunFiles | MemoryRun,
         learner: Learner,
-        position: Position | None,
+        position: RunPosition | None,
         callbacks: Callbacks,
         *,
         record: dict[str, Any],
         names: Any = None,
-        weights: ErrorWeights = ErrorWeights(),  # noqa: B008
+        weights: TrainingCosts = TrainingCosts(),  # noqa: B008
         transforms: Sequence[Transform] = (),
         valid_blocks: Callable[[], Any] | None = None,
         calibration_blocks: Callable[[], Any] | None = None,
         order_warning: str | None = None,
         bytes_read: Callable[[], int] = lambda: 0,
     ) -> None:
-        super().__init__(source, settings, files, learner, position or Position(), callbacks)
+        super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
         self._record = record
         self._names = names
@@ -117,7 +117,7 @@ class Fit(Trainer):
         )  # fmt: skip
         return self._result(model)
 
-    def _check(self, position: Position) -> None:
+    def _check(self, position: RunPosition) -> None:
         """Raise `RunError` unless a position is one of this training, with the duals that it needs."""
         done, blocks = position.passes_done, position.blocks_done
         needed = {done} if done else set()
@@ -152,7 +152,7 @@ class Fit(Trainer):
             self.learner.scale(scale)
         self.position = dataclasses.replace(self.position, dual_scale=scale)
 
-    def position_after(self, block: Block) -> Position:
+    def position_after(self, block: TrainingBlock) -> RunPosition:
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
@@ -167,7 +167,7 @@ class Fit(Trainer):
 
         return after
 
-    def at_pause(self, block: Block, at: int) -> None:
+    def at_pause(self, block: TrainingBlock, at: int) -> None:
         if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
             self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
 
@@ -186,7 +186,7 @@ class Fit(Trainer):
         elif not wanted:
             gaps = [record.get("relative_gap") or np.inf for record in history[: this_pass - 1][-2:]]
             if len(gaps) == 2:  # the next one is expected to fall by the same factor
-                wanted = gaps[1] * min(gaps[1] / gaps[0], 1.0) <= _NEAR * settings.tol
+                wanted = gaps[1] * min(gaps[1] / gaps[0], 1.0) <= _AVERAGE_TOL_FACTOR * settings.tol
         return self.n_rows // 2 if wanted else None
 
     def end_pass(self, this_pass: int) -> None:
@@ -224,7 +224,7 @@ class Fit(Trainer):
             duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
         )
         needs_old = self.learner.needs_old_duals
-        too_many = needs_old and this_pass - self.committed_passes >= _MOST_PASSES_OF_DUALS
+        too_many = needs_old and this_pass - self.committed_passes >= _MAX_UNCOMMITTED_PASSES
         if is_last or self._has_converged() or self.files.every.due(0) or too_many:
             self.commit()
         elif not needs_old:
@@ -290,7 +290,7 @@ class Fit(Trainer):
         """The accuracy of the model that a pass ends with, and of its last iterate if that is another."""
         last, *average = (scoring.accuracy for scoring in scorings)
         if average and self._takes_average(record, has_average=True):
-            return {name: average[0], f"{_OF_LAST}{name}": last}
+            return {name: average[0], f"{_LAST_ITERATE_PREFIX}{name}": last}
         return {name: last}
 
     def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
@@ -298,7 +298,7 @@ class Fit(Trainer):
         scale = learner.average_scale
         dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
         record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
-        return {f"{_OF_AVERAGE}{name}": value for name, value in record.items()}
+        return {f"{_AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
     def _score(self, blocks: Any, stage: str) -> list[Scoring]:
         """Score blocks by the last iterate and, if the pass has one, by the average."""
@@ -334,7 +334,7 @@ class Fit(Trainer):
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
             return False
-        gaps = (history[-1].get(name) for name in ("relative_gap", f"{_OF_AVERAGE}relative_gap"))
+        gaps = (history[-1].get(name) for name in ("relative_gap", f"{_AVERAGE_PREFIX}relative_gap"))
         return any(gap is not None and is_within(gap, tol) for gap in gaps)
 
     def _is_average(self) -> bool:
@@ -347,7 +347,7 @@ class Fit(Trainer):
         tol = self.settings.tol
         if tol is None or "relative_gap" not in record:
             return has_average
-        average = record.get(f"{_OF_AVERAGE}relative_gap")
+        average = record.get(f"{_AVERAGE_PREFIX}relative_gap")
         return average is not None and (is_within(average, tol) or not is_within(record["relative_gap"], tol))
 
     # -- records -----------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ class Fit(Trainer):
 
     def _accuracy_of_model(self, name: str) -> float | None:
         """What the last pass measured of the model; None if another `tol` has made it the average since."""
-        last, of_last = self.position.history[-1], f"{_OF_LAST}{name}"
+        last, of_last = self.position.history[-1], f"{_LAST_ITERATE_PREFIX}{name}"
         if self._is_average():
             return last[name] if of_last in last else None
         return last.get(of_last, last.get(name))
@@ -398,15 +398,15 @@ class Fit(Trainer):
         if "gap" not in last:
             exact["dual"] = None
         average = {
-            name.removeprefix(_OF_AVERAGE): value
+            name.removeprefix(_AVERAGE_PREFIX): value
             for name, value in last.items()
-            if name.startswith(_OF_AVERAGE)
+            if name.startswith(_AVERAGE_PREFIX)
         }
         calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
         warnings += [calibration.warning] if calibration is not None and calibration.warning else []
         if not self._has_converged():
-            gap = last.get(f"{_OF_AVERAGE * self._is_average()}relative_gap")
+            gap = last.get(f"{_AVERAGE_PREFIX * self._is_average()}relative_gap")
             warnings += small_c_warning(self.settings, self.position.passes_done)
             warnings += gap_warning(gap, self.settings, history, self._path, chosen=self._record["C_auto"])
         return FitResult(

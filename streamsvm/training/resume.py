@@ -18,7 +18,7 @@ from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import SlicedStore
-from streamsvm.training.costs import ErrorWeights
+from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import check_held_out, other_held_out
@@ -130,7 +130,7 @@ def _resume_store(
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
-        weights = ErrorWeights.load(record["error_weights"], run.costs, opened.classes)
+        weights = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
         with find_workers(settings, workers, cluster) as found:
             resumed = StoreRun(
                 run, raw, transforms, opened, record, weights, starts, every, callbacks, found,

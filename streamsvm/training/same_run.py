@@ -9,8 +9,14 @@ from streamsvm.base import format
 from streamsvm.errors import Call, Option, Remedy, RunError
 from streamsvm.run.directory import RunDir
 
-_FREE = ("version", "settings", "store", "plan", "checksum")  # entries that are compared otherwise, or not
-_WHAT = {  # the other entries
+_COMPARED_SEPARATELY = (
+    "version",
+    "settings",
+    "store",
+    "plan",
+    "checksum",
+)  # entries that are compared otherwise, or not
+_DIFFERENCES = {  # how errors name a difference in one of the other entries
     "C_auto": "with C {}chosen from the data",
     "transforms": "with other transforms",
     "error_weights": "with other contents of class_weight, costs or tree",
@@ -45,7 +51,7 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
             if was is None:
                 remedy = Remedy("leave {} out, or give another {}", Option(name), Option("out"))
             raise RunError(f"{run.path} was begun with {name} {was}, not {value}", remedy=remedy)
-    for name in sorted((old.keys() | new.keys()) - set(_FREE)):
+    for name in sorted((old.keys() | new.keys()) - set(_COMPARED_SEPARATELY)):
         if old.get(name) != new.get(name):
-            what = _WHAT.get(name, f"with another {name}").format("" if old.get(name) else "not ")
+            what = _DIFFERENCES.get(name, f"with another {name}").format("" if old.get(name) else "not ")
             raise RunError(f"{run.path} was begun {what}", remedy=other)

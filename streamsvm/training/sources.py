@@ -24,7 +24,7 @@ _BLOCK_ORDER = -1  # stands for a block's number where the order of the blocks i
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class TrainingBlock:
     """Rows to learn from, and the order in which to visit them.
 
     Attributes
@@ -73,7 +73,7 @@ class StreamPlace:
     n_norms: int = 0
 
 
-class Source(Protocol):
+class BlockSource(Protocol):
     """What is learned from.
 
     Attributes
@@ -85,7 +85,7 @@ class Source(Protocol):
     @property
     def n_rows(self) -> int | None: ...
 
-    def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
+    def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """The blocks of a pass that are left from `begin` on."""
 
     def empty(self) -> Rows:
@@ -127,23 +127,22 @@ class BlocksSource:
     def n_rows(self) -> int | None:
         return int(self.cut.starts[-1])
 
-    def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
+    def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """The blocks of a pass in its order, without the first `begin` of them."""
         for number in self.order(pass_number)[begin:].tolist():
             was_read = pass_number == 1 or len(self.cut) > 1
             if self._unread:
                 rows = unread_rows(int(self.cut.starts[number + 1] - self.cut.starts[number]))
-                yield Block(
-                    pass_number, number, rows, np.zeros(0, np.int64), was_read=was_read,
-                    permute=self._permutation,
-                )  # fmt: skip
-                continue
-            rows = self.read(pass_number, number)
-            n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
-            within = self._permutation(n, self._seed, pass_number, number, 0)
-            if self._by_group:
-                within = in_group_order(rows.qid, within)
-            yield Block(pass_number, number, rows, within, was_read=was_read, permute=self._permutation)
+                order = np.zeros(0, np.int64)
+            else:
+                rows = self.read(pass_number, number)
+                n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
+                order = self._permutation(n, self._seed, pass_number, number, 0)
+                if self._by_group:
+                    order = in_group_order(rows.qid, order)
+            yield TrainingBlock(
+                pass_number, number, rows, order, was_read=was_read, permute=self._permutation
+            )
 
     def order(self, pass_number: int) -> np.ndarray:
         """The numbers of the blocks in the order of a pass."""
@@ -230,7 +229,7 @@ class StreamSource:
         """The C that was given, or the one chosen from the rows before a place."""
         return c_for(place.norm_sum, place.n_norms) if self._C == AUTO else self._C
 
-    def blocks(self, pass_number: int, begin: Any) -> Iterator[Block]:
+    def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """The blocks that are left.
 
         Parameters
@@ -243,7 +242,7 @@ class StreamSource:
             rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
             rows, norm_sum, n_norms = self._with_costs(rows, place, visited)
             place = StreamPlace(behind, norm_sum, n_norms)
-            yield Block(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
+            yield TrainingBlock(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
             number += rows.n_rows > 0
             visited += rows.n_rows
 

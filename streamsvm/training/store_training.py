@@ -23,7 +23,7 @@ from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
-from streamsvm.training.costs import ErrorWeights
+from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import columns_of, describe_fit, dual_ids, weight_rows
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
 from streamsvm.training.parallel.splits import new_learner
@@ -36,7 +36,7 @@ from streamsvm.transforms.fitting import OF_DATA
 if TYPE_CHECKING:
     from streamsvm.cluster.client import Cluster
 
-_MOST_LOSSES = 4  # of workers, one after the other without a commit between them
+_MAX_LOSSES = 4  # of workers, one after the other without a commit between them
 
 
 class StoreRun:
@@ -52,7 +52,7 @@ class StoreRun:
         transforms: Sequence[Transform],
         store: Store,
         record: dict[str, Any],
-        weights: ErrorWeights,
+        weights: TrainingCosts,
         starts: np.ndarray,
         every: Interval,
         callbacks: Callbacks,
@@ -125,7 +125,7 @@ class StoreRun:
                 times, before = times + 1 if begins == before else 1, begins
                 return trainer.run()
             except WorkersLost as error:
-                if times >= _MOST_LOSSES:
+                if times >= _MAX_LOSSES:
                     raise ClusterError(error.message.problem, remedy=resume) from error
                 warning = f"{error.message.problem}; the training goes on from the last commit"
                 self.callbacks.report({"event": "warning", "warning": warning})

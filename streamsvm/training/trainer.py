@@ -14,11 +14,11 @@ from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.prefetch import Prefetcher, Stopped
 from streamsvm.errors import StreamsvmError
-from streamsvm.run.checkpoint import Position
+from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
-from streamsvm.training.sources import Block, Source
+from streamsvm.training.sources import BlockSource, TrainingBlock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,18 +56,18 @@ class Trainer(abc.ABC):
 
     Parameters
     ----------
-    source : Source
+    source : BlockSource
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
         With the weights of `position`.
-    position : Position
+    position : RunPosition
         Where to begin.
     callbacks : Callbacks
 
     Attributes
     ----------
-    position : Position
+    position : RunPosition
         How far the training has come, as commits record it.
     committed_passes : int
         Passes done at the last commit.
@@ -82,11 +82,11 @@ class Trainer(abc.ABC):
 
     def __init__(
         self,
-        source: Source,
+        source: BlockSource,
         settings: Settings,
         files: RunFiles | MemoryRun,
         learner: Learner,
-        position: Position,
+        position: RunPosition,
         callbacks: Callbacks,
     ) -> None:
         self.source = source
@@ -114,7 +114,7 @@ class Trainer(abc.ABC):
         """Where the source shall begin in the present pass."""
 
     @abc.abstractmethod
-    def position_after(self, block: Block) -> Position:
+    def position_after(self, block: TrainingBlock) -> RunPosition:
         """The position when a block has been learned, but for what the loop itself records."""
 
     @abc.abstractmethod
@@ -122,7 +122,7 @@ class Trainer(abc.ABC):
         """At how many visited rows to pause next."""
 
     @abc.abstractmethod
-    def at_pause(self, block: Block, at: int) -> None:
+    def at_pause(self, block: TrainingBlock, at: int) -> None:
         """Report, if it is time, within a block of which the first `at` rows have been visited."""
 
     @abc.abstractmethod
@@ -141,7 +141,7 @@ class Trainer(abc.ABC):
         """The error to raise when the source, or making room for its rows, failed with `error`."""
         return error
 
-    def make_room(self, block: Block) -> None:  # noqa: B027
+    def make_room(self, block: TrainingBlock) -> None:  # noqa: B027
         """Have room for the features and classes of a block."""
 
     def begin_pass(self, this_pass: int) -> None:  # noqa: B027
@@ -226,7 +226,7 @@ class Trainer(abc.ABC):
         except StreamsvmError as error:
             raise self.failed(error) from None
 
-    def _learn(self, block: Block, old: Any, new: Any) -> None:
+    def _learn(self, block: TrainingBlock, old: Any, new: Any) -> None:
         learner, this_pass = self.learner, block.pass_number
         try:
             self.make_room(block)

@@ -15,7 +15,7 @@ from streamsvm.losses import get_loss
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.sliced import SlicedStore
-from streamsvm.training.costs import check_error_weights
+from streamsvm.training.costs import check_multilabel
 from streamsvm.training.sources import BlocksSource
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore
@@ -29,7 +29,7 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
         raw=settings.raw,
     )  # fmt: skip
     try:
-        check_error_weights(settings, multilabel=store.multilabel, where=str(store.path))
+        check_multilabel(settings, multilabel=store.multilabel, where=str(store.path))
     except BaseException:
         store.close()
         raise

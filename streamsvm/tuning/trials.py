@@ -19,7 +19,7 @@ from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.training.auto_c import choose_c
-from streamsvm.training.costs import read_error_weights
+from streamsvm.training.costs import read_training_costs
 from streamsvm.training.fit_store import class_counts, fit_store, fit_to_store
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.trainer import Callbacks
@@ -95,7 +95,7 @@ class StoreSearch:
         check_place(run)
         with open_to_train(self._paths, settings) as store:
             prints = [store.fingerprint]
-            weights = read_error_weights(settings, store.classes, class_counts(store, settings), self._given)
+            weights = read_training_costs(settings, store.classes, class_counts(store, settings), self._given)
         if settings.valid is not None:
             with open_held_out(settings.valid, settings) as store:
                 prints.append(store.fingerprint)

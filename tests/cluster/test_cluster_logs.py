@@ -118,7 +118,7 @@ def test_threads_and_workers_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Either goes on with what the other began, whether threads write all weights or those that changed."""
-    monkeypatch.setattr(weights, "_WRITTEN_WHOLE", largest)
+    monkeypatch.setattr(weights, "_MAX_UNTRACKED_BYTES", largest)
     run, settings = tmp_path / "run", {**settings, "first_C": 0.02, "C": 0.1}
     turns: list[tuple[int, dict[str, Any]]] = [
         (blocks, {"cluster": local.scheduler_address} if cluster else {"workers": 2})
@@ -185,7 +185,7 @@ def test_this_process_has_the_weights_only_when_it_needs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Without a gap: at the end, for the model. A run that goes on has them from its commit."""
-    monkeypatch.setattr(weights, "_WRITTEN_WHOLE", largest)
+    monkeypatch.setattr(weights, "_MAX_UNTRACKED_BYTES", largest)
     address, settings = local.scheduler_address, {**settings, "gap": "none"}
     for run, blocks in (("run", 6), ("other", 2)):
         gathered = counted(monkeypatch)

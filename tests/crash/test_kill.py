@@ -21,7 +21,7 @@ from streamsvm_converters import staging
 from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import stage
 
-from streamsvm.model.files import save_model
+from streamsvm.model.serialization import save_model
 from streamsvm.run import checkpoint
 from streamsvm.store.writer import StoreWriter
 from streamsvm.training.passes import Fit

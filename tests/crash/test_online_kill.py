@@ -15,7 +15,7 @@ import pytest
 from streamsvm_converters.libsvm.blocks import BlockReader
 from trials import stage
 
-from streamsvm.model.files import save_model
+from streamsvm.model.serialization import save_model
 from streamsvm.run.checkpoint import commit, recover
 from streamsvm.training.trainer import Trainer
 

@@ -16,7 +16,7 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
-from streamsvm.store.scoring import blocks_to_score
+from streamsvm.store.blocks_to_score import blocks_to_score
 
 
 def store_of(

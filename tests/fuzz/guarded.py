@@ -93,7 +93,7 @@ def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generat
     from streamsvm.kernels.label_sets import LabelSets
     from streamsvm.kernels.weights import padded_classes
     from streamsvm.settings.fit import Settings
-    from streamsvm.training.costs import ErrorWeights
+    from streamsvm.training.costs import TrainingCosts
 
     K, table = padded_classes(k + loss.extra_columns, dtype), rng.uniform(0.1, 2, size=(k, k))
     weights, common = rng.uniform(0.5, 2, size=k), {"loss": loss.name, "dtype": str(dtype), "C": 1.0}
@@ -106,7 +106,7 @@ def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generat
         if loss.pair_costs:
             kinds.append((table, None, {"costs": "given", "costs_as": "both"}))
         for costs, of_tree, more in kinds:
-            pairs = ErrorWeights(weights, costs, of_tree).pairs(Settings(**common, **more), K)
+            pairs = TrainingCosts(weights, costs, of_tree).pairs(Settings(**common, **more), K)
             found.append((guard(side, pairs), None))
     if loss.label_sets:
         sizes = rng.integers(1, k + 1, size=n)

@@ -40,7 +40,7 @@ def test_iterates_are_those_of_the_plain_kernels(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch,
     loss: str, margin: float, average: bool, C: float, passes: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(learner, "_NEAR", 0.0)
+    monkeypatch.setattr(learner, "_TIE_TOLERANCE", 0.0)
     options: dict[str, Any] = {
         "passes": passes, "dtype": "float64", "average": average, "inner_passes": 0, "margin": margin,
         "block_rows": 90, "C": C, **of_loss(loss),
@@ -68,7 +68,7 @@ def test_scores_that_count_as_one_do_so_in_the_first_pass_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of rows without duals, too: of many of them no later pass would ever find the dual."""
-    monkeypatch.setattr(learner, "_NEAR", 0.9)
+    monkeypatch.setattr(learner, "_TIE_TOLERANCE", 0.9)
     overlapping = make_store(tmp_path / "a.zarr", *make_problem(300, 60, 10, noise=0.5, density=0.3))
     options: dict[str, Any] = {
         "dtype": "float64",

@@ -92,7 +92,7 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
 def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, density: float
 ) -> None:
-    monkeypatch.setattr(coefficients, "_PIECE", piece)
+    monkeypatch.setattr(coefficients, "_PIECE_SIZE", piece)
     weights, rng = sparse_weights(density=density), np.random.default_rng(3)
     delta = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
     dirty = np.zeros((D, 2), np.uint64)
@@ -165,7 +165,7 @@ def test_rows_of_features_in_use_are_stored_alone_and_predict_what_numpy_does(
     scores = X @ weights
     assert np.count_nonzero(scores) > 50
     np.testing.assert_array_equal(model.decision_function(X), scores)
-    monkeypatch.setattr("streamsvm.model.scoring._MOST_LISTED", 1000)
+    monkeypatch.setattr("streamsvm.model.scoring._MAX_PLACES", 1000)
     np.testing.assert_array_equal(load_model(folder).decision_function(X), scores)
     assert model.coef_.dtype == dtype
     np.testing.assert_array_equal(model.coef_.T.toarray(), weights)
@@ -188,7 +188,7 @@ def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listed", [0, 2**26])
 def test_models_without_any_row_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
-    monkeypatch.setattr("streamsvm.model.scoring._MOST_LISTED", listed)
+    monkeypatch.setattr("streamsvm.model.scoring._MAX_PLACES", listed)
     model = load_model(save_few_rows(tmp_path / "model", np.zeros((20_000, 3), np.float32)))
     assert model.record["n_rows"] == 0
     assert not model.decision_function(np.ones((2, 20_000))).any()

@@ -17,7 +17,7 @@ import streamsvm
 from streamsvm.base import format
 from streamsvm.cluster.scores import StoreToScore
 from streamsvm.errors import InputError, ModelError, StoreError
-from streamsvm.model.files import saved_record, write_record
+from streamsvm.model.serialization import saved_record, write_record
 
 N = 120
 

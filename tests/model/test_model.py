@@ -20,7 +20,7 @@ from streamsvm_converters import TextSource, read_rows
 from streamsvm import Model, fit, load_model, online, open_store
 from streamsvm.base import format
 from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError, StreamsvmWarning
-from streamsvm.model.files import check_room
+from streamsvm.model.serialization import check_room
 
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]

@@ -31,7 +31,7 @@ def test_the_largest_coefficients_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, k: int, base: int | None
 ) -> None:
     """Whole numbers, so that some are equal; classes without any coefficient above 0."""
-    monkeypatch.setattr(strongest, "_ENTRIES", 20_000)
+    monkeypatch.setattr(strongest, "_MAX_ENTRIES", 20_000)
     rng = np.random.default_rng(0)
     weights = rng.integers(-5, 6, size=(9000, k)).astype(np.float32)
     weights *= rng.random((9000, k)) < (0.02 if layout == "csr" else 0.5)

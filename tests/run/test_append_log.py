@@ -112,6 +112,6 @@ def test_an_impossible_size_is_refused(tmp_path: Path, size: int) -> None:
 
 
 def test_a_large_part_is_checked_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.run.append_log._PIECE", 7)
+    monkeypatch.setattr("streamsvm.run.append_log._READ_BYTES", 7)
     ends = write(tmp_path / "log")
     assert check(tmp_path / "log", ends[-1].length, (MAGIC,)) == ends[-1]

@@ -12,7 +12,7 @@ from streamsvm.base.format import COLUMNS_MAGIC, LOG_HEADER
 from streamsvm.errors import RunError
 from streamsvm.kernels.weights import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded, scan
-from streamsvm.run.checkpoint import Position, commit, prune
+from streamsvm.run.checkpoint import RunPosition, commit, prune
 from streamsvm.run.directory import RunDir
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import MAGICS, append_columns, append_weights, restore
@@ -100,7 +100,7 @@ def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
 def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights, run = new_weights(2000, 64, "float32", False), RunDir(tmp_path)
-    position = Position()
+    position = RunPosition()
     whole = weights.current.nbytes
     change(weights, rng, 10**6)
     position, size = commit(run, position, Held(weights))
@@ -134,7 +134,7 @@ def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> No
     rows.used[0] = n_lists * 48 * width
     rows.classes[: rows.used[0]] = np.tile(np.arange(48 * width), n_lists)
     rows.dirty[:] = 1
-    run, position = RunDir(tmp_path), Position()
+    run, position = RunDir(tmp_path), RunPosition()
     position, whole = commit(run, position, storage)
     one = HEADER + 16 + padded(n_classes * (2 + average) * 4)
     for number in range(100):
@@ -149,7 +149,7 @@ def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
     """So that two commits of a small model do not depend on each other."""
     rng = np.random.default_rng(0)
     weights, run = new_weights(20, 16, "float32", False), RunDir(tmp_path)
-    position = Position()
+    position = RunPosition()
     for number in (1, 2, 3):
         change(weights, rng, 1000)
         position, _ = commit(run, position, Held(weights))
@@ -162,7 +162,7 @@ def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> No
     rng = np.random.default_rng(0)
     marked, run = new_weights(50, 64, "float32", average), RunDir(tmp_path)
     weights = marked._replace(dirty=np.zeros((0, 2), np.uint64))
-    position = Position()
+    position = RunPosition()
     for number in (1, 2, 3):
         change(marked, rng, 7)  # the same arrays
         position, _ = commit(run, position, Held(weights))
@@ -192,7 +192,7 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
         if marked:
             marks.dirty[weights.current.any(axis=1), 0] |= np.uint64(15)
 
-    def restored(position: Position) -> np.ndarray:
+    def restored(position: RunPosition) -> np.ndarray:
         found = new_weights(200, 64, "float32", True)
         log = run.weight_log(position.weights_number)
         assert check(log, position.weights.length, MAGICS) == position.weights
@@ -200,7 +200,7 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
         return found.current
 
     move(1000)
-    position, _ = commit(run, Position(), Held(weights))
+    position, _ = commit(run, RunPosition(), Held(weights))
     for step in ("streamsvm.run.checkpoint.AppendLog.sync", "os.rename", "streamsvm.run.checkpoint.prune"):
         before, expected = position, weights.current.copy()
         move(5)

@@ -191,7 +191,7 @@ def test_a_run_of_others_with_weights_that_do_not_fit_is_refused(tmp_path: Path,
         run.write_settings({**record, "error_weights": {**record["error_weights"], **weights}})
         kept = run.costs.read_bytes()
         run.costs.write_bytes(table or kept)
-        with pytest.raises(RunError, match="what errors weigh is not valid"):
+        with pytest.raises(RunError, match="the costs are not valid"):
             resume(tmp_path / "run")
         run.costs.write_bytes(kept)
 

@@ -32,7 +32,7 @@ from streamsvm.training.learner import features_of, new_buffer, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
-from streamsvm.training.sources import Block
+from streamsvm.training.sources import TrainingBlock
 
 _CENTRED_PARTS = 8  # of the features, which the workers share
 _NO_BITS = np.zeros((0, 0), np.uint8)
@@ -120,7 +120,7 @@ class ClassSplitLearner(SplitLearner):
 
     def learn(
         self,
-        block: Block,
+        block: TrainingBlock,
         rows: Rows,
         old: OldDuals,
         keep: NewDuals | None,
@@ -152,7 +152,7 @@ class ClassSplitLearner(SplitLearner):
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
         return BlockDuals(rows, old, self._groups)
 
-    def _end_block(self, block: Block, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
         """Count the new duals of a block, and keep them."""
         for members, lists in zip(duals.members, duals.lists, strict=True):
             for each in lists:
@@ -162,7 +162,7 @@ class ClassSplitLearner(SplitLearner):
                 keep.append_duals(block.number, part.as_buffer())
 
     def _visit_rounds(
-        self, block: Block, rows: Rows, duals: Any, rounds: range
+        self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Let the pairs of some rounds meet; yields the number of each and the tallies of its pairs."""
         features = features_of(rows.indices, self.storage.n_features) if self.loss.centred else None
@@ -183,7 +183,7 @@ class ClassSplitLearner(SplitLearner):
             centre(features, weights.average_delta, self._groups.ranges)
 
     def _visit_pair(
-        self, block: Block, rows: Rows, duals: BlockDuals, round_: int, pair: tuple[int, int]
+        self, block: TrainingBlock, rows: Rows, duals: BlockDuals, round_: int, pair: tuple[int, int]
     ) -> np.ndarray:
         """Visit the rows of two groups over their classes; returns the tally of these visits."""
         tally = own_lines(N_TALLIES)

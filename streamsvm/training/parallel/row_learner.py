@@ -28,11 +28,11 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import features_of, label_sets, new_buffer
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
-from streamsvm.training.sources import Block
+from streamsvm.training.sources import TrainingBlock
 
 ROUNDS = 2  # of a block: its average can begin between them
-_SUMS = 8  # the most parts of the features that are added up side by side
-_SUMMED = 1 << 18  # numbers that make another part of them worthwhile
+_MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
+_VALUES_PER_SUM = 1 << 18  # numbers for which one more part pays
 
 
 class _Part(NamedTuple):
@@ -119,7 +119,7 @@ class RowSplitLearner(SplitLearner):
 
     def learn(
         self,
-        block: Block,
+        block: TrainingBlock,
         rows: Rows,
         old: OldDuals,
         keep: NewDuals | None,
@@ -142,7 +142,7 @@ class RowSplitLearner(SplitLearner):
                 yield sum(rows_after(number + 1, len(part.order)) for part in parts)
 
     def _count_parts(
-        self, block: Block, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
+        self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
     ) -> None:
         """Add up the tallies of the parts, in their order, and keep their new duals."""
         for tally, duals in found:
@@ -153,7 +153,7 @@ class RowSplitLearner(SplitLearner):
                 for part in duals:
                     keep.append_duals(block.number, part.as_buffer())
 
-    def _part(self, block: Block, rows: Rows, split: int) -> _Part:
+    def _part(self, block: TrainingBlock, rows: Rows, split: int) -> _Part:
         splits = self._settings.splits
         begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
         number = block.number * splits + split
@@ -165,7 +165,7 @@ class RowSplitLearner(SplitLearner):
         return _Part(order, features, weights._replace(dirty=weights.dirty[:0]))
 
     def _visit_part(
-        self, block: Block, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int
+        self, block: TrainingBlock, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int
     ) -> tuple[np.ndarray, list[RowDuals]]:
         """Visit the rows of a part with weights of its own, which become what they have moved by."""
         part, shared = parts[split], self.storage.weights
@@ -191,7 +191,8 @@ class RowSplitLearner(SplitLearner):
         """Add the mean of what the parts have moved their weights by: summed as a binary tree."""
         weights = self.moved_weights()
         n_sums = min(
-            1 + sum(len(part.features) for part in parts) * weights.current.shape[1] // _SUMMED, _SUMS
+            1 + sum(len(part.features) for part in parts) * weights.current.shape[1] // _VALUES_PER_SUM,
+            _MAX_SUMS,
         )
         bounds = self.storage.n_features * np.arange(n_sums + 1) // n_sums
         sums = [(weights.current, [part.weights.current for part in parts])]

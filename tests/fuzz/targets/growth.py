@@ -16,7 +16,7 @@ from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.run.checkpoint import Position, commit
+from streamsvm.run.checkpoint import RunPosition, commit
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import MemoryDuals
 from streamsvm.run.growing_weights import TIME_UNIT, GrowingWeights
@@ -37,7 +37,7 @@ def run(data: bytes) -> None:
     run_dir = RunDir(folder("growth"))
     for path in run_dir.path.iterdir():
         durable.remove(path)
-    position = Position()
+    position = RunPosition()
     paths = run_dir.weights, run_dir.average_delta, run_dir.dirty
     growing = GrowingWeights((0, 0), dtype, paths)
     tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
@@ -73,7 +73,7 @@ class Held:
         self.weights = self.in_use = weights
 
 
-def _check_log(run_dir: RunDir, position: Position, used: Weights) -> None:
+def _check_log(run_dir: RunDir, position: RunPosition, used: Weights) -> None:
     """What a commit wrote is all that there is."""
     current, delta = np.zeros((2, *used.current.shape), used.current.dtype)
     log = run_dir.weight_log(position.weights_number)

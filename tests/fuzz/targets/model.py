@@ -101,10 +101,10 @@ def seeds() -> list[bytes]:
         save_weights(made, weights, record | {"n_features": 8} | hashed)
         found += [bundle.pack(SEAL | CRC, bundle.read_files(made))]
         found += [bundle.pack(flags, files) for flags in (0, SEAL, SEAL | CRC)]
-        with unittest.mock.patch.multiple(coefficients, _LEAST_CLASSES=2, _MOST_BYTES=99.0):
+        with unittest.mock.patch.multiple(coefficients, _MIN_SPARSE_CLASSES=2, _MAX_SPARSE_SHARE=99.0):
             save_weights(made, weights[:2] % 3, record)
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
-        with unittest.mock.patch.object(coefficients, "_LEAST_SAVED", 0):
+        with unittest.mock.patch.object(coefficients, "_MIN_SAVED_BYTES", 0):
             save_weights(made, weights * (np.arange(8) % 4 == 2)[:, None], record | {"n_features": 8})
         found += [bundle.pack(flags, bundle.read_files(made)) for flags in (0, SEAL, SEAL | CRC)]
     return found

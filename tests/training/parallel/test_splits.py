@@ -204,7 +204,7 @@ def test_weights_that_are_not_written_whole_are_committed(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
     """Each commit then has what changed since the one before, which visits of other threads say."""
-    monkeypatch.setattr("streamsvm.run.weights._WRITTEN_WHOLE", 0)
+    monkeypatch.setattr("streamsvm.run.weights._MAX_UNTRACKED_BYTES", 0)
     settings = {"split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "checkpoint_every": "1"}
     fit(store, out=tmp_path / "whole", **settings)
     for n in (2, 4, 6):

@@ -45,10 +45,10 @@ FILES = (
     format.TRANSITIONS,
     *format.TRANSFORM_ARRAYS,
 )
-LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
 # Entries of a record that say how the coefficients are stored.
-_OF_STORAGE = (
+_STORAGE_ENTRIES = (
     "version",
     "checksum",
     "layout",
@@ -236,7 +236,7 @@ def save_copy(
         transitions = model.transitions.astype(coefficients.dtype, copy=False)
         coefficients = coefficients._replace(transitions=transitions)
     record = {
-        **{name: value for name, value in model.record.items() if name not in _OF_STORAGE},
+        **{name: value for name, value in model.record.items() if name not in _STORAGE_ENTRIES},
         "n_features": model.coef.shape[0],
         "dtype": str(coefficients.dtype),
         "index_base": model.record.get("index_base"),
@@ -315,7 +315,7 @@ def _read(path: Path) -> ModelParts:
             if version < format.MODEL_VERSION:
                 does = f"and this program reads {format.MODEL_VERSION} alone; train the model again"
             raise ModelError(f"{header} has model format {version}, {does}")
-        decoded = decode(_Record, record)
+        decoded = decode(_ModelRecord, record)
         for transform in decoded.transforms:
             if transform["name"] not in TRANSFORMS:
                 name = printable(str(transform["name"]))
@@ -353,7 +353,7 @@ def _are_classes(names: list[str]) -> bool:
 
 
 @dataclasses.dataclass
-class _Record:
+class _ModelRecord:
     """The entries of ``model.json`` that other code relies on."""
 
     classes: Annotated[list[str], Check(_are_classes, "a list of labels")]
@@ -368,7 +368,7 @@ class _Record:
     multilabel: bool = False
     label: str | None = None
     labels_as: Literal["numbers", "text"] = "numbers"
-    probability_temperature: Annotated[float, between(LEAST_TEMPERATURE, MOST_TEMPERATURE)] | None = None
+    probability_temperature: Annotated[float, between(MIN_TEMPERATURE, MAX_TEMPERATURE)] | None = None
 
     def __post_init__(self) -> None:
         class_labels(vars(self))
