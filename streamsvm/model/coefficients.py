@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import mmap
 import warnings
 import zlib
@@ -404,9 +405,7 @@ def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) 
         except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
             found = None
         offset = begin.tell()
-    n = 1
-    for length in shape:  # in Python's numbers, which have no end
-        n *= length
+    n = math.prod(shape)  # of Python's numbers, which do not overflow
     if found != (shape, False, dtype) or path.stat().st_size != offset + n * dtype.itemsize:
         raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
     array = np.zeros(0, dtype)

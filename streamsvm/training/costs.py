@@ -1,4 +1,4 @@
-"""What errors weigh: the weights of classes, and margins and costs of pairs of classes."""
+"""Costs of errors in a training: class weights, and margins and costs of pairs of classes."""
 
 from __future__ import annotations
 
@@ -19,39 +19,37 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.losses import LOSSES, get_loss
 from streamsvm.settings.fit import BALANCED, COSTS, MARGINS, Settings
 
+_TREE_ARRAYS = ("node_of_class", "parent", "depth", "order", "begin", "end")  # of a ClassTree
+_TREE_ARRAYS = ("node_of_class", "parent", "depth", "order", "begin", "end")  # of a ClassTree
 _NO_NODES = np.zeros(0, np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCosts:
-    """What the settings say of errors, for the classes of the data; None where all weigh the same.
+    """Class weights and costs of pairs of classes that a training has; None where all are 1.
 
     Attributes
     ----------
-    of_classes : ndarray of float64, shape (k,), or None
-        By which the cost of a row of each class is multiplied or, if the loss has a dual of the own class,
-        the loss of this class alone: as by LIBLINEAR's option ``-wi``.
+    class_weights : ndarray of float64, shape (k,), or None
+        Factor of the cost of a row of each class or, if the loss has a dual of the own class, of the loss of
+        this class alone: as LIBLINEAR's option ``-wi``.
     costs : ndarray of float64, shape (k, k), or None
         As `streamsvm.data.class_costs.read_costs` gives them.
     tree : ClassTree or None
     """
 
-    of_classes: np.ndarray | None = None
+    class_weights: np.ndarray | None = None
     costs: np.ndarray | None = None
     tree: ClassTree | None = None
 
     def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
-        """Margins and costs as kernels take them, for weights of so many columns."""
-        own_costs = self.of_classes if get_loss(settings.loss).own_dual else None
+        """Return margins and costs in the form that kernels take, for weights of so many columns."""
+        own_costs = self.class_weights if get_loss(settings.loss).own_dual else None
         if self.costs is None and self.tree is None and own_costs is None:
             return None
         dtype = np.dtype(settings.dtype)
         shifts, costs = np.zeros((0, columns), dtype), np.zeros((0, columns))
-        of_tree = [_NO_NODES] * 6
-        if self.tree is not None:
-            tree = self.tree
-            of_tree = [tree.node_of_class, tree.parent, tree.depth, tree.order, tree.begin, tree.end]
-        elif self.costs is not None:
+        if self.costs is not None:
             k = len(self.costs)
             table = self.costs.copy()
             np.fill_diagonal(table, 1.0)
@@ -68,41 +66,41 @@ class TrainingCosts:
             shifts=shifts,
             costs=costs,
             own_costs=np.zeros(0) if own_costs is None else own_costs,
-            node_of_class=of_tree[0],
-            parent=of_tree[1],
-            depth=of_tree[2],
-            order=of_tree[3],
-            begin=of_tree[4],
-            end=of_tree[5],
+            **{name: getattr(self.tree, name, _NO_NODES) for name in _TREE_ARRAYS},
             curvatures=np.zeros(columns),
             uppers=np.zeros(columns),
         )
 
-    def of_rows(self, settings: Settings) -> np.ndarray | None:
-        """By which the cost of a row of each class is multiplied."""
-        return None if get_loss(settings.loss).own_dual else self.of_classes
+    def row_factors(self, settings: Settings) -> np.ndarray | None:
+        """Return the factor of each class by which the costs of its rows are multiplied, if there are any."""
+        return None if get_loss(settings.loss).own_dual else self.class_weights
 
     def record(self) -> dict[str, Any]:
-        """What ``run.json`` says of them; a table has a file of its own."""
+        """Return the entry of ``run.json``; the matrix is in a file of its own."""
         return {
-            "class_weights": None if self.of_classes is None else self.of_classes.tolist(),
+            "class_weights": None if self.class_weights is None else self.class_weights.tolist(),
             "costs_sha256": None if self.costs is None else hashlib.sha256(_as_npy(self.costs)).hexdigest(),
             "tree": None if self.tree is None else self.tree.to_record(),
         }
 
-    def facts(self, settings: Settings) -> dict[str, Any]:
-        """What the record of a model says of them beside its files: nothing if all errors weigh the same."""
-        of_classes = {} if self.of_classes is None else {"class_weights": self.of_classes.tolist()}
-        return of_classes if self.costs is None else {**of_classes, "costs_as": settings.costs_as}
+    def model_entries(self, settings: Settings) -> dict[str, Any]:
+        """Return the entries of ``model.json``; the matrix and the tree are in files of their own."""
+        entries: dict[str, Any] = {}
+        if self.class_weights is not None:
+            entries["class_weights"] = self.class_weights.tolist()
+        return entries if self.costs is None else {**entries, "costs_as": settings.costs_as}
 
     def save(self, path: Path) -> None:
-        """Write the table, if there is one, to the file of a run."""
+        """Write the matrix, if there is one, to the file of a run."""
         if self.costs is not None:
             durable.write_atomic(path, _as_npy(self.costs))
 
     @classmethod
     def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
-        """Those of a run: from its record and the file of its table, which must be as they were written."""
+        """Read the costs of a run from its record and the file of its matrix.
+
+        Raises `RunError` if they are not what `record` and `save` wrote.
+        """
         weights, digest, tree = (record.get(name) for name in ("class_weights", "costs_sha256", "tree"))
         costs = None
         if digest is not None:
@@ -116,15 +114,15 @@ class TrainingCosts:
         try:  # a run of others may have anything
             if digest is not None:
                 costs = read_costs(np.load(io.BytesIO(content), allow_pickle=False), classes)
-            of_classes = None if weights is None else np.array(weights, np.float64)
-            if of_classes is not None and not (
-                of_classes.shape == (len(classes),) and ((of_classes >= 0) & (of_classes < np.inf)).all()
+            weights = None if weights is None else np.array(weights, np.float64)
+            if weights is not None and not (
+                weights.shape == (len(classes),) and ((weights >= 0) & (weights < np.inf)).all()
             ):
                 raise ValueError("weights of classes that are not")
             tree = None if tree is None else ClassTree.from_record(tree, classes, where="the run's tree")
         except (ValueError, TypeError, InputError) as error:
             raise RunError(f"{path.parent}: the costs are not valid: {error}; fit again") from None
-        return cls(of_classes, costs, tree)
+        return cls(weights, costs, tree)
 
 
 def _as_npy(table: np.ndarray) -> bytes:
@@ -136,7 +134,7 @@ def _as_npy(table: np.ndarray) -> bytes:
 def read_training_costs(
     settings: Settings, classes: Sequence[str], counts: np.ndarray, given: Mapping[str, Any]
 ) -> TrainingCosts:
-    """Read what the settings name.
+    """Read the class weights, the cost matrix and the tree that the settings name.
 
     Parameters
     ----------
@@ -161,7 +159,7 @@ def read_training_costs(
 
 
 def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
-    """The weight of each class: 1 for those that a file or mapping does not name."""
+    """Return the weight of each class: 1 for those that a file or mapping does not name."""
     if source is None:
         return None
     if source == BALANCED:
@@ -189,7 +187,7 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
     return weights
 
 
-_Entries = list[tuple[str, str, float]]  # where it stands, the class, and its weight
+_Entries = list[tuple[str, str, float]]  # place for messages, class, weight
 
 
 def _mapping_entries(source: Mapping[Any, Any]) -> _Entries:
@@ -203,7 +201,7 @@ def _mapping_entries(source: Mapping[Any, Any]) -> _Entries:
 
 
 def _file_entries(path: Path) -> _Entries:
-    """The lines of a file: a class and its weight, separated by white space."""
+    """Read a file of lines with a class and its weight, separated by white space."""
     try:
         with durable.open_file(path, follow=True) as file:
             lines = file.read().decode("utf-8-sig").split("\n")
@@ -229,9 +227,9 @@ def _file_entries(path: Path) -> _Entries:
 
 
 def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:
-    """Raise `SettingsError` unless the settings apply to the data, which `where` names.
+    """Raise `SettingsError` if several labels a row meet a loss of one label a row.
 
-    `multilabel` says whether a row of it may have several labels.
+    Also if the solver, or a cost in the settings, applies only to data of one label a row.
     """
     if not multilabel:
         return
@@ -247,18 +245,13 @@ def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> Non
             f"the solver {settings.solver} takes one label a row, and {where} has several; leave it out",
             setting="solver",
         )
-    for name in ("costs", "tree", *(() if loss.own_dual else ("class_weight",))):
-        if getattr(settings, name) is not None:
+    able = ", ".join(name for name, other in LOSSES.items() if other.own_dual)
+    remedies = {"costs": "", "tree": "", "class_weight": f"choose one of {able}, or "}
+    for name, other_loss in remedies.items():
+        applies = name == "class_weight" and loss.own_dual
+        if not applies and getattr(settings, name) is not None:
             raise SettingsError(
                 f"{name} is for data of one label a row, and {where} has several",
-                remedy=Remedy(
-                    f"choose one of {_with_own_dual()}, or give its rows weights"
-                    if name == "class_weight"
-                    else "give its rows weights"
-                ),
+                remedy=Remedy(f"{other_loss}give its rows weights"),
                 setting=name,
             )
-
-
-def _with_own_dual() -> str:
-    return ", ".join(name for name, loss in LOSSES.items() if loss.own_dual)

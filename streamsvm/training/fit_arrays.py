@@ -155,18 +155,19 @@ def fit_rows(
     dtype = np.dtype(settings.dtype)
     classes = labels["classes"]
     k = len(classes)
-    check_multilabel(settings, multilabel=len(rows.label_indptr) > 0, where="y")
+    multilabel = len(rows.label_indptr) > 0
+    check_multilabel(settings, multilabel=multilabel, where="y")
     check_has_groups(settings, has_groups=len(rows.qid) > 0, where="the matrix")
     class_counts = rows.class_counts(k)
     chosen = tuned or settings.C == AUTO
     rows, used, fitted, settings = _prepared(rows, n_features, settings, names)
     n_features = features_after(fitted.transforms, n_features) or 0
     trained = rows._replace(cost=np.where(used, rows.cost, 0.0))
-    weights = read_training_costs(settings, classes, trained.class_counts(k), given)
+    costs = read_training_costs(settings, classes, trained.class_counts(k), given)
     cost = settings.C * rows.cost
-    of_classes = weights.of_rows(settings)
-    if of_classes is not None:
-        cost *= of_classes[rows.labels]
+    class_weights = costs.row_factors(settings)
+    if class_weights is not None:
+        cost *= class_weights[rows.labels]
     blocks = ArrayBlocks(rows._replace(cost=cost))
     valid_blocks = None
     part = held_out_part(settings)
@@ -174,15 +175,14 @@ def fit_rows(
         held_out = HeldOutBlocks(blocks, part)
         valid_blocks = functools.partial(contextlib.nullcontext, held_out)
         blocks = ArrayBlocks(rows._replace(cost=np.where(used, cost, 0.0)))
-    settings = settle_split(settings, class_counts, multilabel=len(rows.label_indptr) > 0)
+    settings = settle_split(settings, class_counts, multilabel=multilabel)
     loss = settings.trained_loss
     check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
     groups = groups_of(settings, class_counts)
     columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
     shape = (n_features + loss.extra_rows(k), columns)
-    common_dual = k >= memory_plan.COMMON_DUAL_CLASSES and has_common_dual(
-        settings, multilabel=len(rows.label_indptr) > 0
-    )
+    is_large = k >= memory_plan.COMMON_DUAL_CLASSES
+    common_dual = is_large and has_common_dual(settings, multilabel=multilabel)
     storage: DenseWeights | SparseWeights
     if common_dual:
         storage = SparseWeights(*shape, k, dtype, float(rows.n_rows), average=settings.average)
@@ -201,7 +201,7 @@ def fit_rows(
     with find_workers(settings, workers) as threads:
         learner = new_learner(
             settings, storage, class_counts, workers=threads, dual_entries=entries, block_rows=rows.n_rows,
-            ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=weights.pairs(settings, columns),
+            ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=costs.pairs(settings, columns),
             common_dual=common_dual,
         )  # fmt: skip
         trainer = Fit(
@@ -220,7 +220,7 @@ def fit_rows(
                 **fitted.record,
             },
             names=names,
-            weights=weights,
+            costs=costs,
             transforms=fitted.transforms,
             valid_blocks=valid_blocks,
         )

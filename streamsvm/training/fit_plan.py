@@ -126,7 +126,7 @@ def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = Fa
     plans = []
     if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
         held = (1 + settings.average) * size
-        by_rows = functools.partial(plan, weights=True, average=settings.average)
+        by_rows = functools.partial(plan, weights_in_memory=True, average_in_memory=settings.average)
         plans = [by_rows((1 + settings.splits) * held + dirty)]
         if cluster:  # whose weights come to the command beside those that are saved
             plans.append(by_rows(2 * held + dirty, needs_cluster=True))
@@ -134,8 +134,8 @@ def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = Fa
     common = has_common_dual(settings, multilabel=store.multilabel)
     if not (common and store.n_classes >= memory_plan.COMMON_DUAL_CLASSES):
         if settings.average:
-            plans.append(plan(2 * size + dirty, weights=True, average=True))
-        plans.append(plan(size + dirty, weights=True))
+            plans.append(plan(2 * size + dirty, weights_in_memory=True, average_in_memory=True))
+        plans.append(plan(size + dirty, weights_in_memory=True))
     touches_all = settings.trained_loss.extra_columns > 0  # each visit moves the weights of all classes
     can_be_sparse = not (sequences or touches_all or settings.splits > 1)
     if store.n_classes >= memory_plan.MANY_CLASSES and can_be_sparse:
@@ -268,17 +268,13 @@ def _plan(
     held: int,
     *,
     longest: int,
-    weights: bool = False,
-    average: bool = False,
     sparse: bool = False,
-    pool_bytes: int = 0,
     common_dual: bool = False,
-    needs_cluster: bool = False,
-    most_block_bytes: int | None = None,
+    **recorded: Any,
 ) -> Plan:
-    """A plan in which weights, or what finds sparse ones, take `held` bytes.
+    """Return the plan in which weights, or the index of sparse ones, take `held` bytes.
 
-    `longest` are the most rows that are visited as one.
+    `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
     """
     dtype, loss, k = np.dtype(settings.dtype), settings.trained_loss, store.n_classes
     columns = columns_of(store, settings)
@@ -292,7 +288,7 @@ def _plan(
         held_row_bytes = 2 * settings.splits * 4 + 3 * row_dual_bytes(store, settings)
     held += append_buffer_bytes(
         weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
-    )  # fmt: skip
+    )
     return make_plan(
         store,
         dtype=dtype,
@@ -305,14 +301,10 @@ def _plan(
         rows_at_once=longest,
         shared=held,
         block_rows=settings.block_rows,
-        most_block_bytes=most_block_bytes,
-        weights_in_memory=weights,
-        average_in_memory=average,
         sparse=sparse,
-        pool_bytes=pool_bytes,
         common_dual=common_dual,
-        needs_cluster=needs_cluster,
         held_row_bytes=held_row_bytes,
+        **recorded,
     )
 
 

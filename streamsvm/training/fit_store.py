@@ -87,7 +87,7 @@ def fit_store(
             )
         transforms = fitted.transforms
         store: Store = TransformedStore(raw, transforms)
-        weights = read_training_costs(settings, store.classes, class_counts(store, settings), given)
+        costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
         settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
         on_cluster = cluster is not None
@@ -107,7 +107,7 @@ def fit_store(
             "C_auto": chosen or tuned,
             **fitted.record,
             "transforms": saved_records(transforms),
-            "error_weights": weights.record(),
+            "error_weights": costs.record(),
             **reading_of(store.meta),
             **{
                 f"{name}_fingerprint": check_held_out(name, raw, transforms, settings, plan, fitted.record)
@@ -118,29 +118,17 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks,
-                workers=workers, cluster=cluster,
-            )  # fmt: skip
+                out, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster
+            )
             assert isinstance(result, FitResult)
             return result
         with find_workers(settings, workers, cluster) as found:
-            trained = StoreRun(
-                run,
-                raw,
-                transforms,
-                store,
-                record,
-                weights,
-                starts,
-                every,
-                callbacks,
-                found,
-            )
+            trained = StoreRun(run, raw, transforms, store, record, costs, starts, every, callbacks, found)
             with claimed(run, force=force, by_tune=tuned):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
                 check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
-                weights.save(run.costs)
+                costs.save(run.costs)
                 save_transforms(run.path, transforms)
                 durable.sync_tree(run.path)
                 run.write_settings(record)

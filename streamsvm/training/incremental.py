@@ -87,13 +87,13 @@ class IncrementalLearner:
         storage = DenseWeights((self._n_features, padded_classes(n_classes, dtype)), dtype, TIME_UNIT)
         self._learner = Learner(self._settings, storage, new_buffer(0, 0, dtype, _NO_IDS), n_classes)
 
-    def learn(self, rows: Rows, *, where: str = "X") -> None:
+    def learn(self, rows: Rows) -> None:
         """Visit rows in their order; their costs are weights, 1 if there are none.
 
-        Raises `InputError`, which calls the rows' source `where`, if a transform cannot take a row, and
-        `RunError` if the weights are not finite any more.
+        Raises `InputError` if a transform cannot take a row, and `RunError` if the weights are not finite any
+        more.
         """
-        rows = apply(self._transforms, rows, where=where, first=self._rows)
+        rows = apply(self._transforms, rows, where="X", first=self._rows)
         rows = rows._replace(indices=rows.indices.astype(index_dtype(self._n_features), copy=False))
         if self._settings.C == AUTO:
             norm2 = norms_of_c(rows.norm2, self._transforms, rows.data.dtype)

@@ -56,8 +56,8 @@ class Fit(Trainer):
         What the model's record says beside what training adds.
     names : sequence of str, optional
         Names of the features.
-    weights : TrainingCosts
-        Its costs or tree become part of the model.
+    costs : TrainingCosts
+        Its matrix or tree becomes part of the model.
     transforms : sequence of Transform
         Of the rows, which have been applied to those of the source; they become part of the model.
     valid_blocks : callable, optional
@@ -82,10 +82,10 @@ class Fit(Trainer):
         callbacks: Callbacks,
         *,
         record: dict[str, Any],
-        names: Any = None,
-        weights: TrainingCosts = TrainingCosts(),  # noqa: B008
-        transforms: Sequence[Transform] = (),
-        valid_blocks: Callable[[], Any] | None = None,
+        names: Any,
+        costs: TrainingCosts,
+        transforms: Sequence[Transform],
+        valid_blocks: Callable[[], Any] | None,
         calibration_blocks: Callable[[], Any] | None = None,
         order_warning: str | None = None,
         bytes_read: Callable[[], int] = lambda: 0,
@@ -94,7 +94,7 @@ class Fit(Trainer):
         self.n_rows = int(source.cut.starts[-1])
         self._record = record
         self._names = names
-        self._weights = weights
+        self._costs = costs
         self._transforms = transforms
         self._valid_blocks = valid_blocks
         self._calibration_blocks = calibration_blocks
@@ -113,7 +113,7 @@ class Fit(Trainer):
         complete = None if self._calibration_blocks is None else self._calibrate
         model = self.files.save_model(
             coefficients, self._model_record(), self._names, complete,
-            costs=self._weights.costs, tree=self._weights.tree, transforms=self._transforms,
+            costs=self._costs.costs, tree=self._costs.tree, transforms=self._transforms,
         )  # fmt: skip
         return self._result(model)
 
@@ -372,7 +372,7 @@ class Fit(Trainer):
             "C": self._last_C,
             **self.settings.of_loss,
             **self._record,
-            **self._weights.facts(self.settings),
+            **self._costs.model_entries(self.settings),
             "average": self._is_average(),
             "passes": self.position.passes_done,
         }

@@ -130,11 +130,9 @@ def _resume_store(
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = paths
         starts = cut_blocks(opened, plan)
-        weights = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
+        costs = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
         with find_workers(settings, workers, cluster) as found:
-            resumed = StoreRun(
-                run, raw, transforms, opened, record, weights, starts, every, callbacks, found,
-            )  # fmt: skip
+            resumed = StoreRun(run, raw, transforms, opened, record, costs, starts, every, callbacks, found)
             trainer = resumed.trainer()
             run.write_settings(record)  # only now: a refusal changes nothing
             return resumed.train(trainer)

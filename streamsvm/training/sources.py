@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
-from streamsvm.data.rows import Rows, unread_rows
+from streamsvm.data.rows import Rows, row_span, unread_rows
 from streamsvm.errors import InputError
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings.fit import AUTO
@@ -290,16 +290,4 @@ class ArrayBlocks:
         return np.arange(self._rows.n_rows)
 
     def empty(self) -> Rows:
-        none = self._rows.labels[:0]
-        rows = self._rows
-        return rows._replace(
-            data=rows.data[:0],
-            indices=rows.indices[:0],
-            indptr=np.zeros(1, np.int64),
-            labels=none,
-            norm2=rows.norm2[:0],
-            cost=rows.cost[:0],
-            label_codes=rows.label_codes[:0],
-            label_indptr=rows.label_indptr[:1],
-            qid=rows.qid[:0],
-        )
+        return row_span(self._rows, 0, 0)

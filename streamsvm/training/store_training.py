@@ -52,7 +52,7 @@ class StoreRun:
         transforms: Sequence[Transform],
         store: Store,
         record: dict[str, Any],
-        weights: TrainingCosts,
+        costs: TrainingCosts,
         starts: np.ndarray,
         every: Interval,
         callbacks: Callbacks,
@@ -68,7 +68,7 @@ class StoreRun:
         self.callbacks = callbacks
         self.workers = workers
         self.dtype = np.dtype(self.settings.dtype)
-        self.weights = weights
+        self.costs = costs
         self.data = TrainingData(
             tuple(record["store"]["path"]),
             raw.fingerprint,
@@ -76,7 +76,7 @@ class StoreRun:
             tuple(transforms),
             record["store"]["slice_rows"],
             starts,
-            weights.of_rows(self.settings),
+            costs.row_factors(self.settings),
         )
         self.blocks = self.data.blocks(store)
         self.every = every
@@ -165,7 +165,7 @@ class StoreRun:
                 block_rows=int(np.diff(self.blocks.starts).max()),
                 ids_dtype=ids_dtype,
                 bytes_of_bits=bytes_of_bits,
-                pairs=self.weights.pairs(settings, shape[1]),
+                pairs=self.costs.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
                 data=self.data,
                 folder=self.run.path.absolute(),
@@ -185,7 +185,7 @@ class StoreRun:
                 **reading_of(store.meta),
             },
             names=self.raw.feature_names(),
-            weights=self.weights,
+            costs=self.costs,
             transforms=self.transforms,
             valid_blocks=self._opens("valid"),
             calibration_blocks=self._opens("calibrate"),

@@ -104,13 +104,9 @@ class ClassSplitLearner(SplitLearner):
     def compile(self, rows: Rows, old: OldDuals) -> None:
         super().compile(rows, old)
         rows = self.storage.bind(rows)
-        sum_list(
-            self.loss,
-            self.problem,
-            rows,
-            np.zeros(0, np.int64),
-            divide_duals(old, np.zeros(0, np.int64), self._groups.groups, 1)[0],
-        )
+        nothing = np.zeros(0, np.int64)
+        [duals] = divide_duals(old, nothing, self._groups.groups, 1)
+        sum_list(self.loss, self.problem, rows, nothing, duals)
         mark_rows_dirty(rows.indices, self.storage.weights)
         current, average_delta = (each[:0] for each in self.storage.weights[:2])
         empty = self.storage.weights._replace(current=current, average_delta=average_delta)
@@ -264,13 +260,7 @@ def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_gro
     return list(zip(counts, np.split(ids, ends), np.split(values, ends), strict=True))
 
 
-def sum_list(
-    loss: Loss,
-    problem: Problem,
-    rows: Rows,
-    members: np.ndarray,
-    duals: DualList,
-) -> float:
+def sum_list(loss: Loss, problem: Problem, rows: Rows, members: np.ndarray, duals: DualList) -> float:
     """Sum up the dual objective over duals of some rows of a block."""
     counts, ids, values = duals
     found = of_rows(len(members), np.arange(len(members)), counts, ids, values)

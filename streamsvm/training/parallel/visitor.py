@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 from streamsvm.data.rows import Rows
@@ -65,6 +63,13 @@ class Visitor:
     ) -> list[RowDuals]:
         """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
         buffer, at, found = self._buffer, 0, []
+
+        def revisit(order: np.ndarray, starts: np.ndarray) -> None:
+            assert self._revisit is not None
+            self._revisit(
+                rows, order, starts, problem, weights, buffer, self.scratch, tally, None, self.pairs, sets
+            )
+
         buffer.used[:] = 0
         while at < len(order):
             at = self._visit(
@@ -75,7 +80,6 @@ class Visitor:
                 width = int(
                     (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
                 )
-                revisit = functools.partial(self._visit_again, rows, problem, weights, tally, sets)
                 self._inner_passes(
                     revisit, rows, weights.current[:, :width], buffer, place, was_read=was_read
                 )
@@ -83,28 +87,3 @@ class Visitor:
                 found.append(RowDuals.of_buffer(buffer))
             buffer.used[:] = 0
         return found
-
-    def _visit_again(
-        self,
-        rows: Rows,
-        problem: Problem,
-        weights: Weights,
-        tally: np.ndarray,
-        sets: LabelSets | None,
-        order: np.ndarray,
-        starts: np.ndarray,
-    ) -> None:
-        assert self._revisit is not None
-        self._revisit(
-            rows,
-            order,
-            starts,
-            problem,
-            weights,
-            self._buffer,
-            self.scratch,
-            tally,
-            None,
-            self.pairs,
-            sets,
-        )
